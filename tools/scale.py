@@ -1,8 +1,8 @@
 """Checks the plan of docs/scaling.md by simulation: ``python -m tools.scale``.
 
-What one machine can do for real it does with the project's own code: planning over the files of a host and day, and the
-journal after a day of ingests. What needs thousands of cores is simulated: how tasks fill them when hosts differ, and
-some tasks are slow.
+What one machine can do for real it does with the project's own code: planning over the files of a host and day; what an
+ingest, a refresh and a reader find of the tables of a lake after a day of ingests. What needs thousands of cores is
+simulated: how tasks fill them when hosts differ, and some tasks are slow.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ import heapq
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from mcap.writer import Writer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Shown
 
-from msgq.spark.lake import journal as journals
-from msgq.spark.lake.directory import Directory
-from msgq.spark.lake.journal import Input, Journal
-from msgq.spark.lake.message_files import RANGES, overlapping
+from msgq.lake import derived as derived_tables
+from msgq.lake.derived import RANGES_NAME, Derived, file_name
+from msgq.lake.directory import Directory
+from msgq.lake.groups import groups_of
+from msgq.lake.inputs import Input, Inputs
+from msgq.lake.parts import messages_table
+from msgq.lake.ranges import RANGES, overlapping
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import file_partitions
 
 _TB = 10**12
 _SEGMENT = 256 << 20
 _TASK = 256 << 20
+_GROUP = 64 << 20
 _DAY_S = 86_400
+_MIDNIGHT = 1_777_593_600  # of the day of the parts
+_DAY = date(2026, 5, 1).isoformat()
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -56,16 +64,16 @@ def planning(where: Path, files: int) -> float:
         writer.finish()
     for number in range(1, files):
         (where / f"{number}.mcap").hardlink_to(first)
-    options = Options((str(where),))
+    options = Options((str(where),), cores=1000)
     return timed(lambda: list(file_partitions(options, options.files([]), [])))
 
 
-def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
-    """Return what one ingest writes: each row group has messages of all endpoints."""
+def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, every_s: float) -> pa.Table:
+    """Return what parts have, together so many row groups: each has messages of all endpoints."""
     group, endpoint = np.divmod(np.arange(groups * endpoints), endpoints)
-    begin = (entry * groups + group) * 10**9
+    begin = _MIDNIGHT * 10**9 + ((first_group + group) * every_s / groups * 10**9).astype(np.int64)
     columns = {
-        "part": [f"{entry}-{number // 8}.parquet" for number in group.tolist()],
+        "part": np.array(parts, object)[group * len(parts) // groups],
         "run": ["run"] * len(group),
         "endpoint": [f"endpoint{number}" for number in endpoint.tolist()],
         "epoch": np.ones(len(group), np.int64),
@@ -74,23 +82,62 @@ def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
         "first_sequence": begin // 10**6,
         "last_sequence": begin // 10**6 + 999,
         "first_time": begin,
-        "last_time": begin + 10**9 - 1,
+        "last_time": begin + int(every_s / groups * 10**9) - 1,
         "repeats": np.zeros(len(group), bool),
     }
     return pa.table(columns, schema=RANGES)
 
 
-def journal(where: Path, entries: int, groups: int, endpoints: int) -> tuple[float, float]:
-    """Fill the journal of a lake as a day does; return CPU seconds to look what is known, and to find overlaps."""
-    (where / "_journal").mkdir(parents=True)
-    made = Journal(Directory(str(where)))
+@dataclass
+class Day:
+    """What the tables of a lake cost after a day, CPU seconds of a new process.
+
+    Attributes
+    ----------
+    known, ranges, overlaps, commit : of the last ingest: which files were read, what is in all parts, whether the new
+        ones may have messages that are there, and one commit to messages.
+    groups : of a refresh: of which hours gold is to be made.
+    opened : of a reader: which files the table of messages has.
+    """
+
+    known: float
+    ranges: float
+    overlaps: float
+    commit: float
+    groups: float
+    opened: float
+
+
+def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> Day:
+    """Fill the tables of a lake as a day does. parts, groups, endpoints : of an ingest: files, row groups, names."""
+    lake = Directory(where)
+    messages, derived, inputs = messages_table(lake), Derived(lake), Inputs(lake)
+    table = derived.tables[RANGES_NAME]
+    payload = pa.table({"endpoint": ["e"], "data": [b""]})
+    columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("class", pa.string()))
+    every_s = _DAY_S / entries
+    names: list[str] = []
+    new = RANGES.empty_table()
+    last = 0.0
     for entry in range(entries):
-        inputs = [Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(13)]
-        made.commit(uuid4().hex, _ranges(entry, groups, endpoints), inputs, [])
-    journals._ENTRIES.clear()  # each ingest is a new process
-    looked = timed(made.inputs)
-    new = _ranges(entries, groups, endpoints)
-    return looked, timed(lambda: overlapping(new, made.ranges(["run"])))
+        here = [f"date={_DAY}/class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
+        files = [messages.write(path, payload) for path in here]
+        last = timed(partial(messages.commit, messages.snapshot(), columns, files))
+        names += here
+        new = _ranges(here, entry * groups, groups, endpoints, every_s)
+        found = table.write(file_name(here[0]), new)
+        table.commit(table.snapshot(), RANGES, [found])
+        inputs.add([Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
+    derived_tables._READ.clear()  # each ingest is a new process
+    known = timed(Inputs(lake).known)
+    ranges = timed(lambda: derived.ranges(names))
+    there = derived.ranges(names)
+    overlaps = timed(lambda: overlapping(new, there))
+    view = derived.view(names)
+    assert view is not None
+    grouped = timed(lambda: groups_of(view))
+    opened = timed(lambda: messages_table(lake).snapshot().files)  # type: ignore[union-attr]
+    return Day(known, ranges, overlaps, last, grouped, opened)
 
 
 # ---- what is simulated ----
@@ -132,38 +179,38 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=10_000)
-    parser.add_argument(
-        "--rate", type=float, default=60.0, help="MB a second of recordings that a core makes tables of"
-    )
+    parser.add_argument("--rate", type=float, default=30.0, help="MB a second of which a core makes bronze and gold")
+    parser.add_argument("--growth", type=float, default=2.0, help="how much larger recordings are before compression")
     parser.add_argument("--every", type=float, default=300.0, help="seconds between two ingests of a host")
     given = parser.parse_args()
     random = np.random.default_rng(1)
-    table = Table("what", "figure", title=f"{given.hosts} hosts, 1 TB a day each", title_justify="left")
+    shown = Shown("what", "figure", title=f"{given.hosts} hosts, 1 TB a day each", title_justify="left")
     segments, rate = _TB / _SEGMENT, given.rate * 1e6
     entries = int(_DAY_S / given.every)
     cores = given.hosts * _TB / rate / _DAY_S
-    table.add_row("segments a day: a host, all", f"{segments:,.0f}, {segments * given.hosts:,.0f}")
-    table.add_row("cores that are busy all day", f"{cores:,.0f}")
-    table.add_row("core hours a TB", f"{_TB / rate / 3600:.1f}")
+    parts = max(1, round(_TB / entries * given.growth / _TASK))
+    shown.add_row("segments a day: a host, all", f"{segments:,.0f}, {segments * given.hosts:,.0f}")
+    shown.add_row("cores that are busy all day, with gold", f"{cores:,.0f}")
+    shown.add_row("core hours a TB", f"{_TB / rate / 3600:.1f}")
+    shown.add_row(f"an ingest of a host every {given.every:.0f} s: parts, a day", f"{parts}, {parts * entries:,}")
     with tempfile.TemporaryDirectory(prefix="msgq-scale-") as name:
         where = Path(name)
         (where / "files").mkdir()
-        table.add_row("planning a host's day at once, driver", f"{planning(where / 'files', int(segments)):.2f} s")
-        groups = int(_TB / entries / (64 << 20))
+        shown.add_row("planning a host's day at once, driver", f"{planning(where / 'files', int(segments)):.2f} s")
+        groups = max(parts, int(_TB / entries * given.growth / _GROUP))
         for endpoints in (20, 100):
-            looked, found = journal(where / f"lake{endpoints}", entries, groups, endpoints)
-            text = f"{looked:.2f} s, {found:.2f} s"
-            table.add_row(f"last ingest of a host's day, {endpoints} endpoints: files known, overlaps", text)
-    parts = _TB / entries / _TASK
-    table.add_row(
-        f"an ingest of a host every {given.every:.0f} s: parts, and a day", f"{parts:.0f}, {parts * entries:,.0f}"
-    )
+            found = day(where / f"lake{endpoints}", entries, parts, groups, endpoints)
+            ingest = f"{found.known:.2f} s, {found.ranges:.2f} s, {found.overlaps:.2f} s, {found.commit:.2f} s"
+            text = f"last ingest of a host's day, {endpoints} endpoints"
+            shown.add_row(f"{text}: files known, ranges, overlaps, commit", ingest)
+            shown.add_row(f"its refresh, {endpoints} endpoints: which hours changed", f"{found.groups:.2f} s")
+            shown.add_row(f"a reader, {endpoints} endpoints: the files of messages", f"{found.opened:.2f} s")
     sample = min(given.hosts, 1000)
     some = max(1, int(cores * sample / given.hosts))
     for what, split in (("pieces of files", True), ("whole hosts", False)):
         longer = fill(sample, some, rate, split, random)
-        table.add_row(f"a day of {sample} hosts on {some} cores, tasks are {what}: longer than ideal", f"{longer:.2f}x")
-    Console().print(table)
+        shown.add_row(f"a day of {sample} hosts on {some} cores, tasks are {what}: longer than ideal", f"{longer:.2f}x")
+    Console().print(shown)
 
 
 if __name__ == "__main__":

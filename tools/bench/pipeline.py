@@ -1,9 +1,11 @@
 """The pipeline on Spark, figure by figure: ``python -m tools.bench.pipeline``.
 
-5M messages of 64 to 256 bytes on 20 topics, zstd, chunks of 1 MiB, recorded from a bus. All that is timed runs in one
-session on two cores, in turns; the lines show medians. What Spark itself takes is measured beside it ("floor"): a
-session without msgq, and the same rows handed over without being read. ``--memory`` reads 10 GB with a look at the
-memory of workers, ``--scaling`` does the same job in sessions that have one core and two.
+5M messages of 64 to 256 bytes on 20 topics, none like another, zstd, chunks of 1 MiB, recorded from a bus. Each figure
+has seconds of wall, and of CPU of Java, its Python workers and the driver. All jobs run in one process that is up, in
+turns with what they are compared with; the lines show medians, after a first time that does not count. "floor" is what
+Spark takes for the same rows natively, of Parquet. ``--against PATH`` does the same jobs in another checkout, which is
+built, in turns with this one. ``--memory`` reads so many GB with a look at the memory of workers, ``--scaling`` makes
+gold on one core and on two.
 """
 
 from __future__ import annotations
@@ -11,253 +13,182 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
-import numpy as np
 import psutil
+from rich.console import Console
+from rich.table import Table
 
-import msgq
-from msgq.recording import Recorder
-from msgq.spark import read, session
-from tools.bench.handover import handed_over
-from tools.bench.workspace import remove_rings
+from tools.bench import pipeline_recordings as recordings
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_MESSAGES = 5_000_000
-_TOPICS = 20
-_RARE = 1000
-_SENT_BYTES = 4 << 20  # at once, of a ring of 64 MiB
-_IMU = np.dtype([("time", "<i8"), ("x", "<f4", 3), ("gyro", "<f4", 3), ("count", "<u4")])
-_WHAT_IS_THERE = ["run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema"]
+_PROJECT = Path(__file__).resolve().parents[2]
+_JOBS = Path(__file__).with_name("pipeline_jobs.py")
+_PIECES = 12  # of a recording of which the last one is new
 
 
-# ---- recordings ----
+@dataclass(frozen=True)
+class Took:
+    """What a job took, s; and what it said."""
+
+    wall: float
+    cpu: float
+    result: Any = None
 
 
-def _payloads(smallest: int, largest: int) -> list[memoryview]:
-    """Half noise, half zeros, as telemetry is about as compressible."""
-    random = np.random.default_rng(1)
-    rows = []
-    for size in random.integers(smallest, largest + 1, 1000).tolist():
-        row = np.zeros(size, np.uint8)
-        row[: size // 2] = random.integers(0, 256, size // 2, np.uint8)
-        rows.append(row.data)
-    return rows
+class Checkout:
+    """A process with the jobs of a checkout. To be closed."""
+
+    def __init__(self, project: Path, where: Path, cores: int = 0) -> None:
+        """cores : so many only; 0: all that this process has."""
+        chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
+        pinned = ["taskset", "-c", chosen] if cores else []
+        where.mkdir()
+        self._errors = where / "errors"
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*pinned, str(project / ".venv/bin/python"), "-P", str(_JOBS), str(where)],
+                cwd=project,  # which is where workers look first
+                env={**os.environ, "PYTHONPATH": str(project)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._answer()
+
+    def do(self, job: str, **arguments: Any) -> Took:
+        """Return what a job took."""
+        assert self.process.stdin is not None
+        print(json.dumps({"job": job, **arguments}), file=self.process.stdin, flush=True)
+        return Took(**self._answer())
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(self._errors.read_text()[-3000:])
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        self.process.communicate()
 
 
-@contextmanager
-def _bus(names: list[str], schema: msgq.Schema | None = None) -> Iterator[list[msgq.PubSocket]]:
-    """Publishers whose endpoints are gone afterwards."""
-    sockets = [msgq.PubSocket() for _ in names]
-    for socket, name in zip(sockets, names, strict=True):
-        socket.connect(msgq.context, name, segment_size=64 << 20, schema=schema)
-    try:
-        yield sockets
-    finally:
-        for socket in sockets:
-            socket.close()
-        remove_rings(*names)
-
-
-def make(where: Path, messages: int, compression: str = "zstd", size: tuple[int, int] = (64, 256)) -> Path:
-    """Record messages of some topics, and a few of a rare one; return the recording."""
-    names = [f"t{number:02}-{uuid4().hex[:6]}" for number in range(_TOPICS)]
-    rare = f"rare-{uuid4().hex[:6]}"
-    rows = _payloads(*size)[: max(1, _SENT_BYTES // size[1])]
-    with (
-        _bus([*names, rare]) as (*topics, seldom),
-        Recorder(where, [*names, rare], compression=compression) as recorder,
-    ):
-        sent = 0
-        while sent < messages:
-            for topic in topics:
-                sent += topic.send_many(rows)
-            if sent * _RARE // messages > (sent - _TOPICS * len(rows)) * _RARE // messages:
-                seldom.send(rows[0])
-            ahead = 10 * _TOPICS * len(rows)
-            while sent - recorder.stats().messages > ahead or recorder.stats().waiting_bytes > 64 << 20:
-                time.sleep(0.001)
-        lost = recorder.stop().lost
-    if lost:
-        sys.exit(f"the recorder lost {lost} messages while the recording was made; try again")
-    return where
-
-
-def make_layout(where: Path, messages: int) -> Path:
-    """Record messages of a fixed layout on the endpoint "imu"."""
-    rows = np.zeros(1000, _IMU)
-    rows["count"] = np.arange(1000)
-    name = f"imu-{uuid4().hex[:6]}"
-    schema = msgq.Schema("imu", "struct", json.dumps(_IMU.descr).encode())
-    with _bus([name], schema) as (imu,), Recorder(where, [name]) as recorder:
-        for sent in range(0, messages, 1000):
-            imu.send_many(rows)
-            while sent - recorder.stats().messages > 200_000:
-                time.sleep(0.001)
-    return where
-
-
-def cut(recording: Path, where: Path) -> Path:
-    """Return a copy whose files lost their last kilobytes: as after a kill, without summary and index."""
-    shutil.copytree(recording, where)
-    for path in where.rglob("*.mcap"):
-        os.truncate(path, path.stat().st_size - min(65536, path.stat().st_size // 2))
-    return where
-
-
-# ---- figures ----
-
-
-def seconds(work: Callable[[], Any], repeats: int) -> float:
-    """Return the median."""
-    taken = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
-    return median(taken)
-
-
-def consumed(table: DataFrame) -> None:
-    """Make Spark compute all of a table, and keep none of it."""
-    table.write.format("noop").mode("overwrite").save()
-
-
-def ingested(spark: SparkSession, recording: Path, lake: Path) -> None:
-    """Make bronze of a recording, anew."""
-    from msgq.spark.lake import Lake
-
-    shutil.rmtree(lake, ignore_errors=True)
-    Lake(spark, lake).ingest([recording])
-
-
-def series(spark: SparkSession, rows: int, keys: int) -> tuple[DataFrame, DataFrame]:
-    """Two tables of rows for an as-of join, in memory."""
-    made = []
-    for name, phase in (("a", 0), ("b", 500)):
-        table = spark.range(rows).selectExpr(
-            f"id % {keys} AS key", f"id * 1000 + {phase} AS publish_time", f"CAST(id AS double) AS {name}"
-        )
-        made.append(table.persist())
-        consumed(made[-1])
-    return made[0], made[1]
+def middle(found: Sequence[Took]) -> Took:
+    """Return the medians."""
+    return Took(median(one.wall for one in found), median(one.cpu for one in found), found[-1].result)
 
 
 class Figures:
-    """What is measured, a line each, as soon as it is known."""
+    """Jobs done in turns by each checkout, and a line for each as soon as it is known."""
 
-    def row(self, what: str, figure: str, wanted: str) -> None:
-        """Print a line."""
-        print(f"{what:60} {figure:>12}   {wanted}", flush=True)
+    def __init__(self, checkouts: Sequence[Checkout], repeats: int) -> None:
+        self._checkouts, self._repeats = checkouts, repeats
+        titles = ["seconds", "CPU"] + ["theirs", "CPU", "CPU times"] * (len(checkouts) > 1)
+        self._line("what", "a second", *titles)
 
-    def rate(self, what: str, messages: int, taken: float, wanted: str) -> None:
-        """Print a speed."""
-        self.row(what, f"{messages / taken / 1e6:.2f}M/s", wanted)
+    def row(self, what: str, job: str, rows: int = 0, /, **arguments: Any) -> Any:
+        """Do a job, and show it; return what ours said. rows : of which the speed is shown."""
+        found = self._in_turns([(job, arguments)])[0]
+        self._show(what, found, rows)
+        return found[0].result
 
-    def time(self, what: str, taken: float, wanted: str) -> None:
-        """Print a time."""
-        self.row(what, f"{taken:.2f} s", wanted)
+    def pair(self, first: tuple[str, str], second: tuple[str, str], **arguments: Any) -> None:
+        """Do two jobs, the second one after the first one each time. A job is its title and its name."""
+        (one, first_job), (two, second_job) = first, second
+        for what, found in zip((one, two), self._in_turns([(first_job, arguments), (second_job, {})]), strict=True):
+            self._show(what, found, 0)
+
+    def _in_turns(self, jobs: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Took]]:
+        """Return what each job took in each checkout."""
+        found: list[list[list[Took]]] = [[[] for _ in self._checkouts] for _ in jobs]
+        for _ in range(self._repeats + 1):
+            for at, checkout in enumerate(self._checkouts):
+                for number, (job, arguments) in enumerate(jobs):
+                    found[number][at].append(checkout.do(job, **arguments))
+        return [[middle(times[1:]) for times in one] for one in found]
+
+    def _show(self, what: str, found: Sequence[Took], rows: int) -> None:
+        ours = found[0]
+        cells = [f"{ours.wall:.2f}", f"{ours.cpu:.2f}"]
+        for theirs in found[1:]:
+            cells += [f"{theirs.wall:.2f}", f"{theirs.cpu:.2f}", f"{theirs.cpu / ours.cpu:.2f}x"]
+        self._line(what, f"{rows / ours.wall / 1e6:.2f}M" if rows else "", *cells)
+
+    def _line(self, what: str, *cells: str) -> None:
+        print(f"{what:58}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
 
 
-def start_times() -> tuple[float, float]:
-    """Return how long our session takes in a new process, with its import and a first job, and how long Spark's own."""
+def everything(figures: Figures, where: Path, messages: int) -> None:
+    """Measure the source, the lake, and joins."""
+    whole = recordings.make(where / "zstd", messages)
+    at: dict[str, Any] = {"recording": str(whole)}
+    figures.row("read, all columns", "read", messages, **at)
+    figures.row("  floor", "native", messages, **at)
+    figures.row("read, five columns", "read_five", messages, **at)
+    figures.row("  floor", "native_five", messages, **at)
+    figures.row("read, without the payload", "read_without_payload", messages, **at)
+    figures.row("read, cut, no index", "read", messages, recording=str(recordings.cut(whole, where / "cut")))
+    figures.row("one rare endpoint", "rare", **at)
+    figures.row("1 % of the time", "some_time", **at)
+    imu = recordings.make_layout(where / "imu", messages)
+    figures.row("read, NumPy columns", "read_decoded", messages, recording=str(imu))
+    figures.row("recording to bronze", "bronze", messages, **at)
+    figures.row("  floor: Parquet to Parquet", "native_write", messages, **at)
+    sizes = figures.row("recording to gold", "gold", messages, **at)
+    shown = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items() if size >= 1e5)
+    print(f"  {shown}", flush=True)
+    pieces = recordings.make(where / "pieces", messages, segments=_PIECES)
+    figures.pair((f"a new piece, {_PIECES}th of a run", "new_piece"), ("  its gold", "refresh"), recording=str(pieces))
+    figures.row("gold of nothing new", "refresh")
+    many = recordings.make_many(where / "many", 10_000, 200_000)
+    files = figures.row("silver, 10,000 endpoints x 20 messages", "silver", 200_000, recording=str(many))
+    print(f"  {files} files", flush=True)
+    for strategy in ("auto", "arrow", "window"):
+        figures.row(f"as-of join 1M x 1M, 20 keys, {strategy}", "as_of", strategy=strategy)
+
+
+def start_times(repeats: int) -> None:
+    """Show how long a session takes in a new process, with its import and a first job, and how long Spark's own."""
     ours = "from msgq.spark import session; session('local[2]').range(1).count()"
     bare = "from pyspark.sql import SparkSession as S; S.builder.master('local[2]').getOrCreate().range(1).count()"
-    runs = (
-        partial(subprocess.run, [sys.executable, "-c", text], check=True, capture_output=True) for text in (ours, bare)
+    taken: dict[str, list[float]] = {ours: [], bare: []}
+    for _ in range(repeats):
+        for text, found in taken.items():
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
+            found.append(time.perf_counter() - begin)
+    print(
+        f"session start and a first job: {median(taken[ours]):.2f} s, of Spark without msgq {median(taken[bare]):.2f} s"
     )
-    first, second = (seconds(run, 3) for run in runs)
-    return first, second
-
-
-def against_floor(
-    spark: SparkSession,
-    figures: Figures,
-    what: str,
-    wanted: str,
-    table: DataFrame,
-    messages: int,
-    repeats: int,
-    path: Path,
-    **options: str,
-) -> float:
-    """Measure a table of messages, and in turns what Spark takes of as many rows like these; return the seconds."""
-    floor = handed_over(spark, str(path), messages, table.schema, **options)
-    consumed(table)  # the first job pays for what others find there
-    consumed(floor)
-    pairs = [(seconds(lambda: consumed(table), 1), seconds(lambda: consumed(floor), 1)) for _ in range(repeats)]
-    ours, least = median(taken for taken, _ in pairs), median(taken for _, taken in pairs)
-    figures.rate(what, messages, ours, wanted)
-    figures.rate(f"  its floor: the same rows, not read ({ours / least:.2f}x)", messages, least, "")
-    return ours
-
-
-def sources(spark: SparkSession, figures: Figures, where: Path, messages: int, repeats: int) -> None:
-    """Measure the source, and what else reads recordings."""
-    whole = make(where / "zstd", messages)
-    files = {"truncated, no index": cut(whole, where / "cut"), "lz4": make(where / "lz4", messages, "lz4")}
-    table = read(spark, str(whole))
-    plain = against_floor(spark, figures, "source, all columns", "3.7M", table, messages, repeats, whole)
-    table = read(spark, str(whole), columns=_WHAT_IS_THERE)
-    against_floor(spark, figures, "source, without the payload", "5M", table, messages, repeats, whole)
-    for name, path in files.items():
-        taken = seconds(partial(lambda path: consumed(read(spark, str(path))), path), repeats)
-        figures.rate(f"source, {name} ({taken / plain:.2f}x)", messages, taken, "1.3x")
-    taken = seconds(lambda: read(spark, str(whole), endpoints="rare*").count(), repeats)
-    figures.time("one rare endpoint", taken, "0.3 s")
-    times = read(spark, str(whole), columns=["log_time"]).selectExpr("min(log_time)", "max(log_time)")
-    ((first, last),) = times.collect()
-    some = {"start": first + (last - first) // 2, "end": first + (last - first) * 51 // 100}
-    figures.time("1 % of the time", seconds(lambda: read(spark, str(whole), **some).count(), repeats), "0.3 s")
-    taken = seconds(lambda: ingested(spark, whole, where / "lake"), repeats)
-    figures.rate("recording to bronze", messages, taken, "1.8M")
-    imu = make_layout(where / "imu", messages)
-    endpoint = read(spark, str(imu), columns=["endpoint"]).head(1)[0][0]
-    table = read(spark, str(imu), decode=endpoint)
-    against_floor(spark, figures, "decoded NumPy columns", "4M", table, messages, repeats, imu, decode=endpoint)
-
-
-def joins(spark: SparkSession, figures: Figures, repeats: int) -> None:
-    """Measure the as-of join."""
-    from msgq.spark.tables import align
-
-    left, right = series(spark, 1_000_000, 20)
-    for strategy in ("auto", "arrow", "window"):
-        taken = seconds(
-            partial(lambda how: consumed(align.asof_join(left, right, by=["key"], strategy=how)), strategy), repeats
-        )
-        figures.time(f"as-of join 1M x 1M, 20 keys, {strategy}", taken, "2 s" if strategy == "auto" else "")
 
 
 # ---- memory and cores ----
 
 
 class Watch(threading.Thread):
-    """Looks at the memory of the Python workers below this process, and of Java."""
+    """Looks at the memory of the Python workers below a process, and of Java."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.largest = {"python": 0, "java": 0}
+        self._pid = pid
         self._over = threading.Event()
 
     def run(self) -> None:
         """Look until it is over."""
         while not self._over.wait(0.05):
-            for child in psutil.Process().children(recursive=True):
+            for child in psutil.Process(self._pid).children(recursive=True):
                 try:
                     kind, size = child.name(), child.memory_info().rss
                 except psutil.NoSuchProcess:
@@ -275,81 +206,66 @@ class Watch(threading.Thread):
         self.join()
 
 
-def memory(spark: SparkSession, figures: Figures, where: Path, size: int) -> None:
+def memory(where: Path, size: int) -> None:
     """Read large recordings, and say how large a worker became."""
+    table = Table("what", "MB/s", "a worker", "Java")
     for each in (65536, 1024):
-        recording = make(where / f"large{each}", size // each, "none" if each > 1024 else "zstd", (each, each))
-        for what, work in (
-            ("read", lambda r=recording: consumed(read(spark, str(r)))),
-            ("ingested", lambda r=recording: ingested(spark, r, where / "lake")),
-        ):
-            with Watch() as watch:
-                taken = seconds(work, 1)
-            worker, java = watch.largest["python"] >> 20, watch.largest["java"] >> 20
-            text = f"{worker} MiB (Java {java} MiB), {size / taken / 1e6:.0f} MB/s"
-            figures.row(f"{size / 1e9:.1f} GB of {each} B, {what}: a worker", text, "1024 MiB")
-        shutil.rmtree(recording)
-        shutil.rmtree(where / "lake")
+        kind = "none" if each > 1024 else "zstd"
+        recording = recordings.make(where / f"large{each}", size // each, kind, (each, each))
+        checkout = Checkout(_PROJECT, where / f"jobs{each}")
+        for job in ("read", "bronze"):
+            with Watch(checkout.process.pid) as watch:
+                took = checkout.do(job, recording=str(recording))
+            worker, java = (f"{watch.largest[name] >> 20} MiB" for name in ("python", "java"))
+            table.add_row(f"{size / 1e9:.1f} GB of {each} B: {job}", f"{size / took.wall / 1e6:.0f}", worker, java)
+        checkout.close()
+    Console().print(table)
 
 
-def scaling(figures: Figures, where: Path, messages: int) -> None:
-    """Do one job in a session on one core, and on two."""
-    recording = make(where / "zstd", messages)
-    taken: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(3):
-        for cores, found in taken.items():
-            chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
-            command = ["taskset", "-c", chosen, sys.executable, "-m", "tools.bench.pipeline", "--job", str(recording)]
-            found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    one, two = median(taken[1]), median(taken[2])
-    for cores, middle in ((1, one), (2, two)):
-        figures.rate(f"recording to bronze and gold, {cores} of 2 cores", messages, middle, "")
-    figures.row("two cores against one", f"{one / two:.2f}x", "")
-
-
-def job(recording: str) -> float:
-    """Make bronze and gold on all cores that this process may use; return seconds, without the session's start."""
-    from msgq.spark.lake import Lake
-
-    spark = session()
-    with tempfile.TemporaryDirectory(prefix="msgq-bench-") as name:
-        spark.range(1).count()
-        begin = time.perf_counter()
-        lake = Lake(spark, name)
-        lake.ingest([recording])
-        lake.refresh()
-        return time.perf_counter() - begin
+def scaling(where: Path, messages: int, repeats: int) -> None:
+    """Do jobs on one core, and on two."""
+    recording = recordings.make(where / "zstd", messages)
+    size = sum(path.stat().st_size for path in recording.rglob("*.mcap"))
+    checkouts = {cores: Checkout(_PROJECT, where / f"jobs{cores}", cores) for cores in (1, 2)}
+    table = Table("what", "cores", "seconds", "CPU", "MB/s a core", "faster")
+    for job in ("bronze", "gold"):
+        found: dict[int, list[Took]] = {cores: [] for cores in checkouts}
+        for _ in range(repeats + 1):
+            for cores, checkout in checkouts.items():
+                found[cores].append(checkout.do(job, recording=str(recording)))
+        one = middle(found[1][1:]).wall
+        for cores in checkouts:
+            took = middle(found[cores][1:])
+            speed = f"{size / took.wall / cores / 1e6:.1f}"
+            table.add_row(job, str(cores), f"{took.wall:.2f}", f"{took.cpu:.2f}", speed, f"{one / took.wall:.2f}x")
+    for checkout in checkouts.values():
+        checkout.close()
+    Console().print(table)
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=_MESSAGES)
+    parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout, which is built")
     parser.add_argument("--memory", type=float, metavar="GB", help="read recordings of so many GB instead")
-    parser.add_argument("--scaling", action="store_true", help="the same job on one core and on two instead")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--scaling", action="store_true", help="the same jobs on one core and on two instead")
     given = parser.parse_args()
-    if given.job:
-        print(job(given.job))
-        return
-    figures = Figures()
-    figures.row("what", "figure", f"wanted (load {os.getloadavg()[0]:.1f} at the start)")
+    print(f"load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory(prefix="msgq-bench-") as name:
         where = Path(name)
         if given.scaling:
-            scaling(figures, where, given.messages)
+            scaling(where, given.messages, given.repeats)
+        elif given.memory:
+            memory(where, int(given.memory * 1e9))
         else:
-            ours, bare = start_times()
-            figures.time("session start, and a first job", ours, "6 s, 8 s with the job")
-            figures.time(f"  its floor: Spark without msgq ({ours / bare:.2f}x)", bare, "")
-            spark = session("local[2]")
-            if given.memory:
-                memory(spark, figures, where, int(given.memory * 1e9))
-            else:
-                sources(spark, figures, where, given.messages, given.repeats)
-                joins(spark, figures, given.repeats)
-            spark.stop()
+            start_times(3)
+            projects = [_PROJECT, *([given.against.resolve()] if given.against else [])]
+            checkouts = [Checkout(project, where / f"jobs{at}") for at, project in enumerate(projects)]
+            everything(Figures(checkouts, given.repeats), where, given.messages)
+            for checkout in checkouts:
+                checkout.close()
 
 
 if __name__ == "__main__":

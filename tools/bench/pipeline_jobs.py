@@ -1,0 +1,205 @@
+"""Jobs of the pipeline in one checkout: a process that does what it is told, and says what that took.
+
+A script, not a module: `tools.bench.pipeline` starts it with a checkout's folder first on the path, so that the same
+jobs measure any checkout. It calls what each has: `read`, `session`, `Lake`. A line of its input is a job; it answers
+with a line: seconds of wall and of CPU, of this process, Java and all workers, those that ended among them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from msgq.spark import read, session
+from msgq.spark.lake import Lake
+
+_LOOK_S = 0.2
+_FIVE = ["endpoint", "epoch", "sequence", "publish_time", "log_time"]
+_WITHOUT_PAYLOAD = [*_FIVE, "run", "host", "encoding", "schema"]
+
+
+class Jobs:
+    """Each method prepares a job, and returns what is timed. `where`: for what is written."""
+
+    def __init__(self, where: Path) -> None:
+        self._where = where
+        self._spark = session(f"local[{len(os.sched_getaffinity(0))}]")
+        self._number = 0
+
+    def _fresh(self) -> Lake:
+        for path in self._where.glob("lake*"):
+            shutil.rmtree(path)
+        self._number += 1
+        return Lake(self._spark, self._where / f"lake{self._number}")
+
+    def read(self, recording: str, columns: list[str] | None = None, **options: Any) -> Callable[[], Any]:
+        """Read messages, and keep none."""
+        return lambda: consumed(read(self._spark, recording, columns=columns, **options))
+
+    def read_five(self, recording: str) -> Callable[[], Any]:
+        """Read five columns."""
+        return self.read(recording, _FIVE)
+
+    def read_without_payload(self, recording: str) -> Callable[[], Any]:
+        """Read all columns but one."""
+        return self.read(recording, _WITHOUT_PAYLOAD)
+
+    def read_decoded(self, recording: str) -> Callable[[], Any]:
+        """Read payloads as columns, of a recording with one endpoint."""
+        endpoint = read(self._spark, recording, columns=["endpoint"]).head(1)[0][0]
+        return self.read(recording, decode=endpoint)
+
+    def rare(self, recording: str) -> Callable[[], Any]:
+        """Count the messages of one endpoint in thousands."""
+        return lambda: read(self._spark, recording, endpoints="rare*").count()
+
+    def some_time(self, recording: str) -> Callable[[], Any]:
+        """Count the messages of 1 % of the time."""
+        times = read(self._spark, recording, columns=["log_time"]).selectExpr("min(log_time)", "max(log_time)")
+        ((first, last),) = times.collect()
+        some = {"start": first + (last - first) // 2, "end": first + (last - first) * 51 // 100}
+        return lambda: read(self._spark, recording, **some).count()
+
+    def bronze(self, recording: str) -> Callable[[], Any]:
+        """Make bronze of a recording."""
+        lake = self._fresh()
+        return lambda: lake.ingest([recording]).messages
+
+    def gold(self, recording: str) -> Callable[[], Any]:
+        """Make bronze and gold of a recording; say how large they became."""
+        lake = self._fresh()
+
+        def work() -> dict[str, Any]:
+            lake.ingest([recording])
+            lake.refresh()
+            folders = sorted(Path(lake.uri.removeprefix("file://")).iterdir())
+            return {folder.name: size_of(folder) for folder in folders}
+
+        return work
+
+    def silver(self, recording: str) -> Callable[[], Any]:
+        """Decode what is in bronze already; say how many files there are."""
+        lake = self._fresh()
+        lake.ingest([recording])
+
+        def work() -> int:
+            lake.decode()
+            return sum(1 for _ in Path(lake.uri.removeprefix("file://"), "silver").rglob("*.parquet"))
+
+        return work
+
+    def new_piece(self, recording: str) -> Callable[[], Any]:
+        """Add the last file of a recording to a lake with gold of all others; leave it there for `refresh`."""
+        *old, new = sorted(map(str, Path(recording).rglob("*.mcap")))
+        lake = self._fresh()
+        lake.ingest(old)
+        lake.refresh()
+        return lambda: lake.ingest([new]).messages
+
+    def refresh(self) -> Callable[[], Any]:
+        """Make gold of what is new in the lake of the job before."""
+        (path,) = self._where.glob("lake*")
+        lake = Lake(self._spark, path)
+        return lambda: lake.refresh()
+
+    def native(self, recording: str, columns: list[str] | None = None) -> Callable[[], Any]:
+        """Read the same messages from Parquet, as Spark wrote it: the floor of `read`."""
+        table = self._spark.read.parquet(self._parquet(recording))
+        return lambda: consumed(table if columns is None else table.select(*columns))
+
+    def native_five(self, recording: str) -> Callable[[], Any]:
+        """Read five columns of Parquet."""
+        return self.native(recording, _FIVE)
+
+    def native_write(self, recording: str) -> Callable[[], Any]:
+        """Copy these messages from Parquet to Parquet: the floor of `bronze`."""
+        table, target = self._spark.read.parquet(self._parquet(recording)), str(self._where / "copy")
+        writer = table.write.option("compression", "zstd").mode("overwrite")
+        return lambda: writer.parquet(target)
+
+    def _parquet(self, recording: str) -> str:
+        place = self._where / f"native-{Path(recording).name}"
+        if not place.exists():
+            read(self._spark, recording).write.option("compression", "zstd").parquet(str(place))
+        return str(place)
+
+    def as_of(self, strategy: str) -> Callable[[], Any]:
+        """Join two series of 1M rows with 20 keys."""
+        from msgq.spark.tables import align
+
+        sides = []
+        for name, phase in (("a", 0), ("b", 500)):
+            columns = (f"id * 1000 + {phase} AS publish_time", f"CAST(id AS double) AS {name}")
+            sides.append(self._spark.range(1_000_000).selectExpr("id % 20 AS key", *columns).persist())
+            consumed(sides[-1])
+        return lambda: consumed(align.asof_join(sides[0], sides[1], by=["key"], strategy=strategy))
+
+
+def consumed(table: Any) -> None:
+    """Make Spark compute all of a table, and keep none of it."""
+    table.write.format("noop").mode("overwrite").save()
+
+
+def size_of(folder: Path) -> int:
+    """Return bytes of the files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+class Cpu(threading.Thread):
+    """What this process, and all below it, take: seconds of CPU.
+
+    Nobody waits for Python workers, so that no parent knows what those took that ended: they are looked at now and
+    then, and count as they were seen last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._lock = threading.Lock()
+        self._seen: dict[psutil.Process, float] = {}
+
+    def run(self) -> None:
+        """Look at all processes, until this one ends."""
+        while True:
+            time.sleep(_LOOK_S)
+            self.seconds()
+
+    def seconds(self) -> float:
+        """Return what all have taken until now."""
+        with self._lock:
+            me = psutil.Process()
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    times = process.cpu_times()
+                except psutil.NoSuchProcess:
+                    continue
+                self._seen[process] = times.user + times.system
+            return sum(self._seen.values())
+
+
+def main() -> None:
+    """Do jobs until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print is no answer
+    jobs, cpu = Jobs(Path(sys.argv[1])), Cpu()
+    cpu.start()
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        work = getattr(jobs, asked.pop("job"))(**asked)
+        before, begin = cpu.seconds(), time.perf_counter()
+        result = work()
+        wall, taken = time.perf_counter() - begin, cpu.seconds() - before
+        print(json.dumps({"wall": wall, "cpu": taken, "result": result}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
