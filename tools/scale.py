@@ -179,7 +179,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=10_000)
-    parser.add_argument("--rate", type=float, default=30.0, help="MB a second of which a core makes bronze and gold")
+    parser.add_argument("--rate", type=float, default=119.0, help="MB a second of which a core makes bronze and gold")
     parser.add_argument("--growth", type=float, default=2.0, help="how much larger recordings are before compression")
     parser.add_argument("--every", type=float, default=300.0, help="seconds between two ingests of a host")
     given = parser.parse_args()
