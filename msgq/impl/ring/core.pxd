@@ -148,6 +148,7 @@ cdef extern from "ring/subscriber.h" nogil:
     bint mq_subscriber_lacks_side(mq_subscriber *s)
     void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
     uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
+    void mq_prefetch(const void *line)
     bint mq_subscriber_has_more(const mq_subscriber *s)
     uint32_t *mq_subscriber_futex(mq_subscriber *s)
     mq_u32 *mq_subscriber_attention(mq_subscriber *s)

@@ -32,7 +32,7 @@ static inline mq_status mq_subscriber_to_oldest(mq_subscriber *s) {
             return MQ_CORRUPT;
         mq_subscriber_survey(s);
         uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
         if (!mq_position_possible(now, s->data_bytes))
             return MQ_CORRUPT;
         s->published = now;

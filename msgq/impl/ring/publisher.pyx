@@ -31,7 +31,7 @@ from msgq.impl.ring.core cimport (
     mq_side, mq_side_schema, mq_stamps, mq_stamps_put,
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
-from msgq.impl.ring.topic cimport open_topic, resized, Topic
+from msgq.impl.ring.topic cimport latest, open_topic, resized, Topic
 from msgq.impl.ground.wake cimport can_order_stores
 
 import time
@@ -269,6 +269,7 @@ cdef class PubSocket:
             size = PyBytes_GET_SIZE(data)
             if 0 < size < LARGE_BYTES:
                 status = mq_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
+                latest.header = self._publisher.ring
                 if status != MQ_OK:
                     self._settle(status, size)
                 return
@@ -296,6 +297,7 @@ cdef class PubSocket:
     cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1:
         cdef uint8_t *payload = NULL
         cdef mq_stamps stamps
+        latest.header = self._publisher.ring
         if size < LARGE_BYTES:
             if self._publisher.stamps:
                 self._fill_stamps(&stamps, origin_time)

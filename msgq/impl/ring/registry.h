@@ -126,7 +126,7 @@ static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
 }
 
 /* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
- * EDGE done: acquire, both. Partners: mq_publisher_commit, mq_publisher_discard. */
+ * EDGE done: acquire, both. Partners: mq_publisher_publish, mq_publisher_discard. */
 static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
@@ -268,10 +268,14 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
     mq_publisher_notify(p);
+    p->mapped = p->position;
+    p->map_left = p->data_bytes; /* not before: what opens a topic shall not wait for pages */
+    p->map_step = MQ_MAP_FIRST;
     return MQ_OK;
 }
 
 static inline void mq_publisher_close(mq_publisher *p) {
+    p->map_left = 0;
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_publisher_notify(p);
@@ -343,7 +347,7 @@ static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self,
 
 /* Join at the present. */
 static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random) {
-    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
     mq_subscriber_register(s, self, random);
     mq_status status = mq_subscriber_to_present(s);
     mq_subscriber_show_base(s);

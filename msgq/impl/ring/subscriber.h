@@ -241,7 +241,7 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
     for (int tries = 0; tries < 8; tries++) {
         mq_subscriber_survey(s);
         uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
         if (!mq_position_possible(now, s->data_bytes))
             return MQ_CORRUPT;
         s->cursor = s->published = now;
@@ -252,7 +252,7 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
     }
     for (int tries = 0; tries < 100 && mq_milestone_read(s->side, &m); tries++) {
         mq_subscriber_survey(s);
-        /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        /* EDGE commit: acquire. Partner: mq_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
         /* A stranger's milestone may lie anywhere; from this one every step is intact, or we would be here for ever. */
         if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
@@ -290,7 +290,7 @@ static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
 
 /* Look at write_pointer. MQ_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
 static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
-    /* EDGE commit: acquire. Partner: mq_publisher_commit. */
+    /* EDGE commit: acquire. Partner: mq_publisher_publish. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
         s->published = now; /* a stranger may have put it back */
@@ -440,7 +440,10 @@ static inline uint32_t mq_subscriber_announce_sleep(mq_subscriber *s) {
     return mq_attention_announce(&s->side->attention);
 }
 
-/* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner: mq_publisher_commit */
+/* Bring a line near, to be read soon. Only a hint: nothing need be mapped there. */
+static inline void mq_prefetch(const void *line) { __builtin_prefetch(line); }
+
+/* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner: mq_publisher_publish */
 static inline bool mq_subscriber_has_more(const mq_subscriber *s) {
     return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor ||
            !mq_subscriber_whole(s);

@@ -10,10 +10,11 @@ from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.ground.core cimport mq_copy_out
 from msgq.impl.ground.waiting cimport deadline_after, wait_ready
 from msgq.impl.ring.core cimport (
-    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_side_tracked, mq_stamps, mq_stamps_get, mq_status,
+    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_prefetch, mq_side_tracked, mq_stamps, mq_stamps_get, mq_status,
     mq_subscriber_accept, mq_subscriber_doubt, mq_subscriber_need, mq_subscriber_next, mq_subscriber_peek,
     mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset, mq_subscriber_take_block,
 )
+from msgq.impl.ring.topic cimport latest
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
 from msgq.impl.sockets.checks import (
@@ -84,14 +85,17 @@ cdef class SubSocket(Connection):
             status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_OK:
                 if status == MQ_EMPTY and (non_blocking or self._timeout_ms == 0):
-                    self._settle_fd()
+                    mq_prefetch(latest.header)  # its subscriber took the line away, and the next send looks there first
+                    if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
+                        self._settle_fd()
                     return None
                 if not self._find(&message, non_blocking):
                     self._settle_fd()
                     return None
             out = copied(self, &message)
             if mq_subscriber_accept(&self._subscriber, &message):
-                self._settle_fd()
+                if self._fd >= 0:
+                    self._settle_fd()
                 return out
             self._torn()
 
@@ -136,6 +140,7 @@ cdef class SubSocket(Connection):
             if status != MQ_EMPTY:
                 self._corrupt()
                 continue
+            mq_prefetch(latest.header)  # as in _receive
             if deadline == 0 or not wait_ready([self], deadline):
                 return False
             enter(self)  # a signal handler may have forked

@@ -15,6 +15,12 @@ cdef class Topic:
     cdef void unlock(self)
 
 
+cdef struct Latest:
+    const void *header              # of the ring on which this process sent last; perhaps unmapped since. Only a hint
+
+
+cdef Latest latest
+
 cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
 cdef Topic watch_topic(str endpoint, str in_prefix)
 cdef int await_side(Topic topic, str in_prefix) except -1

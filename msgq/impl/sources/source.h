@@ -103,7 +103,7 @@ static inline bool mq_source_hurries(const mq_source *source) {
         return mq_channel_source_hurries(source->channel);
     const mq_subscriber *s = source->ring;
     uint64_t now =
-        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
     return mq_cycle(now) != mq_cycle(s->cursor) || mq_offset(now) - mq_offset(s->cursor) > s->data_bytes / 64;
 }
 

@@ -1,0 +1,92 @@
+"""Pages of a ring: mapped before the publisher comes to them, and not by whoever opens a topic."""
+
+from __future__ import annotations
+
+import mmap
+import platform
+import struct
+from pathlib import Path
+
+import pytest
+
+import msgq
+from tests.unit.ringfile import HEADER, lap_end, need
+
+KERNEL = tuple(int(part) for part in platform.release().split(".")[:2])
+PRESENT = 1 << 63
+MIB = 1 << 20
+SIZE = 2000  # two messages in a page, but one where it ends
+
+pytestmark = pytest.mark.skipif(KERNEL < (5, 14), reason="this kernel cannot map pages ahead")
+
+
+class Pages:
+    """Which pages of a ring this process has mapped; there is one mapping of it."""
+
+    def __init__(self, endpoint: str) -> None:
+        inode = str(Path(f"/dev/shm/msgq_{endpoint}").stat().st_ino)  # its name there is that of a file without one
+        lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        (span,) = [line[0] for line in lines if line[4] == inode]
+        self.first, self.end = (int(edge, 16) // mmap.PAGESIZE for edge in span.split("-"))
+
+    def mapped(self) -> list[bool]:
+        with Path("/proc/self/pagemap").open("rb") as file:
+            file.seek(8 * self.first)
+            return [bool(word & PRESENT) for (word,) in struct.iter_unpack("Q", file.read(8 * (self.end - self.first)))]
+
+    def hold(self, offset: int, size: int) -> bool:
+        first, last = ((HEADER + edge) // mmap.PAGESIZE for edge in (offset, offset + size - 1))
+        return all(self.mapped()[first : last + 1])
+
+
+def fill(pub: msgq.PubSocket, offset: int, until: int) -> int:
+    """Send until the next message would end behind `until`; return where it begins."""
+    while offset + need(SIZE) <= until:
+        pub.send(bytes(SIZE))
+        offset += need(SIZE)
+    return offset
+
+
+def test_opening_a_topic_does_not_wait_for_its_pages(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, MIB):
+        assert sum(Pages(endpoint).mapped()) <= 3  # the header's, the tail's
+
+
+def test_each_message_but_the_first_finds_its_pages_mapped(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, MIB) as pub:
+        pages, offset = Pages(endpoint), 0
+        while offset + need(SIZE) <= lap_end(MIB):
+            assert offset == 0 or pages.hold(offset, need(SIZE)), offset
+            offset = fill(pub, offset, offset + need(SIZE))
+        assert all(pages.mapped())
+
+
+def test_a_publisher_that_begins_in_the_middle_has_all_mapped_a_lap_later(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, MIB) as former:
+        middle = fill(former, 0, MIB // 2)
+    del former  # it keeps its mapping
+    with msgq.pub_sock(endpoint, MIB) as pub:
+        pages = Pages(endpoint)
+        assert not pages.hold(middle + 100_000, mmap.PAGESIZE)
+        pub.send(bytes(SIZE))
+        assert pages.hold(middle, 100_000)
+        fill(pub, middle + need(SIZE), lap_end(MIB))
+        pub.send(bytes(SIZE))
+        fill(pub, need(SIZE), middle)
+        assert all(pages.mapped())
+
+
+@pytest.mark.parametrize("size", [128, 4096, 65536])
+def test_small_rings_are_mapped_at_once(endpoint: str, size: int) -> None:
+    with msgq.pub_sock(endpoint, size) as pub:
+        pub.send(bytes(16))
+        assert all(Pages(endpoint).mapped())
+
+
+def test_a_large_ring_is_mapped_as_far_as_it_will_soon_be_needed(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, 10 * MIB) as pub:
+        pages, offset = Pages(endpoint), 0
+        while offset < 2 * MIB:
+            offset = fill(pub, offset, offset + MIB // 8)
+            ahead = sum(pages.mapped()) * mmap.PAGESIZE - offset
+            assert ahead <= 65536 + MIB // 4 + 4 * mmap.PAGESIZE
