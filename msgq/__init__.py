@@ -1,36 +1,32 @@
 """Publish and subscribe between the processes of one machine, through shared memory."""
 
-import typing
-
-from msgq import backend, errors, stats
+from msgq import backend, errors
 from msgq.api import NO_TRAVERSAL_LIMIT, drain_sock_raw, pub_sock, sub_sock, zeromq_address
 from msgq.errors import Again, IpcError, MsgqError, MultiplePublishersError
-from msgq.fake_events import (
-    Event,
-    SocketEventHandle,
-    delete_fake_prefix,
-    fake_event_handle,
-    get_fake_prefix,
-    set_fake_prefix,
-    toggle_fake_events,
-    wait_for_one_event,
-)
-from msgq.impl.sockets.checks import NOBLOCK
-from msgq.impl.sockets.polling import POLLERR, POLLIN, POLLOUT
-from msgq.masters import PubMaster, SubMaster
-from msgq.native import get_include
-from msgq.schema import Schema
+from msgq.impl.sockets.checks import NOBLOCK, POLLERR, POLLIN, POLLOUT
+from msgq.naming import delete_fake_prefix, set_fake_prefix, toggle_fake_events
 
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # type checkers know it by its name; to import `typing` for it takes as long as all the rest
+if TYPE_CHECKING:
+    from msgq import stats
     from msgq.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.channel import Channel, Node
+    from msgq.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
+    from msgq.masters import PubMaster, SubMaster
+    from msgq.native import get_include
     from msgq.records import Board, RecordQueue, Seqlock, SeqlockVector, Tracker, tracked
+    from msgq.schema import Schema
     from msgq.workqueue import MessageQueue
 else:
+    _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
     _ELSEWHERE = dict.fromkeys(("Channel", "Node"), "msgq.channel")
     _ELSEWHERE |= dict.fromkeys(("RecordQueue", "Tracker", "tracked"), "msgq.records")
+    _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.masters")
+    _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.fake_events")
+    _ELSEWHERE |= {"Schema": "msgq.schema", "get_include": "msgq.native", "stats": "msgq.stats"}
     _PIECES = ("Board", "MessageQueue", "Seqlock", "SeqlockVector")
     __getattr__, __dir__ = backend.lazy(globals(), _ELSEWHERE, pieces=_PIECES)
+    del TYPE_CHECKING
 
 __version__ = "0.1.0"
 

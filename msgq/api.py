@@ -6,11 +6,10 @@ of the classes, `context` or a function that makes a socket is used first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgq import backend as backends
 from msgq import naming
 
+TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
 

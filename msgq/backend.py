@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any
 
 from msgq import naming
 from msgq.errors import BackendNotAvailableError
 from msgq.impl.ground.context import Context
+
+TYPE_CHECKING = False  # as in __init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
 
 MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
 #: What a backend needs that is not always installed: the module, and the extra of this distribution that brings it.
@@ -123,13 +126,15 @@ def lazy(
     ----------
     names : the module's, `globals()`.
     elsewhere : names that other modules have, whatever the backend, which would cost time at import; and their modules.
+        A name that ends its module's is that module.
     pieces : names of `PIECES` that it has as well.
     """
     _lazy.append(names)
 
     def find(name: str) -> Any:
         if name in elsewhere:
-            names[name] = value = getattr(import_module(elsewhere[name]), name)
+            there = import_module(elsewhere[name])
+            names[name] = value = there if there.__name__ == f"{names['__name__']}.{name}" else getattr(there, name)
             return value
         if name not in NAMES and name not in pieces:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")

@@ -1,7 +1,5 @@
 """What stock has in an extension module of this name, for programs that import it from there: objects of `msgq`."""
 
-from typing import TYPE_CHECKING
-
 from msgq import backend
 from msgq.errors import IpcError, MultiplePublishersError
 from msgq.fake_events import (
@@ -14,6 +12,7 @@ from msgq.fake_events import (
     wait_for_one_event,
 )
 
+TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from msgq.api import Context, Poller, PubSocket, SubSocket
 else:

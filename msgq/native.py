@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 
 def get_include() -> str:
@@ -11,4 +11,4 @@ def get_include() -> str:
     A program includes ``<msgq.h>`` or one of ``<msgq/topic.h>``, ``<msgq/channel.h>``, ``<msgq/queue.h>`` and
     ``<msgq/records.h>``; with this folder in PKG_CONFIG_PATH, ``pkg-config msgq`` says the rest.
     """
-    return str(Path(__file__).parent / "include")
+    return os.path.join(os.path.dirname(__file__), "include")

@@ -13,12 +13,14 @@ import functools
 import grp
 import os
 import pwd
-import socket
 import stat
-import tempfile
 
 from msgq import naming
 from msgq.errors import InvalidValueError, SegmentError
+
+TYPE_CHECKING = False  # as in __init__.py
+if TYPE_CHECKING:
+    import socket
 
 
 def trusted(endpoint: str = "") -> frozenset[int]:
@@ -171,13 +173,20 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
         os.mkdir(path, mode)
         return
     parent, name = os.path.split(path)  # as files: it has its name when it is complete, so nobody finds it closed
-    draft = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
+    draft = _draft(parent, name)
     try:
         share(draft, mode, endpoint, path)
         os.rename(draft, path)  # over another one only if that is empty, and ours
     except BaseException:
         os.rmdir(draft)
         raise
+
+
+def _draft(parent: str, name: str) -> str:
+    """Make a directory that only this user can enter, for what is complete before others find it."""
+    import tempfile  # late: it takes as long as all that a socket needs
+
+    return tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
 
 
 def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
@@ -206,7 +215,7 @@ def bind(listener: socket.socket, path: str, permissions: int, endpoint: str) ->
     OSError : as bind(2) and rename(2) give it, when another user's is there for instance.
     SegmentError : as `share`.
     """
-    draft = tempfile.mkdtemp(prefix=".msgq.", dir=os.path.dirname(path))
+    draft = _draft(os.path.dirname(path), "msgq")
     try:
         listener.bind(f"{draft}/s")
         share(f"{draft}/s", permissions, endpoint, path)

@@ -11,7 +11,7 @@ import pytest
 
 from msgq.errors import Again, EndpointClosedError, InvalidValueError, StateError
 from msgq.impl.sockets.checks import NOBLOCK
-from msgq.impl.sockets.polling import POLLIN, POLLOUT
+from msgq.impl.sockets.checks import POLLIN, POLLOUT
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task
 

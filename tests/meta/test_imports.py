@@ -233,6 +233,13 @@ def test_importing_msgq_loads_no_backend() -> None:
     assert not {name for name in loaded if any(within(name, one) for one in late)}
 
 
+def test_importing_msgq_and_its_sockets_loads_nothing_slow() -> None:
+    """Each of these takes as long as the sockets with all that they need, and no socket needs it."""
+    loaded = loaded_by("import msgq; msgq.PubSocket; msgq.SubSocket; msgq.Poller") - loaded_by("pass")
+    assert not loaded & {"dataclasses", "inspect", "logging", "pathlib", "re", "socket", "tempfile", "typing"}
+    assert not {name for name in loaded if within(name, "msgq.figures") or within(name, "msgq.masters")}
+
+
 def test_nobody_imports_the_zmq_backend_by_name() -> None:
     """It is loaded when it is chosen: most programs do not have pyzmq."""
     there = "msgq.impl.zeromq"

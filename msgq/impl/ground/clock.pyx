@@ -10,14 +10,12 @@ from msgq.impl.ground.core cimport MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, MQ_NS_PER_S
 from msgq.impl.ground.segment cimport check_file, create_file, name_file, open_file
 
 import contextlib
-import logging
 import os
 import struct
 
 from msgq import naming
 from msgq.errors import MsgqError, SegmentError
 
-_log = logging.getLogger("msgq")
 _WORDS = struct.Struct("<QQq40x")
 
 cdef enum:
@@ -84,12 +82,19 @@ def _find():
             except SegmentError as error:
                 _trouble = f"{error}; this user's processes share a clock of their own"
                 offset = _agree(own, shared, ahead) - ahead
-                _log.info("the host's clock cannot be used: %s", _trouble)
+                log_trouble("info", "the host's clock", _trouble)
                 return offset
     except (MsgqError, OSError) as error:
         _trouble = f"{error}; this process goes by a clock of its own"
-        _log.warning("the host's clock cannot be used: %s", _trouble)
+        log_trouble("warning", "the host's clock", _trouble)
         return wall_offset_ns()
+
+
+cdef int log_trouble(str level, str what, str trouble) except -1:
+    with contextlib.suppress(OSError):  # where no file can be opened, `trouble()` says it all the same
+        import logging  # late: it takes as long as all that a socket needs
+        getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
+    return 0
 
 
 def _agree(str path, str other, int64_t ahead):

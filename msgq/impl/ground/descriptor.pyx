@@ -8,15 +8,15 @@ from msgq.impl.ground.core cimport (
 )
 
 import struct
-from collections import namedtuple
-
-from msgq.schema import Schema, parted
 
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
     """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
-    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> <bytes> schema.data,
-                    len(schema.data))
+    return _write(at, schema, schema.data)
+
+
+cdef int _write(const mq_schema_parts *at, object schema, bytes data) except -1:
+    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> data, len(data))
     return 0
 
 
@@ -30,6 +30,7 @@ cdef object read_schema(const mq_schema_parts *at):
 
 
 def _schema(name, encodings, data, *marks):
+    from msgq.schema import Schema, parted  # late: it takes as long as all that a socket needs, and few have one
     encoding, definition = parted(encodings)
     return Schema(name, encoding, data, *marks, schema_encoding=definition)
 
@@ -55,13 +56,12 @@ cdef object _read_parts(const mq_schema_parts *at):
 
 # What the data begins with where the whole schema is: version, identity, layout.
 _MARKS = struct.Struct("<Q64s64sBB6x")
-_Described = namedtuple("_Described", ("name", "encodings", "data"))
 
 
 cdef int describe(const mq_schema_parts *at, object schema) except -1:
     """As write_schema."""
     marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return write_schema(at, _Described(schema.name, schema.encodings, marks + schema.data))
+    return _write(at, schema, marks + schema.data)
 
 
 cdef object described(const mq_schema_parts *at):

@@ -7,13 +7,12 @@ from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.ground.clock cimport host_time_ns
+from msgq.impl.ground.clock cimport host_time_ns, log_trouble
 from msgq.impl.ground.core cimport (
     MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION, mq_origin, mq_origin_last, mq_origin_next, mq_u64,
 )
 from msgq.impl.ground.segment cimport Segment, check_file, create_file, guard_mapping, map_file, name_file, open_file
 
-import logging
 import os
 import struct
 
@@ -27,7 +26,6 @@ cdef extern from * nogil:
     """
     int64_t mq_thread_origin
 
-_log = logging.getLogger("msgq")
 _WORDS = struct.Struct("<QQ48x")
 
 cdef enum:
@@ -93,7 +91,7 @@ cdef mq_u64 *_find() except NULL:
             segment = _open(path)
     except (MsgqError, OSError) as error:
         _trouble = f"{error}; origins are unique in this process alone"
-        _log.warning("the word for origins cannot be used: %s", _trouble)
+        log_trouble("warning", "the word for origins", _trouble)
         return mq_origin_last(&_own)
     Py_INCREF(segment)  # mapped to the end: threads may ask while the interpreter ends
     return mq_origin_last(<mq_origin *> segment.address)

@@ -1,13 +1,12 @@
 """The msgq backend: publish and subscribe through a shared-memory ring (docs/protocol.md)."""
 
-from typing import TYPE_CHECKING
-
 from msgq.impl.ground import poller
 from msgq.impl.ground.context import Context
 from msgq.impl.ring.publisher import PubSocket
 from msgq.impl.ring.subscriber import SubSocket
 from msgq.impl.sockets.polling import PyzmqPoller
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 

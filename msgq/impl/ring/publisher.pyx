@@ -45,8 +45,6 @@ from msgq.errors import (
 from msgq.impl.sockets.checks import (
     check_linger, check_origin, check_readers_wait, check_send_flags, untracked_error, wrong_tracking_error,
 )
-from msgq.schema import Schema
-from msgq.figures.topics import PublisherStats
 
 
 cdef enum:
@@ -98,8 +96,10 @@ cdef class PubSocket:
         check_open(context, name)
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
-        if schema is not None and not isinstance(schema, Schema):
-            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        if schema is not None:
+            from msgq.schema import Schema  # late, as what follows from it: it takes longer than connecting
+            if not isinstance(schema, Schema):
+                raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._endpoint = name
         self._generation, self._ticket = fork_generation, BUSY
         try:
@@ -454,6 +454,7 @@ cdef class PubSocket:
             time.sleep(interval)
 
     def stats(self):
+        from msgq.figures.topics import PublisherStats
         return PublisherStats(self._endpoint, self._publisher.sequence, self._publisher.bytes)
 
 

@@ -21,13 +21,22 @@ from msgq.impl.sockets.checks import (
     NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms, untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import again
-from msgq.figures.topics import SubscriberStats, Tracked
 
 
 cdef enum:
     BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
 
 cdef int NOBLOCK = _NOBLOCK
+cdef object _tracked = None
+
+
+cdef object _load_tracked():
+    """Return the class of what `receive_tracked` returns; late, as its module takes as long as all that sockets need.
+    """
+    global _tracked
+    from msgq.figures.topics import Tracked
+    _tracked = Tracked
+    return Tracked
 
 
 cdef inline bytes copied(SubSocket self, const mq_message *message):
@@ -60,6 +69,7 @@ cdef class SubSocket(Connection):
         return self._ticket != CLOSED and self._subscriber.side != NULL and mq_side_tracked(self._subscriber.side)
 
     def stats(self):
+        from msgq.figures.topics import SubscriberStats  # late, as `_tracked`
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):
@@ -102,6 +112,7 @@ cdef class SubSocket(Connection):
     def receive_tracked(self, bint non_blocking=False):
         cdef mq_message message
         cdef mq_stamps stamps
+        Tracked = _tracked or _load_tracked()
         enter(self)
         if self._gate is not None:
             self._at_gate()

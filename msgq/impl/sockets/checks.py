@@ -10,6 +10,7 @@ from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: As in ZeroMQ.
 NOBLOCK = 1
+POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
 _WORD_MAX = 2**63 - 1

@@ -5,18 +5,28 @@ from __future__ import annotations
 import math
 import select
 import time
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from types import GenericAlias
 
 from msgq.errors import InvalidValueError
-from msgq.impl.sockets.checks import closed_error, timeout_ms
+from msgq.impl.sockets.checks import POLLERR, POLLIN, POLLOUT, POLLPRI, closed_error, timeout_ms
 from msgq.units import FOR_EVER
 
-#: As in ZeroMQ.
-POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any, ClassVar, Generic, TypeVar
 
-#: What `poll` returns a list of.
-Ready = TypeVar("Ready")
+    #: What `poll` returns a list of.
+    Ready = TypeVar("Ready")
+
+    class _OfReady(Generic[Ready]): ...
+
+else:
+    Ready = "Ready"
+
+    class _OfReady:
+        __class_getitem__ = classmethod(GenericAlias)
+
 
 _OF_SELECT = ((POLLIN, select.POLLIN), (POLLOUT, select.POLLOUT), (POLLERR, select.POLLERR), (POLLPRI, select.POLLPRI))
 
@@ -59,7 +69,7 @@ class PythonPoller:
         return event_loop.poll(self, timeout_ms(timeout))
 
 
-class PyzmqPoller(Generic[Ready]):
+class PyzmqPoller(_OfReady[Ready]):
     """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
 
     A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. So is

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Protocol
 
 from msgq.errors import Again
 from msgq.impl.sockets.checks import NOBLOCK, check_linger
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any, Protocol
 
-class Receiver(Protocol):
-    """A subscriber of any backend."""
+    class Endpoint(Protocol):
+        """A socket of any backend."""
 
-    @property
-    def endpoint(self) -> str: ...  # noqa: D102
+        @property
+        def endpoint(self) -> str: ...  # noqa: D102
 
-    def receive(self, non_blocking: bool = ...) -> bytes | None:
-        """See subscriber.pyi."""
+    class Receiver(Endpoint, Protocol):
+        """A subscriber of any backend."""
 
-    def receive_into(self, buffer: Any, non_blocking: bool = ...) -> int | None:
-        """See subscriber.pyi."""
+        def receive(self, non_blocking: bool = ...) -> bytes | None:
+            """See subscriber.pyi."""
 
-    def setTimeout(self, timeout: float) -> None:
-        """See subscriber.pyi."""
+        def receive_into(self, buffer: Any, non_blocking: bool = ...) -> int | None:
+            """See subscriber.pyi."""
+
+        def setTimeout(self, timeout: float) -> None:
+            """See subscriber.pyi."""
 
 
 def again(endpoint: str) -> Again:
@@ -47,13 +52,6 @@ def _again_of_both(zmq_again: Any) -> type[Again]:
             return again, (self.endpoint,)
 
     return BothAgain
-
-
-class Endpoint(Protocol):
-    """A socket of any backend."""
-
-    @property
-    def endpoint(self) -> str: ...  # noqa: D102
 
 
 class NothingLingers:
