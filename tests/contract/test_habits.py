@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from msgq.errors import Again, EndpointClosedError, InvalidValueError, StateError
-from msgq.impl.sockets.checks import NOBLOCK
-from msgq.impl.sockets.checks import POLLIN, POLLOUT
+from msgq.impl.sockets.checks import NOBLOCK, POLLIN, POLLOUT
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task
 

@@ -50,9 +50,7 @@ def existing(path: str) -> Directory:
     if os.path.isfile(path):
         raise InvalidValueError(f"{path} is a file, and no lake; msgq lake ingest LAKE {path} makes one of a recording")
     if is_recording(path):
-        raise InvalidValueError(
-            f"{path} has recordings, and is no lake; msgq lake ingest LAKE {path} makes one"
-        )
+        raise InvalidValueError(f"{path} has recordings, and is no lake; msgq lake ingest LAKE {path} makes one")
     raise InvalidValueError(f"there is no lake at {path}; msgq lake ingest {path} RECORDINGS makes one")
 
 
