@@ -35,6 +35,13 @@ def require(package: str, extra: str, *libraries: str) -> None:
     """
     missing = [name for name in libraries if find_spec(name) is None]
     if missing:
-        names = " and ".join(missing)
-        is_not = "which is not" if len(missing) == 1 else "which are not"
-        raise MissingLibraryError(f"{package} needs {names}, {is_not} installed: pip install 'msgq-bus[{extra}]'")
+        raise lacking(package, extra, *missing)
+
+
+def lacking(what: str, extra: str, *libraries: str) -> MissingLibraryError:
+    """Return the error that something of ours needs libraries which are not installed. extra : that brings them."""
+    is_not = "which is not" if len(libraries) == 1 else "which are not"
+    text = f"{what} needs {' and '.join(libraries)}, {is_not} installed: pip install 'msgq-bus[{extra}]'"
+    error = MissingLibraryError(text)
+    error.name = libraries[0]  # as the import system tells it
+    return error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from msgq.lake.directory import Directory
-from msgq.lake.table import Table, table_places
+from msgq.lake.table import Table, has_table, table_places
 
 _NAMED = 3  # endpoints of a table of silver
 _OWN = ("files", "schemas", "silver_parts")
@@ -64,7 +64,12 @@ class Entry:
 
 def is_lake(directory: Directory) -> bool:
     """Return whether somebody has made a lake there, also a release that kept a journal."""
-    return directory.has("messages/_delta_log") or directory.has("_journal")
+    return has_table(directory, "messages") or directory.has("_journal")
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL takes it, whatever is in it: in backticks."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def catalogue(directory: Directory) -> list[Entry]:

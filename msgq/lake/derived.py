@@ -80,8 +80,7 @@ class View:
 
     def files(self, name: str, parts: Collection[str] | None = None) -> list[str]:
         """Return the files that may have rows of these parts; None: of all."""
-        stems = set(map(stem, self.parts if parts is None else parts))
-        return [path for path in self.paths[name] if is_merged(path) or origin(path) in stems]
+        return _files_of(self.paths[name], self.parts if parts is None else parts)
 
     def read(self, name: str, parts: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these parts, with the column `part`, in this process; None: of all."""
@@ -95,6 +94,12 @@ def origin(path: str) -> str:
     return path.removesuffix(".parquet").partition(_ANEW)[0]
 
 
+def _files_of(paths: Iterable[str], parts: Iterable[str]) -> list[str]:
+    """Return those files of a table that may have rows of parts: their own, and those in which many were merged."""
+    stems = set(map(stem, parts))
+    return [path for path in paths if is_merged(path) or origin(path) in stems]
+
+
 class Derived:
     """The derived tables of a lake. For one thread at a time."""
 
@@ -106,7 +111,8 @@ class Derived:
         """Return the ranges of these parts, as far as they are there: `RANGES`."""
         table = self.tables[RANGES_NAME]
         snapshot = table.snapshot()
-        files = [] if snapshot is None else [self._read(table.path(path)) for path in snapshot.files]
+        paths = [] if snapshot is None else _files_of(snapshot.files, parts)
+        files = [self._read(table.path(path)) for path in paths]
         found = pa.concat_tables([RANGES.empty_table(), *files])
         return found.filter(pc.is_in(found.column("part"), pa.array(sorted(parts), pa.string())))
 

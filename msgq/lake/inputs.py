@@ -43,7 +43,7 @@ class Inputs:
 
     def known(self) -> set[Input]:
         """Return all files that were read."""
-        return {Input(one["path"], one["size"], one["mtime_ns"]) for one in _rows(self._files)}
+        return _inputs(_rows(self._files))
 
     def problems(self) -> list[Problem]:
         """Return what could not be read of the files as they were last, each once."""
@@ -53,7 +53,7 @@ class Inputs:
         """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
         files, found = _rows(self._files), _rows(self._problems)
         first = 1 + max((one["number"] for one in [*files, *found]), default=-1)
-        known, was = self.known(), _current(files, found)
+        known, was = _inputs(files), _current(files, found)
         new = {one: number for number, one in enumerate(inputs, first) if one not in known}
         numbers = {one.path: number for one, number in new.items()}
         told: dict[str, dict[Problem, None]] = {}
@@ -74,6 +74,10 @@ class Inputs:
 def _rows(table: Table) -> list[dict[str, Any]]:
     snapshot = table.snapshot()
     return [] if snapshot is None else snapshot.read().to_pylist()
+
+
+def _inputs(files: list[dict[str, Any]]) -> set[Input]:
+    return {Input(one["path"], one["size"], one["mtime_ns"]) for one in files}
 
 
 def _current(files: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, dict[Problem, None]]:

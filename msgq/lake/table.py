@@ -283,7 +283,6 @@ class Table:
             return
         places = set()
         for path in paths:
-            places.add(self.lake.root)  # which is not there before the first file of a lake is
             place = self.path(path)
             while len(place) > len(self.lake.root):
                 places.add(place)
@@ -368,12 +367,17 @@ class Table:
         return grown._delta
 
 
+def has_table(lake: Directory, place: str) -> bool:
+    """Return whether there is a table in a place."""
+    return lake.has(f"{place}/{_LOG}")
+
+
 def table_places(lake: Directory, below: str = "") -> list[str]:
     """Return where all tables of a lake are."""
     found = []
     for name in lake.names(below, FileType.Directory):
         place = f"{below}/{name}".lstrip("/")
-        if lake.has(f"{place}/{_LOG}"):
+        if has_table(lake, place):
             found.append(place)
         elif not name.startswith("_") and "=" not in name:
             found += table_places(lake, place)

@@ -6,8 +6,7 @@ What is heavy, or needs a library of an extra, is imported with the first use of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from msgq.errors import MissingLibraryError
-from msgq.extras import extra_of
+from msgq.extras import extra_of, lacking
 
 if TYPE_CHECKING:
     from msgq.decoding.decoders import Undecoded
@@ -100,9 +99,5 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"msgq.{_MODULES[name]}"), name)
     except ModuleNotFoundError as missing:
         if extra := extra_of(missing):
-            library = str(missing.name).partition(".")[0]
-            text = f"msgq.recording.{name} needs {library}, which is not installed: pip install 'msgq-bus[{extra}]'"
-            error = MissingLibraryError(text)
-            error.name = library  # as the import system tells it
-            raise error from missing
+            raise lacking(f"msgq.recording.{name}", extra, str(missing.name).partition(".")[0]) from missing
         raise

@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 
 from msgq.lake.figures import histograms
 from msgq.lake.figures.grouping import Groups, integers
+from msgq.lake.figures.times import LEAST, MOST
 from msgq.lake.figures.windows import RANKS
 from msgq.report.gold import Gold
-
-_NEVER = (1 << 63) - 1  # a duration is so long
 
 #: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
 Spreads = dict[tuple[Any, ...], dict[str, int]]
@@ -45,7 +44,7 @@ def spreads(
     groups = Groups(*(found[key] for key in keys))
     buckets, counts = integers(found, "bucket"), integers(found, "count")
     every = histograms.of_buckets(groups.places(), buckets, groups.count, counts)
-    least, most = np.full(groups.count, -_NEVER), np.full(groups.count, _NEVER)
+    least, most = np.full(groups.count, LEAST), np.full(groups.count, MOST)
     ranks = {title: histograms.percentile(every, rank, least, most).to_pylist() for title, rank in RANKS.items()}
     of = zip(*(found[key].take(pa.array(groups.first)).to_pylist() for key in keys), strict=True)
     return {key: dict(zip(ranks, values, strict=True)) for key, *values in zip(of, *ranks.values(), strict=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,13 +65,19 @@ def is_recording(path: str) -> bool:
     return False
 
 
-def open_lake(path: str, master: str | None, may_be_new: bool = False, version: int | None = None) -> Lake:
-    """Return a lake, on a session of its own. Raises InvalidValueError where there is none, unless it may be new."""
+def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), version: int | None = None) -> Lake:
+    """Return a lake, on a session of its own.
+
+    recordings : for the lake, which may be new, if there are any. What is not there is told before the seconds that
+        Spark takes: by InvalidValueError if it is the lake, by RecordingError if it is a recording.
+    """
     from msgq.spark import session
     from msgq.spark.lake import Lake
+    from msgq.spark.source.options import Options
 
-    if not (may_be_new or "://" in path):
-        existing(path)  # before the seconds that Spark takes
+    Options(tuple(recordings)).files([])
+    if not (recordings or "://" in path):
+        existing(path)
     screen = console()
     with screen.status("Spark starts") if screen.is_terminal else nullcontext():
         return Lake(_started(lambda: session(master)), path, version)

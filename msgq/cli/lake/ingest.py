@@ -32,10 +32,7 @@ def command(
     What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
     lake are left out, whichever file they are in.
     """
-    from msgq.spark.source.options import Options
-
-    Options(recordings).files([])  # before the seconds that Spark takes
-    opened = arguments.open_lake(lake, master, may_be_new=True)
+    opened = arguments.open_lake(lake, master, recordings)
     with arguments.progress(opened, "ingest"):
         done = opened.ingest(recordings, schemas)
     if silver:

@@ -33,7 +33,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")
     with _made_of(lake) as (path, recordings):
-        opened = arguments.open_lake(path, master, may_be_new=bool(recordings))
+        opened = arguments.open_lake(path, master, recordings)
         if recordings:
             with arguments.progress(opened, "ingest"):
                 done = opened.ingest(recordings)

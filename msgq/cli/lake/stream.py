@@ -30,10 +30,8 @@ def command(lake: str, recordings: str, checkpoint: str | None, every: float, on
     The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
     """
     from msgq.spark.lake import follow
-    from msgq.spark.source.options import Options
 
-    Options((recordings,)).files([])  # said before the seconds that Spark takes: that nothing is there
-    opened = arguments.open_lake(lake, master, may_be_new=True)
+    opened = arguments.open_lake(lake, master, (recordings,))
     over: list[bool] = []
     with arguments.progress(opened, "stream"), interruptible(lambda: over.append(True)):
         query = follow(opened, recordings, checkpoint, None if once else every)

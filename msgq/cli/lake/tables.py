@@ -20,7 +20,7 @@ def command(lake: str, as_json: bool) -> None:
     The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
     endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
     """
-    from msgq.lake.catalogue import catalogue
+    from msgq.lake.catalogue import catalogue, quoted
 
     found = catalogue(arguments.existing(lake))
     if as_json:
@@ -31,11 +31,7 @@ def command(lake: str, as_json: bool) -> None:
     for title in ("rows", "files", "size"):
         table.add_column(title, justify="right")
     for entry in found:
+        name = entry.table if re.fullmatch(r"\w*", entry.table) else quoted(entry.table)
         sizes = (in_units(entry.rows), in_units(entry.files), in_bytes(entry.bytes))
-        table.add_row(_quoted(entry.table), entry.row, entry.place, *sizes)
+        table.add_row(name, entry.row, entry.place, *sizes)
     console().print(table)
-
-
-def _quoted(name: str) -> str:
-    """Return a name as SQL takes it."""
-    return name if re.fullmatch(r"\w*", name) else "`" + name.replace("`", "``") + "`"

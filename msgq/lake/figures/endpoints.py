@@ -9,17 +9,16 @@ import pyarrow.compute as pc
 from msgq.lake.figures import histograms, spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import since
-from msgq.lake.figures.windows import RANKS, totals
+from msgq.lake.figures.windows import COUNTS, RANKS, totals
 from msgq.units import NS_PER_S
 
 _PLACE = ("run", "endpoint")
-_COUNTS = ("messages", "bytes", "bytes_max", "first_time", "last_time")
 _NEWEST = ("host", "encoding", "schema", "kind")
 _TEXT, _NUMBER = pa.string(), pa.int64()
 ENDPOINTS = pa.schema(
     [
         *((name, _TEXT) for name in ("run", "host", "endpoint", "encoding", "schema")),
-        *((name, _NUMBER) for name in _COUNTS),
+        *((name, _NUMBER) for name in COUNTS),
         ("rate", pa.float64()),
         *((name, _NUMBER) for name in ("epochs", "lost", "gaps")),
         ("kind", _TEXT),
@@ -29,7 +28,7 @@ ENDPOINTS = pa.schema(
 PUBLISHERS = pa.schema(
     [
         *((name, _TEXT) for name in (*_PLACE, "publisher")),
-        *((name, _NUMBER) for name in _COUNTS),
+        *((name, _NUMBER) for name in COUNTS),
         ("rate", pa.float64()),
         *((name, _NUMBER) for name in ("known", "min", "max", *RANKS)),
         ("histogram", histograms.TYPE),

@@ -11,7 +11,7 @@ from msgq.decoding.heads import heads
 from msgq.lake.figures import spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import begins
-from msgq.lake.figures.windows import aligned, filling
+from msgq.lake.figures.windows import TIME, aligned, filling
 from msgq.units import NS_PER_S
 
 DURATIONS = ("wait", "work", "age")
@@ -20,12 +20,11 @@ _KEYS = ("run", "stage", "endpoint")
 _RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
 _COUNTS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _OF_KEYS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _KEYS]
-_TIME: list[tuple[str, pa.DataType]] = [("time", pa.int64()), ("width", pa.int64())]
 _SPREADS = [field for name in DURATIONS for field in spreads.columns(f"{name}_")]
 #: Windows of stages without percentiles, as they are merged; and with them.
-SPREADS = pa.schema([*_OF_KEYS, *_TIME, *_COUNTS, *_SPREADS])
+SPREADS = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_SPREADS])
 _FIGURES = [field for name in DURATIONS for field in spreads.columns(f"{name}_", RANKS)]
-STAGES = pa.schema([*_OF_KEYS, *_TIME, *_COUNTS, *_FIGURES])
+STAGES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_FIGURES])
 TOTALS = pa.schema([*_OF_KEYS, *_COUNTS, *_FIGURES])
 
 

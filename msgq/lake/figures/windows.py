@@ -20,21 +20,21 @@ RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 _TEXTS = ("host", "encoding", "schema", "kind", "publisher")
 KEYS = ("run", "endpoint", "epoch", *_TEXTS)
-_COUNTS = ("messages", "bytes", "bytes_max", "first_time", "last_time")
+COUNTS = ("messages", "bytes", "bytes_max", "first_time", "last_time")
 _OF_KEYS: list[tuple[str, pa.DataType]] = [
     *((name, pa.string()) for name in ("run", "endpoint")),
     ("epoch", pa.int64()),
     *((name, pa.string()) for name in _TEXTS),
 ]
 _PLACE: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
-_TIME: list[tuple[str, pa.DataType]] = [("time", pa.int64()), ("width", pa.int64())]
-WINDOWS = pa.schema([*_OF_KEYS, *_TIME, *((name, pa.int64()) for name in _COUNTS), *spreads.columns()])
-RATES = pa.schema([*_PLACE, *_TIME, ("messages", pa.int64()), ("bytes", pa.int64()), ("rate", pa.float64())])
+TIME: list[tuple[str, pa.DataType]] = [("time", pa.int64()), ("width", pa.int64())]
+WINDOWS = pa.schema([*_OF_KEYS, *TIME, *((name, pa.int64()) for name in COUNTS), *spreads.columns()])
+RATES = pa.schema([*_PLACE, *TIME, ("messages", pa.int64()), ("bytes", pa.int64()), ("rate", pa.float64())])
 _LATE: list[tuple[str, pa.DataType]] = [
     *((name, pa.int64()) for name in ("messages", "min", "max", *RANKS)),
     ("histogram", histograms.TYPE),
 ]
-LATENCY = pa.schema([*_PLACE, *_TIME, *_LATE])
+LATENCY = pa.schema([*_PLACE, *TIME, *_LATE])
 
 
 def windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:

@@ -26,7 +26,7 @@ from msgq.lake.directory import Directory
 from msgq.lake.silver.parts import LEDGER
 from msgq.lake.silver.rows import UNDECODED, Family
 from msgq.lake.silver.tables import UNDECODED_TABLE, Known, Tables, silver_table
-from msgq.lake.table import ConflictError, File, Snapshot, Table
+from msgq.lake.table import ConflictError, File, Snapshot, Table, has_table, table_places
 
 _FILES_MAX = 64  # of the ledger, until they become one
 _DATE = pa.field("date", pa.date32())
@@ -184,13 +184,10 @@ class Ledger:
         for row in state.files.select(["table", "file", "rows", "bytes", "columns"]).to_pylist():
             if row["table"] is not None:
                 wanted.setdefault(row["table"], []).append(row)
-        there = [name for name in self._lake.names("silver", FileType.Directory) if self._has_log(f"silver/{name}")]
-        aside = [UNDECODED_TABLE] if self._has_log(UNDECODED_TABLE) else []
+        there = [place.removeprefix("silver/") for place in table_places(self._lake, "silver")]
+        aside = [UNDECODED_TABLE] if has_table(self._lake, UNDECODED_TABLE) else []
         for name in sorted({*wanted, *there, *aside}):
             self._sync_table(name, wanted.get(name, []), state)
-
-    def _has_log(self, place: str) -> bool:
-        return self._lake.has(f"{place}/_delta_log")
 
     def _sync_table(self, name: str, rows: list[dict[str, Any]], state: _State) -> None:
         """Change a table in one commit, unless there is nothing to change."""
@@ -219,7 +216,7 @@ class Ledger:
         if not self._lake.has(_STATE_BEFORE):
             return
         for name in self._lake.names("silver", FileType.Directory):
-            if not self._has_log(f"silver/{name}"):
+            if not has_table(self._lake, f"silver/{name}"):
                 self._lake.remove(f"silver/{name}")
         self._lake.files.delete_file(self._lake.path(_STATE_BEFORE))
 

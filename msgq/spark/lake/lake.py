@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
+from msgq.lake.catalogue import quoted
 from msgq.lake.columns import COLUMNS
 from msgq.lake.table import Table, table_places
 from msgq.recording.format.problem import Problem
@@ -211,7 +212,7 @@ class Lake:
         found |= {name: self.table(name) for name in self.names()}
         found |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
         for name, table in found.items():
-            table.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
+            table.createOrReplaceTempView(quoted(name))
         return list(found)
 
     def ask(self, query: str) -> DataFrame:
@@ -242,7 +243,7 @@ class Lake:
             names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
             text = f"the lake {self.uri} has no table {name!r}"
             if name in names:
-                raise SparkError(f"{text} but in backticks: write `{name}`") from None
+                raise SparkError(f"{text} but in backticks: write {quoted(name)}") from None
             near = [f"do you mean {found}?" for found in get_close_matches(name, names, 1)]
             more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
             raise SparkError(

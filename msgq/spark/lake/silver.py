@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.lake.catalogue import quoted
 from msgq.lake.directory import Directory
 from msgq.lake.schema_texts import read_schemas
 from msgq.lake.silver.ledger import Ledger, Source
@@ -85,7 +86,7 @@ class Silver:
 def _named(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 def _columns(source: Source, wanted: pa.Schema) -> dict[str, Column] | None:
