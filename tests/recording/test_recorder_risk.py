@@ -210,8 +210,8 @@ def test_a_queue_that_is_not_possible(tmp_path: Path) -> None:
 
 
 def written(path: Path) -> list[bytes]:
-    begun = all(file.stat().st_size for file in path.glob("*.mcap"))
-    return [message.data for message in LogReader(path)] if begun and any(path.glob("*.mcap")) else []
+    sizes = [file.stat().st_size for file in path.glob("*.mcap")]
+    return [message.data for message in LogReader(path)] if sizes and all(sizes) else []
 
 
 def test_a_snapshot_has_the_last_message_before_it(prefix: str, tmp_path: Path) -> None:

@@ -354,12 +354,12 @@ class Recorder:
         for _ in range(_LAST_ROUNDS):
             if self._paused or self._error is not None:  # after an error nobody writes it
                 break
-            before = len(self._chunk)
+            before, last = len(self._chunk), time.monotonic() >= until  # before the look, or that may be an early one
             full = self._fill(0)
             turned = len(self._chunk) - before >= TURN  # some source may have more
             if full:
                 self._hand_on()
-            elif not self._sources.notice() and not turned and time.monotonic() >= until:
+            elif not self._sources.notice() and not turned and last:
                 break
         self._hand_on()
 
