@@ -7,7 +7,7 @@
 ``MSGQ_MODE``           permissions of new segments, octal; 600 by default
 ``MSGQ_GROUP``          group of new segments, by name or id; by default the one that the system gives them
 ``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
-``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_PREALLOC``       when set (to anything), whole segments have their memory, and are mapped, at once
 ``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; by default 0, of work queues 10
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
@@ -266,7 +266,7 @@ def process_trust() -> str:
 
 
 def preallocate() -> bool:
-    """Return whether whole segments are to be mapped at once (MSGQ_PREALLOC)."""
+    """Return whether whole segments have their memory, and are mapped, at once (MSGQ_PREALLOC)."""
     return environment("MSGQ_PREALLOC") is not None
 
 
@@ -360,8 +360,9 @@ def zmq_curve_directory() -> str:
     return environment("MSGQ_ZMQ_CURVE") or ""
 
 
-@contextlib.contextmanager
-def chosen(in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None) -> Iterator[None]:
+def chosen(
+    in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Let all that the calling thread connects meanwhile use another prefix, bind another host, or trust others.
 
     Other threads do not notice, nor do programs that are started meanwhile.
@@ -372,9 +373,18 @@ def chosen(in_prefix: str | None = None, bind_host: str | None = None, trust: st
     bind_host : instead of MSGQ_ZMQ_BIND; None leaves it.
     trust : instead of MSGQ_TRUST, "" for nobody; None leaves it.
     """
+    asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    return _chosen(wanted) if wanted else _AS_IT_IS
+
+
+_AS_IT_IS = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _chosen(wanted: dict[str, str]) -> Iterator[None]:
     before = vars(_of_thread).copy()
-    wanted = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
-    vars(_of_thread).update({name: value for name, value in wanted.items() if value is not None})
+    vars(_of_thread).update(wanted)
     try:
         yield
     finally:

@@ -101,7 +101,7 @@ class TopicIn(In):
         except (MultiplePublishersError, SegmentSizeError) as error:
             self._close_pub()
             self._say(f"cannot come in: {error}")
-        except MessageSizeError as error:
+        except (MessageSizeError, SegmentError) as error:  # the latter where there is no memory for it
             _log.warning("dropped: %s", error)
         else:
             return True

@@ -86,11 +86,13 @@ def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str,
         for call in CALLS
         for at in range(1, 3)
     }
+    # A mode that the umask would take from it: else there is no fchmod.
+    environment = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_MODE": "660"}
     with contextlib.ExitStack() as stack:
         if role == "open":
             for name in plans:
                 stack.enter_context(make(kind, name))
-        codes = run_child(die_in_turn, plans, kind, role, env={"LD_PRELOAD": str(tools / "interpose.so")})
+        codes = run_child(die_in_turn, plans, kind, role, env=environment)
     assert set(codes.values()) == {0, -signal.SIGKILL}, codes
     expected = {"make": 5, "open": 2, "unlink": 6}[role]  # allocate, fchmod, link; lock, unlock; unlink
     assert len({name.split("-")[2] for name, code in codes.items() if code}) == expected, codes

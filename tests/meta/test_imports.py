@@ -73,7 +73,7 @@ HEADER_LAYERS = [
         "decoding/unpack.h",
     },
     {"msgq/topic.h", "msgq/channel.h", "msgq/queue.h", "msgq/records.h"},
-    {"ground/layout.h", "ground/futex.h", "ground/mapguard.h", "leases.h", "include/msgq.h"},
+    {"ground/layout.h", "ground/backing.h", "ground/futex.h", "ground/mapguard.h", "leases.h", "include/msgq.h"},
     {
         "ground/order.h",
         "ground/origin.h",

@@ -6,21 +6,24 @@ import contextlib
 import ctypes
 import itertools
 import os
+import random
 import resource
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgq
 from msgq import backend, naming
 from msgq.channel import Channel
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl.ground.liveness import identity
+from msgq.timing import timing_topic
 from tests.contract.actors import in_fork
 from tests.support import hear, say
+from visionipc import VisionIpcClient, VisionIpcServer
 
 kept: list[msgq.SubSocket] = []
 
@@ -136,13 +139,25 @@ def file_size_limit(endpoint: str, limit: int, size: int) -> list[Any]:
     return ["connected"]
 
 
-def full_file_system(endpoint: str, size: int) -> list[Any]:
-    """Connect in a mount namespace of its own, whose /dev/shm holds 256 KiB."""
+def small_shared_memory(size: str) -> bool:
+    """Enter a mount namespace of its own, whose /dev/shm holds so much; False: not permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
     clone_newns, ms_rec, ms_private = 0x20000, 0x4000, 0x40000
     if libc.unshare(clone_newns) or libc.mount(b"none", b"/", None, ms_rec | ms_private, None):
-        return ["not permitted"]
-    if libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=256k"):
+        return False
+    return not libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, f"size={size}".encode())
+
+
+def fill(filler: BinaryIO) -> None:
+    """Write until there is no room."""
+    with contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
+def full_file_system(endpoint: str, size: int) -> list[Any]:
+    """Connect where /dev/shm holds 256 KiB."""
+    if not small_shared_memory("256k"):
         return ["not permitted"]
     pub = msgq.PubSocket()
     try:
@@ -150,6 +165,142 @@ def full_file_system(endpoint: str, size: int) -> list[Any]:
     except IpcError as error:
         return [type(error).__name__, error.errno, str(error), pub.closed, os.listdir("/dev/shm")]
     return ["connected"]
+
+
+def full_file_system_later(endpoint: str) -> list[Any]:
+    """Send where /dev/shm is full for a time: how often was that refused with room, when it was full, and once the ring
+    had all of its memory?
+
+    Each message is received at once and compared. The ring is written through several times, so that laps end at all
+    places.
+    """
+    if not small_shared_memory("512k"):
+        return ["not permitted"]
+    chance = random.Random(endpoint)
+    texts: set[str] = set()
+
+    def refused(pub: msgq.PubSocket, sub: msgq.SubSocket, count: int) -> int:
+        refusals = 0
+        for number in range(count):
+            message = number.to_bytes(4, "little") + bytes(chance.randrange(40_000))
+            try:
+                pub.send(message)
+            except IpcError as error:
+                texts.add(f"{error.errno} {error}".replace(str(len(message)), "N"))
+                refusals += 1
+            else:
+                assert sub.receive() == message
+        return refusals
+
+    with msgq.sub_sock(endpoint, segment_size=128 * 1024) as sub, msgq.pub_sock(endpoint) as first:
+        first.send(b"a few")
+        sub.receive()
+        with open("/dev/shm/filler", "wb", buffering=0) as filler:
+            fill(filler)
+            full = refused(first, sub, 500)
+            filler.truncate(0)
+            early = refused(first, sub, 5)
+            with msgq.pub_sock(endpoint) as second:
+                early += refused(second, sub, 200)
+                fill(filler)
+                late = refused(second, sub, 200)
+        return [early, full, sorted(texts)[:3], late, sub.lost]
+
+
+def too_large_for_what_is_free(endpoint: str) -> list[Any]:
+    """Send what is larger than all that is free, then what is smaller: how often was it refused, and how much was taken
+    from the others each time?
+    """
+    if not small_shared_memory("16m"):
+        return ["not permitted"]
+    refused, taken = [], []
+    with (
+        msgq.sub_sock(endpoint, segment_size=12 << 20) as sub,
+        msgq.pub_sock(endpoint) as pub,
+        open("/dev/shm/filler", "wb", buffering=0) as filler,
+    ):
+        fill(filler)
+        filler.truncate(filler.tell() - (2 << 20))
+        for size in (3 << 20, 3 << 20, 1 << 20):
+            before = os.statvfs("/dev/shm").f_bavail
+            message = os.urandom(size)
+            try:
+                pub.send(message)
+            except IpcError as error:
+                refused.append(error.errno)
+            else:
+                assert sub.receive() == message
+            taken.append((before - os.statvfs("/dev/shm").f_bavail) * 4096)
+    return [refused, taken]
+
+
+def begins_again_where_little_is_free(endpoint: str) -> list[Any]:
+    """Publish on a ring that has been begun, with 32 KiB free; return what became of that, and of the free bytes."""
+    if not small_shared_memory("4m"):
+        return ["not permitted"]
+    with msgq.pub_sock(endpoint) as pub, open("/dev/shm/filler", "wb", buffering=0) as filler:
+        pub.send(bytes(100_000))
+        pub.close()
+        fill(filler)
+        filler.truncate(filler.tell() - (32 << 10))
+        with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as again:
+            again.send(b"little")
+            return [sub.receive() == b"little", os.statvfs("/dev/shm").f_bavail * 4096]
+
+
+def a_stage_that_cannot_tell(endpoint: str) -> list[Any]:
+    """Handle messages where /dev/shm gets full behind the first message; return how many, and how many were told of."""
+    if not small_shared_memory("4m"):
+        return ["not permitted"]
+    topic = naming.ring_path(timing_topic("stage", endpoint), naming.prefix())
+    handled = 0
+    with (
+        msgq.sub_sock(endpoint, segment_size=4096) as sub,
+        msgq.pub_sock(endpoint) as pub,
+        msgq.Tracker("stage") as tracker,
+        open("/dev/shm/filler", "wb", buffering=0) as filler,
+    ):
+        for _ in range(20):  # the ring has all of its memory then
+            pub.send(bytes(1000))
+            sub.receive()
+        pub.send_many([b"x"] * 20)
+        for _message in tracker.each(sub, 0):
+            if not handled:
+                assert os.stat(topic).st_blocks * 512 < os.stat(topic).st_size
+                fill(filler)
+            handled += 1
+    return [handled]
+
+
+def frames_where_memory_is_short(name: str) -> list[Any]:
+    """Send frames where /dev/shm is full since the stream was made; return how many came."""
+    if not small_shared_memory("4m"):
+        return ["not permitted"]
+    with VisionIpcServer(name) as server, open("/dev/shm/filler", "wb", buffering=0) as filler:
+        server.create_buffers(0, 4, 64, 48)
+        server.start_listener()
+        fill(filler)
+        with VisionIpcClient(name, 0, False) as client:
+            client.connect(True)
+            came = 0
+            for _ in range(3000):
+                with server.frame(0):
+                    pass
+                came += client.recv(0) is not None
+            return [came, server.stats(0).published]
+
+
+def sleeps_of_a_receive(endpoint: str) -> int:
+    """Return how often all threads together gave up the processor in the first receive, of 0.4 s."""
+
+    def sleeps() -> int:
+        texts = [path.read_text() for path in Path("/proc/self/task").glob("*/status")]
+        return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in texts)
+
+    with msgq.pub_sock(endpoint), msgq.sub_sock(endpoint, timeout=400) as sub:
+        before = sleeps()
+        assert sub.receive() is None
+        return sleeps() - before
 
 
 def leader_ends() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ import pytest
 from msgq import backend, naming, stats
 from msgq.bridge import CARRYING, Bridge, Flow, topics
 from msgq.bridge.link import open_socket
-from msgq.errors import EndpointNameError, InvalidValueError
+from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.ring.snapshot import TopicWatch
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import actors
@@ -251,6 +254,31 @@ class TestIn:
         assert crossing.flow().dropped == 1
         assert "does not fit" in caplog.text
         assert sub.receive_many() == [b"a", b"b"]
+
+    def test_what_there_is_no_memory_for_is_counted_and_logged(
+        self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def send(pub: Any, message: bytes) -> None:
+            if message == b"a":
+                raise SegmentError("cannot send: no space left", TOPIC, errno=errno.ENOSPC)
+            pub.send(message)
+
+        def opened(module: str, kind: str, *arguments: Any) -> Any:
+            socket = open_socket(module, kind, *arguments)
+            if (module, kind) != ("msgq", "PubSocket"):
+                return socket
+            return SimpleNamespace(send=partial(send, socket), close=socket.close)
+
+        plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
+        monkeypatch.setattr(sys.modules["msgq.bridge.topics"], "open_socket", opened)
+        crossing = here.bridge(into={TOPIC: "127.0.0.1"})
+        plain.wait_for_readers(DEADLINE, n=1)
+        with caplog.at_level(logging.WARNING):
+            plain.send_many([b"a", b"b"])
+            until(lambda: crossing.flow().messages == 1, crossing)
+        assert crossing.flow().dropped == 1
+        assert "no space left" in caplog.text
+        assert sub.receive_many() == [b"b"]
 
     def test_the_segment_size_is_that_of_new_rings(self, here: Host) -> None:
         here.bridge(into={TOPIC: "127.0.0.1"}, segment_size=1 << 16).step()

@@ -115,8 +115,19 @@ class TestSize:
             assert sub.receive(True) is None
             assert pub.stats().messages == 10
 
-    def test_the_whole_file_has_its_memory(self, endpoint: str) -> None:
-        """A hole would be SIGBUS at a later write, when the file system is full."""
+    def test_it_has_its_memory_once_it_was_written(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            assert ring_path(endpoint).stat().st_blocks * 512 < 65536
+            for _ in range(1100):
+                pub.send(bytes(1000))
+                assert sub.receive() == bytes(1000)
+            found = ring_path(endpoint).stat()
+            assert found.st_blocks * 512 >= found.st_size
+
+    def test_it_has_all_from_the_start_when_that_is_wanted(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MSGQ_PREALLOC", "1")
         with msgq.pub_sock(endpoint):
             found = ring_path(endpoint).stat()
             assert found.st_blocks * 512 >= found.st_size
@@ -212,6 +223,14 @@ class TestStrangeFiles:
             with pytest.raises(SegmentSizeError, match=endpoint):
                 sub.receive_array("S100", wait_for_one=wait)
 
+    @pytest.mark.parametrize("size", [1_000_000, 1_000_001])  # the latter has no tail, by which others see it
+    def test_a_ring_that_was_cut_is_no_want_of_memory(self, endpoint: str, size: int) -> None:
+        with msgq.pub_sock(endpoint, size) as pub:
+            pub.send(b"x")
+            os.truncate(ring_path(endpoint), 200_000)
+            with pytest.raises(SegmentSizeError, match=endpoint):
+                pub.send_many([bytes(1000)] * 1000)
+
     def test_records_of_a_nonsensical_size_are_an_error(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"x")
@@ -243,15 +262,14 @@ class TestStrangeFiles:
         with connect(endpoint):
             found = ring_path(endpoint).stat()
             assert found.st_size == HEADER + 2**20
-            assert found.st_blocks * 512 >= found.st_size
         assert works(endpoint)
 
-    def test_a_ring_with_holes_is_filled(self, endpoint: str) -> None:
+    def test_a_ring_with_holes_gets_its_ends(self, endpoint: str) -> None:
+        """Of the rest each publisher of ours sees to what it writes."""
         with ring_path(endpoint).open("wb") as file:
             file.truncate(HEADER + 2**20)
         with msgq.sub_sock(endpoint):
-            found = ring_path(endpoint).stat()
-            assert found.st_blocks * 512 >= found.st_size
+            assert ring_path(endpoint).stat().st_blocks * 512 == 2 * os.sysconf("SC_PAGESIZE")
         assert works(endpoint)
 
 
@@ -442,6 +460,48 @@ class TestNoSpace:
         assert "bytes free" in text
         assert "--shm-size" in text
         assert [entry for entry in left if entry.startswith("msgqside")] == []
+
+    def test_a_file_system_that_is_full_later(self, endpoint: str) -> None:
+        """The ring's memory comes chunk by chunk. Without a handler of SIGBUS, a write into a hole ends the process."""
+        answer = run_child(actors.full_file_system_later, endpoint, env={"MSGQ_SIGBUS": "0"})
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        early, refused, texts, late, lost = answer
+        assert (early, late, lost) == (0, 0, 0), "refused before and after it was full; lost"
+        assert refused > 100
+        for text in texts:
+            assert text.startswith(f"{errno.ENOSPC} {endpoint!r}")
+            assert "cannot send a message of N bytes" in text
+            assert "bytes free" in text
+
+    def test_a_message_that_does_not_fit_leaves_to_others_what_is_free(self, endpoint: str) -> None:
+        answer = run_child(actors.too_large_for_what_is_free, endpoint)
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        refused, taken = answer
+        assert refused == [errno.ENOSPC] * 2
+        assert taken[:2] == [0, 0]
+        assert 1 << 20 <= taken[2] < 1.1 * (1 << 20)
+
+    def test_a_publisher_goes_on_where_less_than_a_chunk_is_free(self, endpoint: str) -> None:
+        answer = run_child(actors.begins_again_where_little_is_free, endpoint)
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        came, free = answer
+        assert came
+        assert free <= 32 << 10
+
+    def test_a_stage_goes_on_untold(self, endpoint: str) -> None:
+        answer = run_child(actors.a_stage_that_cannot_tell, endpoint)
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        assert answer == [20]
+
+    def test_a_stream_of_frames_goes_on(self, token: str) -> None:
+        answer = run_child(actors.frames_where_memory_is_short, token, env={"MSGQ_SIGBUS": "0"})
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        assert answer == [3000, 3000]
 
     def test_no_descriptors_left(self, endpoint: str) -> None:
         *errors, worked = run_child(actors.without_descriptors, endpoint)

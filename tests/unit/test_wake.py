@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import msgq
-from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, wait_asleep, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, run_child, wait_asleep, wait_until
 from tests.unit import actors
 from tests.unit.ringfile import RingFile, ring_path
 
@@ -99,6 +99,11 @@ def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None
         assert sleeps() == before
         pub.send(b"x")
         assert task.result() == b"x"
+
+
+def test_an_idle_process_sleeps_with_all_of_its_threads(endpoint: str) -> None:
+    """Its first receive starts the helper thread, which has nothing to look at: nobody opens the ring meanwhile."""
+    assert run_child(actors.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
 
 
 def test_a_stock_publisher_is_noticed_and_its_signal_wakes(endpoint: str) -> None:

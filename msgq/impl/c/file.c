@@ -148,11 +148,12 @@ int mqc_remove_file(const mqc_place *place, const char *path) {
     return !error;
 }
 
-/* Reserve every page now: a full file system is an error here, but SIGBUS at a later write. */
-int mqc_allocate(const mqc_place *place, int fd, uint64_t bytes, const char *path) {
+/* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at a
+ * later write. */
+int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
-        error = posix_fallocate(fd, 0, (off_t)bytes);
+        error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
     while (error == EINTR);
     if (error)
         return mqc_broken(place, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes, path,
@@ -172,7 +173,7 @@ int mqc_create_file(const mqc_place *place, const char *path, uint64_t bytes, mo
         return mqc_system(place, error, "cannot create", path);
     int status = mqc_share(place, fd, mode, path);
     if (!status && bytes)
-        status = mqc_allocate(place, fd, bytes, path);
+        status = mqc_allocate(place, fd, 0, bytes, path);
     if (status) {
         close(fd);
         return status;

@@ -81,7 +81,7 @@ MQC_HIDDEN int mqc_name_file(const mqc_place *place, int fd, const char *path);
 /* 1: removed; 0: there was none. */
 MQC_HIDDEN int mqc_remove_file(const mqc_place *place, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_place *place, int fd, const char *path, struct stat *found);
-MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t bytes, const char *path);
+MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path);
 MQC_HIDDEN int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
                        mqc_segment *segment);
 MQC_HIDDEN void mqc_unmap(mqc_segment *segment);

@@ -142,6 +142,11 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size
                           t->data_bytes);
     if (!mq_is_whole(&t->whole))
         return mqc_resized(t);
+    if (status == MQ_NO_MEMORY && mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size))
+        return mqc_resized(t);
+    if (status == MQ_NO_MEMORY)
+        return mqc_broken(&t->place, ENOSPC, "nothing was sent: /dev/shm has no memory for a message of %zu bytes",
+                          size);
     uint64_t pid = mq_publisher_current_pid(publisher->p.ring, publisher->p.side);
     return mqc_broken(&t->place, EADDRINUSE,
                       "another publisher took over: process %llu (0: a stock program, or nobody any "
@@ -202,7 +207,6 @@ struct msgq_subscriber {
     mqc_topic topic;
     mq_subscriber s;
     bool conflate, watched, watch_failed;
-    uint32_t helper;
     int generation;
 };
 
@@ -265,13 +269,14 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
     msgq_subscriber *subscriber = reader;
     mq_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
-        subscriber->helper = mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic.ring.path, s->publisher_uid);
-        subscriber->watched = subscriber->helper != 0;
+        subscriber->watched =
+            mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic.ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
     mq_subscriber_refresh_survey(s);
-    if (!s->announced && subscriber->watched && s->signal_thread != subscriber->helper)
-        mq_subscriber_take_signals(s, subscriber->helper);
+    uint32_t helper = !s->announced && subscriber->watched ? mq_helper_thread() : 0;
+    if (helper && s->signal_thread != helper)
+        mq_subscriber_take_signals(s, helper);
     if (!s->announced && s->slot < 0)
         return MQC_SLOTLESS_NS;
     int64_t longer = 2 * slept_ns > MQC_LOOK_AGAIN_NS ? 2 * slept_ns : MQC_LOOK_AGAIN_NS;

@@ -1,6 +1,7 @@
 /* Both files of a topic. See topicfile.h. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
+#include "ground/backing.h"
 
 enum { MQC_DATA_MIN = 128, MQC_PREFIX_TRIES = 100 };
 
@@ -29,14 +30,37 @@ int mqc_resized(const mqc_topic *t) {
 
 /* ---- the ring ---- */
 
+/* Do files have all of their memory from the start, and not where somebody is going to write? */
+static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_back(); }
+
 static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const char *path) {
+    bool backed = (int64_t)found->st_blocks * 512 >= found->st_size;
+    struct stat now;
     int status = 0;
-    if ((int64_t)found->st_blocks * 512 < found->st_size) /* made by a stock process, with holes */
-        status = mqc_allocate(&t->place, fd, (uint64_t)found->st_size, path);
+    if (!backed && mqc_backed_at_once()) {
+        status = mqc_allocate(&t->place, fd, 0, (uint64_t)found->st_size, path);
+        backed = true;
+    }
     if (!status)
         status = mqc_map(&t->place, fd, found, true, path, &t->ring);
     t->data_bytes = (uint32_t)(found->st_size - MQ_RING_HEADER);
+    if (!status && !backed &&
+        !(mq_back(t->ring.address, MQ_RING_HEADER, 0) && mq_back(t->ring.address + found->st_size - 8, 8, 0)))
+        status = fstat(fd, &now) == 0 && now.st_size < found->st_size
+                     ? mqc_resized(t)
+                     : mqc_broken(&t->place, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
     return status;
+}
+
+/* Make the ring's file as large as it is to be, with its last page. */
+static int mqc_ring_grow(mqc_topic *t, int fd, uint32_t asked, const char *path) {
+    uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
+    if (mqc_backed_at_once())
+        return mqc_allocate(&t->place, fd, 0, bytes, path);
+    if (mq_free_memory() < bytes + MQ_SIDE_BYTES)
+        return mqc_broken(&t->place, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
+                          (unsigned long long)bytes, path);
+    return mqc_allocate(&t->place, fd, bytes - 8, bytes, path);
 }
 
 static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t asked) {
@@ -68,7 +92,7 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
         }
         if (!status &&
             found.st_size == 0) { /* a stock process opens first and sizes the file afterwards: do it for it */
-            status = mqc_allocate(&t->place, fd, MQ_RING_HEADER + (asked ? asked : MQ_DEFAULT_DATA_BYTES), path);
+            status = mqc_ring_grow(t, fd, asked, path);
             if (!status)
                 status = mqc_check_file(&t->place, fd, path, &found);
         }
@@ -83,11 +107,13 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
 /* Create the ring, locked and mapped before it has a name. 1: it is ours; 0: another process was faster. */
 static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
     struct stat found;
-    int fd = mqc_create_file(&t->place, path, MQ_RING_HEADER + (asked ? asked : MQ_DEFAULT_DATA_BYTES), t->place.mode);
+    int fd = mqc_create_file(&t->place, path, 0, t->place.mode);
     if (fd < 0)
         return fd;
     t->lock = fd;
     int status = mqc_lock_file(&t->place, fd, path);
+    if (!status)
+        status = mqc_ring_grow(t, fd, asked, path);
     if (!status)
         status = mqc_check_file(&t->place, fd, path, &found);
     if (!status)

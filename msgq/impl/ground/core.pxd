@@ -30,6 +30,12 @@ cdef extern from "ground/atomics.h" nogil:
     void mq_copy_out(void *to, const void *shared, size_t n)
 
 
+cdef extern from "ground/backing.h" nogil:
+    bint mq_can_back()
+    uint64_t mq_free_memory()
+    bint mq_back(void *start, uint64_t bytes, uint64_t spare)
+
+
 cdef extern from "ground/origin.h" nogil:
     mq_u64 *mq_origin_last(mq_origin *origin)
     int64_t mq_origin_next(mq_u64 *last, int64_t now_ns, uint64_t count)

@@ -8,7 +8,9 @@ from msgq.impl.ground.clock cimport host_time_ns
 from msgq.impl.ground.origin cimport change_origin, current_origin
 from msgq.impl.ground.waiting cimport Waitable
 
-from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError, MultiplePublishersError
+from msgq.errors import (
+    ConcurrentUseError, EndpointClosedError, ForkedSocketError, MultiplePublishersError, SegmentError,
+)
 
 
 cdef enum:
@@ -104,6 +106,8 @@ cdef class Round:
             self._send(said)
         except (MultiplePublishersError, ForkedSocketError, EndpointClosedError):
             self.untold = True  # a stage's work does not end because nobody is told how long it takes
+        except SegmentError:
+            pass  # nor for want of memory
         return 0
 
     def __enter__(self):

@@ -31,8 +31,8 @@ cdef object give(object files)
 cdef object failure(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
-cdef int allocate(int fd, size_t size, str endpoint, str path) except -1
-cdef int create_file(str endpoint, str path, size_t size, int mode) except -1
+cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)

@@ -13,7 +13,7 @@ from libc.stdio cimport snprintf
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDWR, fcntl, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mprotect, munmap
 from posix.stat cimport S_ISREG, fstat, struct_stat
-from posix.unistd cimport close, usleep
+from posix.unistd cimport close, geteuid, usleep
 
 from msgq.impl.ground.core cimport mq_now_ns, mq_u64
 
@@ -94,7 +94,7 @@ cdef int _enter(str endpoint, str path) except -2:
 
     AT_FDCWD for what lies in /dev/shm itself; `_name` is then the whole path.
     """
-    directory = os.path.dirname(path)
+    directory = path[:path.rfind("/")]
     if directory == naming.SHARED_MEMORY:
         return AT_FDCWD
     cdef bytes encoded = directory.encode()
@@ -126,7 +126,7 @@ cdef void _leave(int directory) noexcept:
 
 
 cdef bytes _name(int directory, str path):
-    return (path if directory == AT_FDCWD else os.path.basename(path)).encode()
+    return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
 
 
 _given = threading.local()
@@ -178,22 +178,25 @@ cdef bint remove_file(str endpoint, str path) except -1:
     return not error
 
 
-cdef int allocate(int fd, size_t size, str endpoint, str path) except -1:
-    """Reserve every page now: a full file system is an error here, but SIGBUS at a later write."""
+cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
+    """Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS
+    at a later write.
+    """
     cdef int error
     with nogil:
-        error = posix_fallocate(fd, 0, size)
+        error = posix_fallocate(fd, start, size - start)
         while error == EINTR:
-            error = posix_fallocate(fd, 0, size)
+            error = posix_fallocate(fd, start, size - start)
     if error:
         raise failure(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
-cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
-    """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet."""
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
+    """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet; *made is what it is."""
+    cdef struct_stat status
     cdef int directory = _need_directory(endpoint, path)
-    cdef bytes place = naming.SHARED_MEMORY.encode() if directory == AT_FDCWD else b"."
+    cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
     cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     cdef int error = errno
     _leave(directory)
@@ -201,9 +204,15 @@ cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
         advice = sharing.closed_to_us(os.path.dirname(path)) if error == EACCES else ""
         raise failure("cannot create a file in its directory", endpoint, path, error, advice)
     try:
-        sharing.share(fd, mode, endpoint, path)
+        if fstat(fd, &status) != 0:
+            raise failure("cannot examine", endpoint, path, errno)
+        if naming.group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
+            sharing.share(fd, mode, endpoint, path)
         if size:
             allocate(fd, size, endpoint, path)
+        if made != NULL:
+            status.st_size = size
+            made[0] = status
     except BaseException:
         close(fd)
         raise
@@ -231,7 +240,8 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
         raise failure("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
-    sharing.check_owner(found.st_uid, endpoint, path)
+    if found.st_uid != 0 and found.st_uid != geteuid():
+        sharing.check_owner(found.st_uid, endpoint, path)
     if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
         raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
                            endpoint, path)

@@ -1,5 +1,3 @@
-from libc.stdint cimport uint32_t
-
 from msgq.impl.ring.core cimport mq_outlook, mq_subscriber
 from msgq.impl.gate.gate cimport Gate
 from msgq.impl.ground.liveness cimport fork_generation
@@ -21,7 +19,6 @@ cdef class Connection(Waitable):
     cdef bint _from_oldest      # set before connect: not from the present
     cdef bint _watched          # the helper thread looks out for stock publishers
     cdef bint _watch_failed
-    cdef uint32_t _helper       # thread id of the process's helper thread
     cdef int _timeout_ms        # -1: for ever
     cdef Gate _gate             # None: fake events were off when it connected
     cdef bint _let_through      # a poll has passed the gate for the next receive

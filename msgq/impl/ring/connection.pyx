@@ -7,8 +7,8 @@ from libc.string cimport memset
 from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.ground.core cimport mq_lookout, mq_self, mq_u32
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_unwatch, mq_helper_watch, mq_is_uncut, mq_is_whole,
-    mq_message, mq_outlook, mq_ring_header, mq_side, mq_subscriber_adopt, mq_subscriber_announce_sleep,
+    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_thread, mq_helper_unwatch, mq_helper_watch, mq_is_uncut,
+    mq_is_whole, mq_message, mq_outlook, mq_ring_header, mq_side, mq_subscriber_adopt, mq_subscriber_announce_sleep,
     mq_subscriber_attention, mq_subscriber_disown, mq_subscriber_has_more, mq_subscriber_join,
     mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_lookout, mq_subscriber_next, mq_subscriber_outlook,
     mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin, mq_subscriber_reset,
@@ -29,8 +29,9 @@ cdef enum:
     UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
     PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
-    # ... or, the first time, if nothing is wrong; then thrice as long each time. For two things that no futex can tell:
-    # a signal that comes just before the system call, and a publisher that dies between its message and the wake-up.
+    # ... or, the first time, if nothing is wrong; then thrice as long each time. For what no futex can tell: a signal
+    # that comes just before the system call, a publisher that dies between its message and the wake-up, and a stock one
+    # that opened the file before it was watched, and started after we looked.
     LOOK_AGAIN_NS = 1000000000
 
 
@@ -262,15 +263,15 @@ cdef class Connection(Waitable):
         if not self._watched and not self._watch_failed:
             self._watch()
         mq_subscriber_refresh_survey(&self._subscriber)
-        if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
-            mq_subscriber_take_signals(&self._subscriber, self._helper)
+        helper = mq_helper_thread() if not self._subscriber.announced and self._watched else 0
+        if helper and self._subscriber.signal_thread != helper:
+            mq_subscriber_take_signals(&self._subscriber, helper)
         if not self._subscriber.announced and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
         return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
 
     cdef int _watch(self) except -1:
-        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.whole,
-                                       self._ring.file, self._subscriber.publisher_uid)
-        self._watched = self._helper != 0
+        self._watched = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.whole,
+                                        self._ring.file, self._subscriber.publisher_uid)
         self._watch_failed = not self._watched
         return 0

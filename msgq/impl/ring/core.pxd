@@ -49,6 +49,7 @@ cdef extern from "ring/whole.h" nogil:
     ctypedef struct mq_whole:
         pass
     bint mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes)
+    bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
     bint mq_is_whole(const mq_whole *whole)
     bint mq_is_uncut(const mq_whole *whole)
     mq_whole mq_whole_always()
@@ -70,6 +71,7 @@ cdef extern from "ring/publisher.h" nogil:
         MQ_TOO_LARGE
         MQ_CORRUPT
         MQ_UNTRACKED
+        MQ_NO_MEMORY
     ctypedef struct mq_publisher_entry:
         pass
     ctypedef struct mq_publisher:
@@ -101,6 +103,8 @@ cdef extern from "ring/publisher.h" nogil:
     mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
     void mq_publisher_notify(mq_publisher *p)
     void mq_publisher_survey(mq_publisher *p)
+    bint mq_stock_possible(const mq_publisher *p)
+    bint mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
     void mq_publisher_forget_stock(mq_publisher *p)
 
 
@@ -201,5 +205,6 @@ cdef extern from "ring/registry.h" nogil:
 
 
 cdef extern from "ring/helper.h" nogil:
-    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path, uint64_t seen_uid)
+    uint32_t mq_helper_thread()
+    bint mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path, uint64_t seen_uid)
     void mq_helper_unwatch(mq_ring_header *ring)

@@ -3,8 +3,9 @@
  * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
  * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
  * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
- * but it opened the ring's file, so inotify tells, and for two seconds the thread looks whether write_uid changed, or
- * whether it made the file smaller.
+ * but it opened the ring's file, so inotify tells, and for five seconds the thread looks whether write_uid changed, or
+ * whether it made the file smaller. One that opened the file before it was watched, and starts after the sleeper looked,
+ * is found when that looks again by itself.
  *
  * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
  */
@@ -12,7 +13,6 @@
 #define MQ_HELPER_H
 
 #include <poll.h>
-#include <semaphore.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 
@@ -21,7 +21,7 @@
 #include "ground/thread.h"
 #include "ring/whole.h"
 
-enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
+enum { MQ_LOOKS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
 enum { MQ_KEEP_OFF_MS = 10 };
 
 typedef struct {
@@ -35,7 +35,8 @@ typedef struct {
 
 static struct {
     pthread_mutex_t mutex;
-    uint32_t thread_id; /* 0: not running */
+    bool running;
+    mq_u64 thread_id; /* 0: it has not come so far yet */
     int inotify, signals;
     mq_watched *watched;
     size_t count, room;
@@ -87,20 +88,13 @@ static inline void mq_helper_wake(bool all, bool restart) {
     pthread_mutex_unlock(&mq_helper.mutex);
 }
 
-typedef struct {
-    sem_t running;
-    uint32_t thread_id;
-} mq_helper_start;
-
-static void *mq_helper_run(void *argument) {
-    mq_helper_start *start = argument;
+static void *mq_helper_run(void *unused) {
     struct pollfd on[2] = {{.fd = mq_helper.inotify, .events = POLLIN}, {.fd = mq_helper.signals, .events = POLLIN}};
     int looks = 0;
     bool keep_off = false;
-    start->thread_id = (uint32_t)syscall(SYS_gettid);
-    sem_post(&start->running);
+    mq_store_relaxed_u64(&mq_helper.thread_id, (uint64_t)syscall(SYS_gettid)); /* relaxed: a number by itself */
     for (;;) {
-        int pause_ms = looks ? 1 << (MQ_LOOKS - looks) : -1;
+        int pause_ms = looks ? 1 << 2 * (MQ_LOOKS - looks) : -1;
         on[1].fd = keep_off ? -1 : mq_helper.signals; /* poll passes over negative ones */
         int ready = poll(on, 2, keep_off && (pause_ms < 0 || pause_ms > MQ_KEEP_OFF_MS) ? MQ_KEEP_OFF_MS : pause_ms);
         if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
@@ -110,56 +104,67 @@ static void *mq_helper_run(void *argument) {
         bool opened = mq_helper_take_events();
         if (opened)
             looks = MQ_LOOKS;
-        mq_helper_wake(signalled, opened && looks == MQ_LOOKS);
+        mq_helper_wake(signalled, opened);
     }
     pthread_mutex_lock(&mq_helper.mutex);
-    mq_helper.thread_id = 0; /* and whatever the descriptors' numbers stand for now is not ours */
+    mq_helper.running = false;                     /* and whatever the descriptors' numbers stand for now is not ours */
+    mq_store_relaxed_u64(&mq_helper.thread_id, 0); /* relaxed: as above */
     pthread_mutex_unlock(&mq_helper.mutex);
-    return NULL;
+    return unused;
 }
 
 /* The child has no such thread, and must not read from its parent's descriptors. */
 static void mq_helper_forget(void) {
     pthread_mutex_init(&mq_helper.mutex, NULL);
-    if (mq_helper.thread_id) {
+    if (mq_helper.running) {
         close(mq_helper.inotify);
         close(mq_helper.signals);
     }
-    mq_helper.thread_id = 0;
+    mq_helper.running = false;
+    mq_store_relaxed_u64(&mq_helper.thread_id, 0); /* relaxed: there is no other thread */
     mq_helper.count = 0;
 }
 
 /* Called with the mutex held. 0, or -1 with nothing left behind. */
 static inline int mq_helper_launch(void) {
     static bool forget_registered;
-    mq_helper_start start;
     sigset_t usr2;
     sigemptyset(&usr2);
     sigaddset(&usr2, SIGUSR2);
-    sem_init(&start.running, 0, 0);
     mq_helper.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     mq_helper.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
     bool opened = mq_helper.inotify >= 0 && mq_helper.signals >= 0;
-    if (!opened || !mq_start_thread(mq_helper_run, &start)) {
+    if (!opened || !mq_start_thread(mq_helper_run, NULL)) {
         if (mq_helper.inotify >= 0)
             close(mq_helper.inotify);
         if (mq_helper.signals >= 0)
             close(mq_helper.signals);
         return -1;
     }
-    while (sem_wait(&start.running) != 0) /* a signal */
-        continue;
     if (!forget_registered)
         forget_registered = pthread_atfork(NULL, NULL, mq_helper_forget) == 0;
-    mq_helper.thread_id = start.thread_id;
+    mq_helper.running = true;
     return 0;
 }
 
-/* Be told of stock publishers of this ring that come after `seen_uid`. Returns the helper's thread id, which they may
- * signal; 0: not possible. */
-static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path,
-                                       uint64_t seen_uid) {
-    uint32_t thread_id = 0;
+/* The helper's thread id, which stock publishers may signal; 0: it is gone. Not waited for before somebody needs it: to
+ * start a thread takes as long as several messages. */
+static inline uint32_t mq_helper_thread(void) {
+    for (;;) {
+        pthread_mutex_lock(&mq_helper.mutex);
+        bool running = mq_helper.running;
+        uint32_t thread_id = (uint32_t)mq_load_relaxed_u64(&mq_helper.thread_id); /* relaxed: as above */
+        pthread_mutex_unlock(&mq_helper.mutex);
+        if (thread_id || !running)
+            return thread_id;
+        usleep(50);
+    }
+}
+
+/* Be told of stock publishers of this ring that come after `seen_uid`; false: not possible. */
+static inline bool mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path,
+                                   uint64_t seen_uid) {
+    bool watched = false;
     pthread_mutex_lock(&mq_helper.mutex);
     if (mq_helper.count == mq_helper.room) {
         size_t room = mq_helper.room ? 2 * mq_helper.room : 16;
@@ -169,21 +174,17 @@ static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_w
         mq_helper.watched = grown;
         mq_helper.room = room;
     }
-    if (!mq_helper.thread_id && mq_helper_launch() != 0)
+    if (!mq_helper.running && mq_helper_launch() != 0)
         goto done;
     int watch = inotify_add_watch(mq_helper.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
     mq_watched added = {.ring = ring, .side = side, .whole = whole, .watch = watch, .seen_uid = seen_uid};
     mq_helper.watched[mq_helper.count++] = added;
-    thread_id = mq_helper.thread_id;
-    /* One that opened the file just before was missed: open it ourselves, and the helper looks again and again. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd >= 0)
-        close(fd);
+    watched = true;
 done:
     pthread_mutex_unlock(&mq_helper.mutex);
-    return thread_id;
+    return watched;
 }
 
 /* To be called before the ring is unmapped. */

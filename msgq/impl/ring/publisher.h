@@ -1,6 +1,6 @@
 /* Publishing: begin, write, stage, commit, notify. docs/protocol.md "Sending" has the steps by these numbers.
  *
- * One thread at a time may use an mq_publisher. Nothing here touches Python, allocates, or waits.
+ * One thread at a time may use an mq_publisher. Nothing here touches Python or waits; the ring's memory comes by chunks.
  */
 #ifndef MQ_PUBLISHER_H
 #define MQ_PUBLISHER_H
@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "ground/attention.h"
+#include "ground/backing.h"
 #include "ring/slots.h"
 #include "ring/stamps.h"
 #include "ring/whole.h"
@@ -23,6 +24,7 @@ typedef enum {
     MQ_TOO_LARGE,  /* three messages of this size do not fit */
     MQ_CORRUPT,    /* the ring's bytes make no sense */
     MQ_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
+    MQ_NO_MEMORY,  /* the file system has none for the message; nothing was published */
 } mq_status;
 
 typedef struct {
@@ -55,14 +57,14 @@ typedef struct {
     uint64_t pending;  /* messages staged */
     uint64_t pending_bytes;
     uint64_t granted_offset; /* up to here the present lap needs no extend */
-    uint64_t sequence;       /* messages published */
-    uint64_t bytes;          /* payload bytes published */
-    uint64_t mapped;         /* position up to which the ring's pages were mapped ahead */
-    uint64_t map_left;       /* bytes of the ring of which that is still to be done */
-    uint64_t map_step;       /* how much of it at once, the next time */
-    uint64_t signalled;      /* position when stock subscribers were told of it last */
-    uint64_t readers_seen;   /* num_readers at the last look at the slots */
-    uint32_t looks;          /* sends that still look at the slots: one was handed out, but its owner not named yet */
+    uint64_t backed_from;    /* offsets between which the ring is known to have its memory */
+    uint64_t backed_to;
+    uint64_t back_step;    /* how much more to have ahead, the next time. 0: none */
+    uint64_t sequence;     /* messages published */
+    uint64_t bytes;        /* payload bytes published */
+    uint64_t signalled;    /* position when stock subscribers were told of it last */
+    uint64_t readers_seen; /* num_readers at the last look at the slots */
+    uint32_t looks;        /* sends that still look at the slots: one was handed out, but its owner not named yet */
     uint32_t stock_count;
     mq_stock_reader stock[MQ_SLOTS];
 } mq_publisher;
@@ -145,6 +147,18 @@ static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
     }
 }
 
+/* Have memory from `start` to `end`, which a ring gets in the first lap, chunk by chunk, and leave `spare` bytes to
+ * others. What is known to have it is one stretch: to ask again costs little, and after a lap nobody asks. */
+static inline bool mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare) {
+    bool joins = p->backed_from <= start && start <= p->backed_to;
+    uint64_t from = joins ? p->backed_to : start;
+    if (from < end && !mq_back(p->data + from, end - from, spare))
+        return false;
+    p->backed_from = joins ? p->backed_from : start;
+    p->backed_to = joins && end < from ? from : end;
+    return true;
+}
+
 /* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
 mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know of
@@ -160,11 +174,21 @@ mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     uint64_t end = start + (need > chunk ? need : chunk);
     if (end > lap_end)
         end = lap_end;
+    uint64_t mark_at = mq_offset(p->position);
+    /* What is behind a wrap mark nobody wrote, but a subscriber that is overtaken may look there before it knows. */
+    bool backed = !wraps || mq_publisher_back(p, mark_at, lap_end, 0) || mq_publisher_back(p, mark_at, mark_at + 8, 0);
+    if (mq_unlikely(backed &&
+                    !mq_publisher_back(p, start, end, 0))) { /* where memory is short, what must be is enough */
+        end = start + need;
+        backed = mq_publisher_back(p, start, end, 0);
+    }
+    if (mq_unlikely(!backed))
+        return mq_publisher_discard(p, mq_is_whole(&p->whole) ? MQ_NO_MEMORY : MQ_TAKEN_OVER);
     mq_publisher_invalidate(p, lap + end);
     mq_publisher_announce(p, lap + end);
     p->looks += p->looks == 0; /* and once a chunk the slots are looked at in any case */
     if (wraps) {
-        mq_u64 *mark = (mq_u64 *)(p->data + mq_offset(p->position));
+        mq_u64 *mark = (mq_u64 *)(p->data + mark_at);
         mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK); /* relaxed: the release below publishes it */
         if (!mq_publisher_owns(p))
             return mq_publisher_discard(p, MQ_TAKEN_OVER);
@@ -278,6 +302,13 @@ static inline bool mq_publisher_stock_suspect(const mq_publisher *p) {
     return mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen; /* relaxed: the same */
 }
 
+/* May a stock subscriber be there, or just be joining, that will read what was published already? Behind the fence of
+ * mq_attention_due, and who joins later reads only what is published later. */
+static inline bool mq_stock_possible(const mq_publisher *p) {
+    /* relaxed: ordered by that fence, and only compared. */
+    return p->stock_count || p->looks || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
+}
+
 /* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
  * and stays there until it is awake. We look at its cursor behind the fence of mq_attention_due, and it stores its
  * cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find there
@@ -294,30 +325,24 @@ static inline void mq_publisher_signal(const mq_stock_reader *reader) {
         syscall(SYS_tgkill, reader->process, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
-enum { MQ_MAP_FIRST = 65536, MQ_MAP_MOST = 262144 };
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+enum { MQ_BACK_FIRST = 65536, MQ_BACK_MOST = 262144, MQ_BACK_SPARE = 16 << 20 };
 
-/* Pages that nobody has touched cost a fault each, in the middle of a message. So the kernel maps those of the next chunk
- * and some more, after a message, until all have been mapped. A step takes 15 to 50 us, and what opens a topic none of
- * it. A subscriber that follows finds pages that are ready, and then the kernel maps it 16 of them with one fault. */
-mq_rarely void mq_publisher_map_ahead(mq_publisher *p) {
-    uint32_t cycle = mq_cycle(p->position);
-    uint64_t from = mq_cycle(p->mapped) == cycle ? mq_offset(p->mapped) : 0, to = p->granted_offset + p->map_step;
-    if (from >= p->granted_offset + mq_chunk(p->data_bytes))
+/* Have memory and mappings for the next chunk and some more, after a message: else the next ones wait for them. A step takes
+ * 15 to 50 us, and what opens a topic none of it. A subscriber that follows finds pages that are ready, and then the
+ * kernel maps it 16 of them with one fault. */
+mq_rarely void mq_publisher_back_ahead(mq_publisher *p) {
+    uint64_t from = p->granted_offset, to = from + p->back_step;
+    bool known = p->backed_from <= from && from + mq_chunk(p->data_bytes) <= p->backed_to;
+    if (known || p->backed_to == p->data_bytes)
         return;
     if (to > p->data_bytes)
         to = p->data_bytes;
-    uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)(p->data + to);
-    uintptr_t page = (uintptr_t)(p->data + from) / page_bytes * page_bytes;
-    madvise((void *)page, end - page, MADV_POPULATE_WRITE); /* an old kernel does not know it: one fault a page, then */
-    p->mapped = mq_position(cycle, (uint32_t)to);
-    p->map_left -= to - from < p->map_left ? to - from : p->map_left;
-    p->map_step = 2 * p->map_step < MQ_MAP_MOST ? 2 * p->map_step : MQ_MAP_MOST;
+    mq_publisher_back(p, from, to, MQ_BACK_SPARE); /* the send that needs it says if there is none */
+    p->back_step = 2 * p->back_step < MQ_BACK_MOST ? 2 * p->back_step : MQ_BACK_MOST;
 }
 
-/* Wake whoever sleeps; to be called after MQ_NOTIFY. The only part of publishing that makes system calls. */
+/* Wake whoever sleeps; to be called after MQ_NOTIFY. Publishing makes system calls only here, and where
+ * the ring has no memory so far (mq_publisher_extend). */
 static inline void mq_publisher_notify(mq_publisher *p) {
     enum { LOOKS = 64 };
     uint32_t flags = mq_attention_wake(&p->side->attention);
@@ -327,8 +352,8 @@ static inline void mq_publisher_notify(mq_publisher *p) {
         if (mq_publisher_stock_changed(p, &unsettled))
             mq_publisher_survey(p);
         p->looks = !unsettled ? 0 : news ? LOOKS : p->looks - (p->looks > 0);
-        if (p->map_left)
-            mq_publisher_map_ahead(p);
+        if (p->back_step)
+            mq_publisher_back_ahead(p);
     }
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (mq_publisher_may_doze(p, &p->stock[i]))

@@ -19,6 +19,7 @@ cdef class PubSocket:
     cdef int _await_former(self, uint64_t uid) except -1
     cdef int _refuse(self) except -1
     cdef int _settle(self, int status, uint64_t size) except -1
+    cdef int _have_memory(self) except -1
     cdef int _check_whole(self) except -1
     cdef object _too_large(self, object size)
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
@@ -30,6 +31,7 @@ cdef class PubSocket:
     cdef Py_ssize_t _send_rows(self, object array, int64_t origin_time) except -1
     cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1
     cdef int _stage_rows(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
+    cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1
     cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
     cdef int _flush(self) except -1
     cdef int _check_empty(self) except -1

@@ -108,6 +108,7 @@ class PubSocket:
         ------
         MultiplePublishersError : another publisher took over; nothing was sent.
         MessageTooLargeError : the message takes more than a third of the ring; nothing was sent.
+        SegmentError : /dev/shm is full, and the ring has not had all of its memory yet; nothing was sent.
         MessageSizeError : an empty message, while a stock subscriber is attached (it would abort); nothing was sent.
         TypeError, BufferError, ValueError : `data` has no contiguous bytes (what its exporter raises), or is an array
             of Python objects.
@@ -116,7 +117,8 @@ class PubSocket:
 
         Notes
         -----
-        Never waits for subscribers. Makes no system call unless somebody sleeps, or a stock subscriber is attached.
+        Never waits for subscribers. Makes no system call unless somebody sleeps, or a stock subscriber is attached, or,
+        in the first lap of a ring, to have memory, up to 256 KiB ahead.
         The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
         """
 

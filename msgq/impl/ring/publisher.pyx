@@ -11,6 +11,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport ENOSPC
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
@@ -21,10 +22,10 @@ from msgq.impl.ground.core cimport MQ_DEAD, mq_copy_in, mq_now_ns, mq_schema_par
 from msgq.impl.ground.descriptor cimport write_schema
 from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO,
-    MQ_TRACK_YES, MQ_UNTRACKED, mq_can_track, mq_is_whole, mq_need_max,
-    mq_other_send_in_progress, mq_publisher_begin, mq_publisher_claim, mq_publisher_close, mq_publisher_commit,
-    mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry, mq_publisher_forget_stock,
+    MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_MEMORY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, MQ_TRACK_AS_IT_IS,
+    MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED, mq_can_track, mq_file_shrank, mq_is_whole, mq_need_max,
+    mq_other_send_in_progress, mq_publisher_back, mq_publisher_begin, mq_publisher_claim, mq_publisher_close,
+    mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry, mq_publisher_forget_stock,
     mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_row_take, mq_publisher_send,
     mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows,
     mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count, mq_ring_header,
@@ -32,6 +33,7 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
 from msgq.impl.ring.topic cimport latest, open_topic, resized, Topic
+from msgq.impl.ground.segment cimport failure
 from msgq.impl.ground.wake cimport can_order_stores
 
 import time
@@ -216,9 +218,19 @@ cdef class PubSocket:
         if status == MQ_TOO_LARGE:
             raise self._too_large(size)
         self._check_whole()
+        if status == MQ_NO_MEMORY:
+            if mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size):
+                raise resized(self._endpoint, self._ring)
+            raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    cdef int _have_memory(self) except -1:
+        """Have memory for the whole ring now, where a sender could do nothing about it later."""
+        if not mq_publisher_back(&self._publisher, 0, self._publisher.data_bytes, 0):
+            raise failure("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
+        return 0
 
     cdef int _check_whole(self) except -1:
         if not mq_is_whole(&self._publisher.whole):
@@ -305,13 +317,20 @@ cdef class PubSocket:
             if size == 0:
                 self._check_empty()
             return self._settle(mq_publisher_send(&self._publisher, data, size), size)
-        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
-        self._ticket = BUSY
-        with nogil:
-            mq_copy_in(payload, data, size)
-        self._ticket = self._generation
+        self._begin_large(data, size, &payload)
         self._finish(payload, size, origin_time)
         return self._settle(mq_publisher_commit(&self._publisher), size)
+
+    cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
+        """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
+        cdef int status
+        self._ticket = BUSY
+        with nogil:
+            status = mq_publisher_begin(&self._publisher, size, payload)
+            if status == MQ_OK and data != NULL:
+                mq_copy_in(payload[0], data, size)
+        self._ticket = self._generation
+        return self._settle(status, size)
 
     cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
         """The payload is there: put the stamps before it, if any, and stage the message."""
@@ -469,7 +488,10 @@ cdef class Reservation:
             socket._refuse()
         if self._size == 0:
             socket._check_empty()
-        socket._settle(mq_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+        if self._size < LARGE_BYTES:
+            socket._settle(mq_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+        else:
+            socket._begin_large(NULL, self._size, &self._payload)
         self._ring = socket._ring
         socket._ticket = RESERVED
         self._view = memoryview(self)

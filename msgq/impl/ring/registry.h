@@ -268,14 +268,15 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
     mq_publisher_notify(p);
-    p->mapped = p->position;
-    p->map_left = p->data_bytes; /* not before: what opens a topic shall not wait for pages */
-    p->map_step = MQ_MAP_FIRST;
+    if (mq_can_back())
+        p->back_step = MQ_BACK_FIRST; /* not before: what opens a topic shall not wait for memory */
+    else
+        p->backed_to = p->data_bytes; /* who made or opened the file saw to it */
     return MQ_OK;
 }
 
 static inline void mq_publisher_close(mq_publisher *p) {
-    p->map_left = 0;
+    p->back_step = 0;
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_publisher_notify(p);

@@ -3,24 +3,25 @@
 Opening and registering happen under flock of the ring's file, which the kernel drops when its holder dies.
 """
 
-from libc.errno cimport ENOENT
-from libc.stdint cimport int64_t
+from libc.errno cimport ENOENT, ENOSPC, errno
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.mman cimport PROT_READ, PROT_WRITE
-from posix.stat cimport struct_stat
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.ground.clock cimport host_time_ns
+from msgq.impl.ground.core cimport mq_back, mq_can_back, mq_free_memory
 from msgq.impl.ground.liveness cimport random_word
 from msgq.impl.ground.segment cimport (
     allocate, check_file, create_file, failure, guard_lost, guard_mapping, guard_word, lock_file, map_file, name_file,
     open_file, remove_file, Segment, unlock_file,
 )
 from msgq.impl.ring.core cimport (
-    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten, mq_ring_sign,
-    mq_ring_was_tracked, mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow, mq_side_init,
-    mq_side_version, MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
+    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten,
+    mq_ring_sign, mq_ring_was_tracked, mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow,
+    mq_side_init, mq_side_version, MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
 )
 
 import contextlib
@@ -55,14 +56,36 @@ cdef class Topic:
         self.unlock()
 
 
+cdef bint _is_backed_at_once() except -1:
+    """Whether files have all of their memory from the start, and not where somebody is going to write."""
+    return not mq_can_back() or naming.preallocate()
+
+
+cdef int _size_ring(Topic topic, int fd, size_t size, str path) except -1:
+    """Make the ring's file as large as it is to be, with its last page. It never becomes smaller so."""
+    cdef size_t start = 0
+    if not _is_backed_at_once():
+        if mq_free_memory() < size + MQ_SIDE_BYTES:
+            raise failure(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
+        start = size - 8
+    return allocate(fd, size, topic.endpoint, path, start)
+
+
 cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable, str path) except -1:
-    """Map the ring, whose file others may make smaller."""
+    """Map the ring, whose file others may make smaller, and have memory for its two ends, where all of us write."""
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
-    if writable and found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
-        allocate(fd, found.st_size, topic.endpoint, path)
+    cdef bint backed = not writable or found.st_blocks * 512 >= found.st_size
+    cdef struct_stat now
+    if not backed and _is_backed_at_once():
+        backed = allocate(fd, found.st_size, topic.endpoint, path) == 0
     topic.ring = map_file(fd, found, writable, topic.endpoint, path)
     topic.ring.guard = guard_mapping(topic.ring.address, topic.ring.size, protection)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    cdef uint8_t *end = topic.ring.address + topic.ring.size
+    if not backed and not (mq_back(topic.ring.address, MQ_RING_HEADER, 0) and mq_back(end - 8, 8, 0)):
+        if fstat(fd, &now) == 0 and now.st_size < found.st_size:
+            raise resized(topic.endpoint, topic.ring)
+        raise failure("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
     return 0
 
 
@@ -108,9 +131,8 @@ cdef Segment _make_side(str endpoint, str path, Segment ring, int mode, bint tra
     """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
-    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode)
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found)
     try:
-        check_file(fd, &found, endpoint, path)
         side = map_file(fd, &found, True, endpoint, path)
         mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
                      ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
@@ -168,7 +190,7 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
             continue
         if found.st_size == 0:
             # A stock process opens first and sizes the file afterwards: do it for it.
-            allocate(fd, MQ_RING_HEADER + wanted, topic.endpoint, path)
+            _size_ring(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
         _map_ring(topic, fd, &found, True, path)
@@ -179,9 +201,11 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
 cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except -1:
     """Create the ring, locked and mapped before it has a name; False: another process was faster."""
     cdef struct_stat found
-    topic.lock_fd = create_file(topic.endpoint, path, MQ_RING_HEADER + data_bytes, mode)
+    topic.lock_fd = create_file(topic.endpoint, path, 0, mode, &found)
     lock_file(topic.lock_fd, topic.endpoint, path)
-    check_file(topic.lock_fd, &found, topic.endpoint, path)
+    _size_ring(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
+    if fstat(topic.lock_fd, &found) != 0:
+        raise failure("cannot examine", topic.endpoint, path, errno)
     _map_ring(topic, topic.lock_fd, &found, True, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True

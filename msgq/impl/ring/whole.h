@@ -57,6 +57,13 @@ static inline mq_whole mq_whole_ring(const mq_ring_header *ring, uint64_t data_b
     return whole.value ? whole : mq_whole_by(word);
 }
 
+/* Is the file of this name the one that was mapped, and smaller now? Asked where the kernel gives no memory: that is no
+ * SIGBUS, so nobody else tells of a ring without a tail. */
+static inline bool mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes) {
+    struct stat found;
+    return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode && (uint64_t)found.st_size < bytes;
+}
+
 /* Is the file of this name the one that was mapped, and larger now? */
 static inline bool mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes) {
     struct stat found;

@@ -26,7 +26,8 @@ typedef struct {
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options);
 
 /* Publish a copy of the message; never waits. -EMSGSIZE: three of this size do not fit; -EADDRINUSE: another publisher
- * took over; -ESTALE: the ring was made smaller by a stock process. Then nothing was sent. */
+ * took over; -ESTALE: the ring was made smaller by a stock process; -ENOSPC: /dev/shm is full, and the ring has not had
+ * all of its memory yet. Then nothing was sent. */
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
 /* How many living subscribers are there, and how many of them have read all? Each may be NULL. */
