@@ -15,6 +15,7 @@ from visionipc.buffers import VisionBuf
 from visionipc.choice import on_fake
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat, Geometry
+from visionipc.impl.transfer import Receiver
 from visionipc.picture import prepare
 from visionipc.spelling import also
 
@@ -30,7 +31,7 @@ def _is_of(stream: Stream, server_id: int, index: int) -> bool:
     return server_id == stream.server_id and index < len(stream.regions)
 
 
-class VisionIpcClient:
+class VisionIpcClient(Receiver):
     """Receives the frames of one stream, in order, each at most once.
 
     When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
@@ -46,6 +47,8 @@ class VisionIpcClient:
         without a stream, as `buffer_len` then.
     connections : how often the client connected; grows when the stream was made anew.
     """
+
+    _stream: Stream | None
 
     @also(stream="type")
     def __new__(cls, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> Self:
@@ -70,6 +73,7 @@ class VisionIpcClient:
         InvalidValueError : another context.
         EndpointNameError : the name cannot be a server's.
         """
+        super().__init__(VisionBuf)
         self._name = naming.endpoint_name(name, "server name")
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
@@ -77,16 +81,12 @@ class VisionIpcClient:
             text = f"context is {context!r}, and there is no OpenCL here; leave it out"
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
-        self._subscriber: SubSocket | None = None
-        self._stream: Stream | None = None
         self._stale = 0
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
         self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
         self._forks = shared.forks
         self._closed = threading.Event()
         self.connections = 0
-        self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
-        self.valid = False
 
     # ---- coming and going ----
 
@@ -171,28 +171,9 @@ class VisionIpcClient:
 
     # ---- receiving ----
 
-    def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
-        """Return the next frame (the newest, if the client conflates); None when there was none in time.
-
-        Before `connect` there is none.
-
-        Parameters
-        ----------
-        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever. Sleeps with the GIL released.
-
-        Raises
-        ------
-        EndpointClosedError : the client is closed; or it never connected, and would wait for ever.
-        InvalidValueError : a time-out that is not possible.
-        """
-        if self._subscriber is None and timeout_ms != -1:
-            self._wait_in_vain(timeout_ms)
-            return None
+    def _recv_on(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
         socket = self._socket()
-        if timeout_ms != 0:
-            socket.setTimeout(timeout_ms)
-        deadline = time.monotonic() + timeout_ms / 1000
-        packet = socket.receive(timeout_ms == 0)
+        deadline = began + timeout_ms / 1000
         while packet is not None:
             taken = self._accept(packet)
             if isinstance(taken, VisionBuf):
@@ -201,13 +182,18 @@ class VisionIpcClient:
                 left = deadline - time.monotonic()
                 if left < -_PASSING_OVER_S:
                     self._stale += taken is not None  # taken from the ring, and given up
-                    break
+                    return None
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
             packet = socket.receive(timeout_ms == 0) if taken is None else taken
         return None
 
-    def _wait_in_vain(self, timeout_ms: float) -> None:
+    def _recv_in_vain(self, timeout_ms: float) -> None:
         """Wait as long as for a frame, without a connection that one could come by."""
+        if timeout_ms == -1:
+            self._socket()  # which raises
+        self._wait_in_vain(timeout_ms)
+
+    def _wait_in_vain(self, timeout_ms: float) -> None:
         SubSocket().setTimeout(timeout_ms)  # to refuse what is not possible
         if self._closed.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
             raise EndpointClosedError("the client is closed", self._endpoint)
@@ -234,18 +220,12 @@ class VisionIpcClient:
 
         None: it is of another life of the stream, or the frame is gone, and no other is there.
         """
-        frame = None if self._stream is None else self._stream.take(packet, VisionBuf)
-        if frame is None:
-            stream = self._stream_of(packet)
-            if stream is None:
-                self._stale += 1
-                return None
-            frame = stream.take(packet, VisionBuf)
-            if frame is None:
-                return self._overtaken()
-        self.frame_id, self.valid = frame.frame_id, frame.valid_frame
-        self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
-        return frame
+        stream = self._stream_of(packet)
+        if stream is None:
+            self._stale += 1
+            return None
+        frame = self._taken(packet)
+        return self._overtaken(stream, packet) if frame is None else frame
 
     def _stream_of(self, packet: bytes) -> Stream | None:
         """Return the stream that a packet is of, connecting anew if need be; None: that is not to be had."""
@@ -263,7 +243,8 @@ class VisionIpcClient:
             return None
         try:
             self._open(_REOPEN_S)
-        except IpcError:  # starting, stopping, or without this stream at the moment: the next frame asks again
+        except IpcError:  # starting, stopping, or without this stream at the moment: a frame a little later asks again
+            self._not_before = time.monotonic() + _TRY_AGAIN_S
             return None
         stream = self._stream
         if stream is not None and not _is_of(stream, server_id, index):
@@ -271,9 +252,14 @@ class VisionIpcClient:
             self._not_before = time.monotonic() + _TRY_AGAIN_S
         return stream
 
-    def _overtaken(self) -> bytes | None:
-        """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present."""
+    def _overtaken(self, stream: Stream, packet: bytes) -> bytes | None:
+        """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present.
+
+        None for a frame from before we had a row: nobody knew that we want it, and those after it are there.
+        """
         self._stale += 1
+        if stream.is_before(wire.PACKET.unpack(packet)[3]):
+            return None
         pending = self._socket().receive_many()
         if not pending:
             return None

@@ -118,7 +118,13 @@ def serving(name: str, within: float = ANSWER_S) -> tuple[int, set[int]] | None:
 class Stream(Incoming):
     """One life of a stream, as its server told it. Its descriptors are closed with it; its row is given back."""
 
+    def is_before(self, generation: int) -> bool:
+        """Return whether a frame was published before the server knew of us."""
+        return self.leases is not None and (self.leases.since - generation) % (1 << 32) < 1 << 31
+
     def __del__(self) -> None:
+        if self.leases is not None:
+            self.leases.end()  # frames that are held keep the row
         _close(self.fds)
 
 
@@ -137,7 +143,7 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     for fd in buffers:
         shared.check(fd, size, grant is not None, endpoint)
     regions = [Region(fd, size, False, endpoint) for fd in buffers]
-    leases = None if grant is None else _take_row(fds.pop(), grant.row, endpoint)
+    leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
 
@@ -146,10 +152,10 @@ def _granted(data: bytes) -> bool:
     return len(data) % wire.RECORD.size == wire.GRANT.size
 
 
-def _take_row(fd: int, row: int, endpoint: str) -> ClientLeases:
+def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
         shared.check(fd, TABLE_BYTES, True, endpoint)
-        return ClientLeases(Region(fd, TABLE_BYTES, True, endpoint), fd, row, endpoint)
+        return ClientLeases(Region(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
     finally:
         os.close(fd)
 
@@ -158,7 +164,7 @@ def _give_back(name: str, request: bytes, data: bytes) -> None:
     """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
     if not _granted(data) or len(data) <= wire.RECORD.size:
         return
-    server_id, (*_, row) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
+    server_id, (*_, row, _) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
     with contextlib.suppress(OSError), _unix_socket() as connection:
         connection.bind(wire.client_address())
         _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_S)

@@ -139,9 +139,12 @@ class _Stream(Outgoing):
                 answer.fds.append(shared.read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
-                row = self.leases.admit(pid)
+                newest, row = self.leases.newest, self.leases.admit(pid)
                 answer.undo = functools.partial(self.leases.dismiss, row, pid)
-                answer.parts.append(wire.Grant(self.geometry.format, self.geometry.channels, row).pack(VERSION))
+                grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
+                answer.parts.append(grant.pack(VERSION))
+            else:
+                self.leases.admit_stock()
         except BaseException:
             answer.close()
             raise

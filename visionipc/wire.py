@@ -26,7 +26,7 @@ FRAME_ID_BYTES = 8  # behind the picture
 
 REQUEST = struct.Struct("=I")
 RECORD = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
-GRANT = struct.Struct("=8sIIII40x")
+GRANT = struct.Struct("=8sIIIII36x")
 GIVE_BACK = struct.Struct("=QI")  # server_id, row
 #: server_id, buffer, frame_id, generation (0 from stock: padding), timestamp_sof, timestamp_eof, valid.
 PACKET = struct.Struct("=QQIIQQB7x")
@@ -68,15 +68,17 @@ class Grant:
     ----------
     format, channels : of the pixels; stock's are NV12.
     row : the client's in the table of leases.
+    since : the generation of the newest frame then; 0: there was none.
     """
 
     format: FrameFormat
     channels: int
     row: int
+    since: int
 
     def pack(self, version: int) -> bytes:
         """Return the 64 bytes. version: of the table's layout."""
-        return GRANT.pack(HELLO, version, self.format, self.channels, self.row)
+        return GRANT.pack(HELLO, version, self.format, self.channels, self.row, self.since)
 
 
 def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
@@ -86,11 +88,11 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     ------
     CorruptSegmentError : it is something else, or of another version.
     """
-    magic, spoken, pixels, channels, row = GRANT.unpack(data)
+    magic, spoken, pixels, channels, row, since = GRANT.unpack(data)
     if magic != HELLO or spoken != version or pixels not in list(FrameFormat):
         text = f"the server speaks another version ({magic!r}, {spoken}) than this library ({HELLO!r}, {version})"
         raise CorruptSegmentError(text, endpoint)
-    return Grant(FrameFormat(pixels), channels, row)
+    return Grant(FrameFormat(pixels), channels, row, since)
 
 
 def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str) -> list[Record]:

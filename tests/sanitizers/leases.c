@@ -24,9 +24,9 @@ static mq_leases *table;
 static uint64_t frames[BUFFERS][WORDS];
 static mq_u64 packets[2]; /* buffer << 32 | generation; the newest, and the one before */
 static mq_u32 dead[CLIENTS];
-static uint32_t generations[MQ_LEASE_BUFFERS]; /* the server's: what each buffer has */
+static mq_shelf shelf; /* the server's: what each buffer has */
 static _Atomic bool stop;
-static _Atomic uint64_t published, dropped, held, missed, left, died;
+static _Atomic uint64_t published, warm, dropped, held, missed, left, died;
 static unsigned seed;
 
 static uint32_t below(uint64_t *state, uint32_t n) {
@@ -51,35 +51,44 @@ static void verify(uint32_t client, uint32_t buffer, uint32_t generation) {
 static void free_rows(void) {
     for (uint32_t row = 0; row < CLIENTS; row++) {
         bool is_dead = mq_load_acquire_u32(&dead[row]);
-        if (!is_dead && !mq_row_done(table, row, generations))
+        if (!is_dead && !mq_row_done(table, row, shelf.generation))
             continue;
         mq_row_reset(table, row, MQ_ROW_TAKEN);
         mq_store_release_u32(&dead[row], 0);
     }
 }
 
+/* The warmest that nobody awaits (or, for these clients may be asleep, that only few do); else the oldest. -1: none. */
+static int take(uint64_t *chance) {
+    int slowest, buffer = -1;
+    uint32_t awaited = mq_frames_awaited(table, CLIENTS, shelf.newest, &slowest);
+    if (below(chance, 4))
+        buffer = mq_take_warmest(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
+    warm += buffer >= 0;
+    for (int place = BUFFERS - 1; place >= 0 && buffer < 0; place--)
+        if (mq_buffer_take(table, CLIENTS, shelf.order[place], shelf.generation[shelf.order[place]]) < 0)
+            buffer = shelf.order[place];
+    return buffer;
+}
+
 static void *run_server(void *unused) {
-    uint32_t generation = 0, buffer = 0;
+    uint64_t chance = seed;
+    mq_shelf_init(&shelf, BUFFERS);
     while (!stop) {
-        bool taken = false;
         free_rows();
-        for (int i = 0; i < BUFFERS && !taken; i++) {
-            buffer = (buffer + 1) % BUFFERS;
-            taken = mq_buffer_take(table, CLIENTS, buffer, generations[buffer]) < 0;
-        }
-        if (!taken) {
+        int buffer = take(&chance);
+        if (buffer < 0) {
             dropped++;
             sched_yield();
             continue;
         }
-        generations[buffer] = 0;
-        generation++;
+        uint32_t generation = shelf.newest + 1;
+        shelf.generation[buffer] = 0;
         for (int i = 0; i < WORDS; i++)
             frames[buffer][i] = generation;
-        generations[buffer] = generation;
-        mq_buffer_publish(table, buffer, generation);
+        mq_shelf_publish(&shelf, table, (uint32_t)buffer);
         mq_store_relaxed_u64(&packets[1], mq_load_relaxed_u64(&packets[0]));
-        mq_store_relaxed_u64(&packets[0], (uint64_t)buffer << 32 | generation);
+        mq_store_relaxed_u64(&packets[0], (uint64_t)(uint32_t)buffer << 32 | generation);
         published++;
     }
     return unused;
@@ -158,9 +167,9 @@ int main(int argc, char **argv) {
     stop = true;
     for (int i = 0; i <= CLIENTS; i++)
         pthread_join(threads[i], NULL);
-    printf("published %llu dropped %llu held %llu missed %llu left %llu died %llu\n", (unsigned long long)published,
-           (unsigned long long)dropped, (unsigned long long)held, (unsigned long long)missed, (unsigned long long)left,
-           (unsigned long long)died);
+    printf("published %llu warm %llu dropped %llu held %llu missed %llu left %llu died %llu\n",
+           (unsigned long long)published, (unsigned long long)warm, (unsigned long long)dropped,
+           (unsigned long long)held, (unsigned long long)missed, (unsigned long long)left, (unsigned long long)died);
     free(table);
     return 0;
 }

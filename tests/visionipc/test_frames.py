@@ -363,6 +363,8 @@ def test_a_released_frame_shows_nothing(server: Any, connect: Any) -> None:
         kept = frame.data
     with pytest.raises(errors.EndpointClosedError, match="released"):
         frame.image  # noqa: B018
+    with pytest.raises(errors.EndpointClosedError, match="released"):
+        frame.data  # noqa: B018
     assert server.stats(0).held == 1
     assert kept[0] == 1
     del kept

@@ -97,7 +97,7 @@ def records(count: int = COUNT, layout: Geometry = LAYOUT) -> bytearray:
 
 
 def grant(row: int = 0) -> bytearray:
-    return bytearray(wire.Grant(FrameFormat.NV12, 1, row).pack(VERSION))
+    return bytearray(wire.Grant(FrameFormat.NV12, 1, row, 0).pack(VERSION))
 
 
 @contextlib.contextmanager

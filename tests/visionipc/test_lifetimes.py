@@ -67,12 +67,12 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
 
     def child() -> None:
         gc.disable()
-        leases = ClientLeases(Region(table, TABLE_BYTES, True, "frames"), table, 0, "frames")
+        leases = ClientLeases(Region(table, TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
         incoming = Incoming([record], [Region(buffer, 4096, False, "frames")], [buffer], leases)
         packet = wire.PACKET.pack(5, 0, 0, generation, 0, 0, True)
         garbage: list[Any] = [incoming.take(packet, Frame), incoming]
-        assert struct.unpack("4xI", os.pread(table, 8, row)) == (generation,)
+        assert struct.unpack("8xI", os.pread(table, 12, row)) == (generation,)
         garbage.append(garbage)
         del leases, incoming, garbage
         gc.collect()
@@ -82,7 +82,7 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
         os.ftruncate(buffer, 4096)
         os.pwrite(table, struct.pack("I", generation), 0)
         assert in_fork(child) == 0
-        assert struct.unpack("4xI", os.pread(table, 8, row)) == (0,)
+        assert struct.unpack("8xI", os.pread(table, 12, row)) == (0,)
     finally:
         os.close(table)
         os.close(buffer)

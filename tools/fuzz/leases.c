@@ -9,7 +9,8 @@
 enum { OPS = 200, SIZE = sizeof(mq_leases) };
 
 static fuzz_memory memory;
-static uint32_t generations[MQ_LEASE_BUFFERS], buffers, rows, published; /* the server's own */
+static mq_shelf shelf; /* the server's own */
+static uint32_t rows;
 static bool taken[MQ_LEASE_ROWS];
 static uint32_t row; /* the client's */
 
@@ -19,8 +20,8 @@ static uint32_t hostile_word(void) {
     switch (fuzz_below(4)) {
     case 0: return (uint32_t)fuzz_random();
     case 1: return (uint32_t)fuzz_below(4);
-    case 2: return published - (uint32_t)fuzz_below(3); /* a lease that is one */
-    default: return generations[fuzz_below(MQ_LEASE_BUFFERS)];
+    case 2: return shelf.newest - (uint32_t)fuzz_below(3); /* a lease that is one */
+    default: return shelf.generation[fuzz_below(MQ_LEASE_BUFFERS)];
     }
 }
 
@@ -33,7 +34,7 @@ static void scribble(void) {
 /* As ServerLeases.admit, where half of all clients are dead. */
 static void admit(void) {
     uint32_t free = 0;
-    while (free < MQ_LEASE_ROWS && taken[free] && !mq_row_done(table(), free, generations) && fuzz_one_in(2))
+    while (free < MQ_LEASE_ROWS && taken[free] && !mq_row_done(table(), free, shelf.generation) && fuzz_one_in(2))
         free++;
     if (free == MQ_LEASE_ROWS)
         return;
@@ -42,10 +43,25 @@ static void admit(void) {
     rows = rows > free ? rows : free + 1;
 }
 
+static void publish(uint32_t buffer) {
+    shelf.generation[buffer] = 0;
+    check(mq_shelf_publish(&shelf, table(), buffer) != 0, "a frame has generation 0, which is none");
+}
+
 /* As ServerLeases.take and publish. */
 static void render(void) {
-    for (uint32_t buffer = 0; buffer < buffers; buffer++) {
-        int holder = mq_buffer_take(table(), rows, buffer, generations[buffer]);
+    int slowest;
+    uint32_t awaited = mq_frames_awaited(table(), rows, shelf.newest, &slowest);
+    check(slowest >= -1 && slowest < (int)rows, "a client lags that is none");
+    int warmest = mq_take_warmest(&shelf, table(), rows, awaited);
+    check(warmest >= -1 && warmest < (int)shelf.buffers, "a buffer is warm that is none");
+    if (warmest >= 0 && fuzz_one_in(2)) {
+        publish((uint32_t)warmest);
+        return;
+    }
+    for (uint32_t place = shelf.buffers; place-- > 0;) {
+        uint32_t buffer = shelf.order[place];
+        int holder = mq_buffer_take(table(), rows, buffer, shelf.generation[buffer]);
         check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
         if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
             mq_row_reset(table(), (uint32_t)holder, MQ_ROW_FREE);
@@ -53,9 +69,7 @@ static void render(void) {
         }
         if (holder >= 0)
             continue;
-        published = published == UINT32_MAX ? 1 : published + 1;
-        generations[buffer] = published;
-        mq_buffer_publish(table(), buffer, published);
+        publish(buffer);
         return;
     }
 }
@@ -69,7 +83,7 @@ static void call(void) {
         break;
     case 1:
         fuzz_op = "hold";
-        mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? generations[buffer] : generation);
+        mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? shelf.generation[buffer] : generation);
         break;
     case 2:
         fuzz_op = "let go";
@@ -82,7 +96,7 @@ static void call(void) {
         break;
     case 4:
         fuzz_op = "held";
-        mq_lease_holder(table(), rows, buffer, generations[buffer]);
+        mq_lease_holder(table(), rows, buffer, shelf.generation[buffer]);
         break;
     default: fuzz_op = "render"; render();
     }
@@ -91,17 +105,16 @@ static void call(void) {
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     fuzz_use(&memory, SIZE);
-    memset(generations, 0, sizeof generations);
     memset(taken, 0, sizeof taken);
-    buffers = 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS);
+    mq_shelf_init(&shelf, 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS));
     rows = 0;
     row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
-    published = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
+    shelf.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
     fuzz_calls(OPS, call, rates);
     /* all clients are dead, say: then the next buffer is to be had */
     for (uint32_t i = 0; i < rows; i++)
         mq_row_reset(table(), i, MQ_ROW_FREE);
-    check(mq_buffer_take(table(), rows, 0, generations[0]) == -1, "nobody holds it, and yet it cannot be had");
+    check(mq_buffer_take(table(), rows, 0, shelf.generation[0]) == -1, "nobody holds it, and yet it cannot be had");
 }
 
 int main(int argc, char **argv) {

@@ -61,6 +61,14 @@ def looked(row: int, buffer: int) -> str:
     return f"looked[{row}][{buffer}]"
 
 
+def passed(row: int) -> str:
+    """The newest generation that a client has come to; 0: none so far."""
+    return f"passed[{row}]"
+
+
+STOCK_READERS = "stock_readers"  # of a stream's topic
+
+
 def left(row: int) -> str:
     """1: the row's client left."""
     return f"left[{row}]"

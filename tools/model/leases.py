@@ -1,11 +1,14 @@
 """The leases of visionipc's frames (visionipc/impl/leases.h): a server that renders, clients that hold."""
 
+from __future__ import annotations
+
+import math
 from random import Random
 from typing import Any
 
 from . import addresses as at
 from .machine import Machine
-from .memory import RELEASE, SEQ_CST
+from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, is_alive, load, pause, store, until
 from .rules import Rules
 from .scheduler import Schedule
@@ -20,9 +23,12 @@ class Stream:
 
     Attributes
     ----------
+    stock : the stock client, if there is one. It counts on the round.
     packets : (buffer, generation) of the published frames. The topic orders more than this list does.
     rendering : the buffer that the server writes into, or -1.
     """
+
+    stock: StockFrameClient | None = None
 
     def __init__(self, rules: Rules, buffers: int, rows: int) -> None:
         self.rules = rules
@@ -33,8 +39,9 @@ class Stream:
 
     def initial(self) -> dict[str, Any]:
         """The words, all 0."""
-        words = [at.pixel(buffer, i) for buffer in self.buffers for i in PIXELS]
-        words += [at.generation(buffer) for buffer in self.buffers] + [at.left(row) for row in self.rows]
+        words = [at.STOCK_READERS, *(at.pixel(buffer, i) for buffer in self.buffers for i in PIXELS)]
+        words += [at.generation(buffer) for buffer in self.buffers]
+        words += [name(row) for row in self.rows for name in (at.left, at.passed)]
         pairs = [(row, buffer) for row in self.rows for buffer in self.buffers]
         words += [name(*pair) for pair in pairs for name in (at.lease, at.looked)]
         return dict.fromkeys(words, 0)
@@ -47,26 +54,86 @@ class Stream:
 
 
 class FrameServer:
-    """Takes buffers that nobody holds in turn, renders, publishes; gives rows to clients."""
+    """Takes buffers that nobody holds, renders, publishes; gives rows to clients.
+
+    Attributes
+    ----------
+    order : the buffers, the one that was published last first.
+    round : so many frames more go round, whoever has come to what.
+    known : frames since the last client came, as it really is.
+    """
 
     def __init__(self, stream: Stream, machine: Machine) -> None:
         self.stream, self.machine = stream, machine
         self.tenants: dict[int, FrameClient] = {}
         self.generations = dict.fromkeys(stream.buffers, 0)
+        self.order = list(stream.buffers)[::-1]
+        self.newest = self.known = 0
+        self.round = len(self.order)
 
     def serve(self, frames: int) -> Steps[None]:
         """Publish so many frames, fewer if clients hold all buffers."""
-        last = -1
-        for generation in range(1, frames + 1):
+        for _ in range(frames):
             yield from self.admit()
-            for step in self.stream.buffers:
-                buffer = (last + 1 + step) % len(self.stream.buffers)
-                if (yield from self.take(buffer)):
-                    last, self.generations[buffer] = buffer, 0
-                    yield from self.render(buffer, generation)
-                    break
-            else:
+            buffer = None
+            if not self.round and not (yield from self.may_have_stock()):
+                buffer = yield from self.take_warmest()
+            if buffer is None:
+                buffer = yield from self.take_oldest()
+            if buffer is None:
                 yield pause()
+            else:
+                self.generations[buffer] = 0
+                yield from self.render(buffer, self.newest + 1)
+
+    def may_have_stock(self) -> Steps[bool]:
+        """A stock client has the buffers, or is in the topic and may be about to ask for them."""
+        rules, stock = self.stream.rules, self.stream.stock
+        if stock and stock.asks and rules.stock_goes_round:
+            return True
+        return rules.stock_seen_in_topic and (yield load(at.STOCK_READERS)) > 0
+
+    def take_oldest(self) -> Steps[int | None]:
+        """None: clients hold all."""
+        for buffer in reversed(self.order):
+            if (yield from self.take(buffer)):
+                return buffer
+        return None
+
+    def take_warmest(self) -> Steps[int | None]:
+        """Take the newest of those that nobody holds or awaits; None: there is none, and who lags most is alive."""
+        while True:
+            awaited, slowest = yield from self.awaited()
+            for buffer in self.order:
+                generation = self.generations[buffer]
+                is_passed = not generation or self.newest - generation >= awaited
+                if is_passed and (yield from self.claim(buffer)) is None:
+                    self.check_warm(buffer, generation)
+                    return buffer
+            if slowest is None or (yield is_alive(self.tenants[slowest].task)):
+                return None
+            yield from self.reset(slowest)
+            del self.tenants[slowest]
+
+    def check_warm(self, buffer: int, generation: int) -> None:
+        """Nobody who is there has still to come to the frame; who counts on the round gets it."""
+        for row, client in self.tenants.items():
+            if generation and client.came_to < generation and not client.is_leaving and not client.task.dead:
+                raise Violation("awaited", f"{client.task.name} (row {row}) has not come to frame {generation} so far")
+        counts_on_it = self.stream.stock and generation > self.stream.stock.since
+        if generation and (counts_on_it or self.known < len(self.order)):
+            raise Violation("round", f"buffer {buffer} is taken before the round is over")
+
+    def awaited(self) -> Steps[tuple[int, int | None]]:
+        """How many of the newest frames somebody has still to come to, and who lags most."""
+        most, slowest = 0, None
+        for row in list(self.tenants) if self.stream.rules.passed_awaited else ():
+            left = yield load(at.left(row), self.stream.rules.leave_load)
+            passed = yield load(at.passed(row), ACQUIRE)
+            lag = self.newest - passed if passed else self.newest + 1
+            if lag > most and not left:
+                most, slowest = lag, row
+        return most, slowest
 
     def render(self, buffer: int, generation: int) -> Steps[None]:
         """Write a frame into a buffer that was taken, and publish it."""
@@ -79,24 +146,33 @@ class FrameServer:
         for i in PIXELS:
             yield store(at.pixel(buffer, i), generation)
         self.stream.rendering = -1
-        self.generations[buffer] = generation
+        self.generations[buffer] = self.newest = generation
+        self.order.remove(buffer)
+        self.order.insert(0, buffer)
+        self.round -= self.round > 0
+        self.known += 1
         yield store(at.generation(buffer), generation, self.stream.rules.frame_store)  # EDGE frame: release
         self.stream.packets.append((buffer, generation))
+        yield fence(SEQ_CST)  # of the topic: the packet is there, then it is looked who sleeps
 
     def take(self, buffer: int) -> Steps[bool]:
         """Make a buffer the server's, also from dead clients."""
-        rules = self.stream.rules
-        while True:
-            holder = yield from self.holder(buffer)
-            if holder is None:
-                yield store(at.generation(buffer), 0, RELEASE)
-                yield fence(rules.claim_fence)  # EDGE claim: the generation is gone, then the leases are looked at
-                if not rules.leases_looked_at_again or (holder := (yield from self.holder(buffer))) is None:
-                    return True
-                yield store(at.generation(buffer), self.generations[buffer], RELEASE)
-            if rules.death_asked and (yield is_alive(self.tenants[holder].task)):
+        while (holder := (yield from self.claim(buffer))) is not None:
+            if self.stream.rules.death_asked and (yield is_alive(self.tenants[holder].task)):
                 return False
             yield from self.reset(holder)
+        return True
+
+    def claim(self, buffer: int) -> Steps[int | None]:
+        """Make a buffer the server's; or the row that holds it."""
+        rules, holder = self.stream.rules, (yield from self.holder(buffer))
+        if holder is None:
+            yield store(at.generation(buffer), 0, RELEASE)
+            yield fence(rules.claim_fence)  # EDGE claim: the generation is gone, then the leases are looked at
+            if not rules.leases_looked_at_again or (holder := (yield from self.holder(buffer))) is None:
+                return None
+            yield store(at.generation(buffer), self.generations[buffer], RELEASE)
+        return holder
 
     def holder(self, buffer: int) -> Steps[int | None]:
         """The first row that holds what is in it. Another generation's lease is of one who just gives way."""
@@ -108,11 +184,15 @@ class FrameServer:
 
     def admit(self) -> Steps[None]:
         """Give free rows to clients that wait for one."""
+        rules = self.stream.rules
         waiting = [client for client in self.stream.clients if client.row is None]
         for row in self.stream.rows:
             if waiting and (yield from self.is_free(row)):
                 yield from self.reset(row)
                 self.tenants[row] = waiting[0]
+                self.known = 0
+                if rules.round_for_newcomers:
+                    self.round = len(self.order)
                 yield fence(SEQ_CST)  # what a message through a socket is
                 waiting.pop(0).row = row
 
@@ -133,13 +213,23 @@ class FrameServer:
         """Free what it holds, and itself."""
         for buffer in self.stream.buffers:
             yield store(at.lease(row, buffer), 0, RELEASE)
+        if self.stream.rules.passed_reset:
+            yield store(at.passed(row), 0, RELEASE)
         yield store(at.left(row), 0, RELEASE)
 
 
 class FrameClient:
-    """Takes frames, looks at them for a while, gives them back; leaves with some of them still held."""
+    """Takes frames, looks at them for a while, gives them back; leaves with some of them still held.
+
+    Attributes
+    ----------
+    came_to : the newest frame that it took, or found gone.
+    is_leaving : it wants no more.
+    """
 
     task: Task
+    came_to = 0
+    is_leaving = False
 
     def __init__(self, stream: Stream, rng: Random) -> None:
         self.stream, self.rng = stream, rng
@@ -160,6 +250,7 @@ class FrameClient:
             while len(self.held) > patience:
                 yield pause()
                 yield from self.give_back(next(iter(self.held)))
+        self.is_leaving = True
         # EDGE leave: release. There is no mutation of it: the fences behind the leases (EDGE claim) would do.
         yield store(at.left(self.row or 0), 1, RELEASE)
         while self.held:
@@ -168,20 +259,25 @@ class FrameClient:
 
     def take(self, buffer: int, generation: int) -> Steps[None]:
         """Hold a frame, if it is still there."""
-        if buffer in self.held or self.row is None:
+        if buffer in self.held or self.row is None or generation <= self.came_to:
             return
         rules, lease = self.stream.rules, at.lease(self.row, buffer)
+        if rules.passed_first:
+            yield store(at.passed(self.row), generation, RELEASE)
         if rules.lease_before_look:
             yield store(lease, generation, RELEASE)
             yield fence(rules.claim_fence_client)  # EDGE claim: the lease is there, then the generation is looked at
         found = yield load(at.generation(buffer), rules.frame_load)  # EDGE frame: acquire
+        self.came_to = generation
         if found != generation and rules.generation_looked_at:
             yield store(lease, 0, RELEASE)
+            yield store(at.passed(self.row), generation, RELEASE)
             return
         self.held[buffer] = generation
         self.stream.check()
         if not rules.lease_before_look:
             yield store(lease, generation, RELEASE)
+        yield store(at.passed(self.row), generation, RELEASE)
         yield from self.look(buffer)
 
     def look(self, buffer: int) -> Steps[None]:
@@ -200,16 +296,57 @@ class FrameClient:
         yield store(at.lease(self.row, buffer), 0, self.stream.rules.lease_store)  # EDGE lease: release
 
 
+class StockFrameClient:
+    """Joins the topic, asks for the buffers some time later, and may lose its place in the topic then.
+
+    Attributes
+    ----------
+    since : it reads of the frames after this one.
+    asks : the server has its question.
+    """
+
+    since: float = math.inf
+    asks = False
+
+    def __init__(self, stream: Stream, rng: Random) -> None:
+        self.stream, self.rng = stream, rng
+        stream.stock = self
+
+    def live(self) -> Steps[None]:
+        """It holds nothing and says nothing, so that is all."""
+        yield from self.wait()
+        yield store(at.STOCK_READERS, 1, RELEASE)
+        yield fence(SEQ_CST)  # its place is taken by a compare and exchange, then it looks where the topic is
+        self.since = self.stream.packets[-1][1] if self.stream.packets else 0
+        yield from self.wait()
+        self.asks = True
+        yield fence(SEQ_CST)  # what a message through a socket is
+        yield from self.wait()
+        yield store(at.STOCK_READERS, 0, RELEASE)
+
+    def wait(self) -> Steps[None]:
+        """For some frames."""
+        until_frame = len(self.stream.packets) + int(self.rng.random() * 4)
+        for _ in range(200):
+            if len(self.stream.packets) >= until_frame:
+                return
+            yield pause()
+
+
 class Frames:
     """One schedule of one scenario of frames, ready to run."""
 
-    def __init__(self, rng: Random, rules: Rules, traced: bool, *, rows: int, clients: int) -> None:
-        self.stream = Stream(rules, 2, rows)
+    def __init__(
+        self, rng: Random, rules: Rules, traced: bool, *, rows: int, clients: int, buffers: int = 2, stock: bool = False
+    ) -> None:
+        self.stream = Stream(rules, buffers, rows)
         machine = Machine(self.stream.initial(), rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.schedule = Schedule(rng, machine, traced)
         killed = 150 if rng.random() < 0.2 else 0
         server = FrameServer(self.stream, machine)
         self.schedule.spawn("server", server.serve(6 + int(rng.random() * 6)), killed).is_writer = True
+        if stock:
+            self.schedule.spawn("stock", StockFrameClient(self.stream, rng).live(), 0)
         for i in range(clients):
             client = FrameClient(self.stream, rng)
             killed = 60 if rng.random() < 0.3 else 0

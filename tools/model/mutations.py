@@ -82,6 +82,12 @@ FRAMES = [
     mutation("lease-acquire", "frames", "leases are loaded relaxed", lease_load=RELAXED),
     mutation("leave-acquire", "frames_full", "that a client left is loaded relaxed", leave_load=RELAXED),
     mutation("left-is-free", "frames_full", "the row of one that left is free at once", left_may_hold=False),
+    mutation("awaited-ignored", "frames_warm", "the warmest buffer, whoever awaits it", passed_awaited=False),
+    mutation("passed-first", "frames_warm", "a client has passed a frame that it will take", passed_first=True),
+    mutation("passed-inherited", "frames_warm", "a row's next client has passed what its last had", passed_reset=False),
+    mutation("no-round", "frames_warm", "no round for clients on their way", round_for_newcomers=False),
+    mutation("no-round-for-stock", "frames_stock", "no round where a stock client has buffers", stock_goes_round=False),
+    mutation("stock-too-late", "frames_stock", "a stock client is known when it asks", stock_seen_in_topic=False),
     mutation("death-guessed", "frames", "leases of the living are taken back", death_asked=False),
 ]
 

@@ -89,6 +89,13 @@ class Rules:
     leave_load: Order = ACQUIRE
     left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
     death_asked: bool = True  # else: leases are taken back from whoever holds them
+    # Which buffer is taken: the warmest that nobody awaits, or in the round.
+    passed_awaited: bool = True  # else: the warmest that nobody holds
+    passed_first: bool = False  # a client says that it has come to a frame before it has tried to take it
+    passed_reset: bool = True  # else: who gets a row has come to what its last client had come to
+    round_for_newcomers: bool = True
+    stock_goes_round: bool = True  # once a stock client has asked for the buffers
+    stock_seen_in_topic: bool = True  # where it is before
 
 
 PROTOCOL = Rules()

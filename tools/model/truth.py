@@ -24,6 +24,8 @@ PROPERTIES = {
     "wake": "nobody sleeps while there is something to read",
     "past": "when a publisher has returned from its call, nobody sleeps before its message, whoever else is stopped",
     "held": "no client holds a buffer while the server writes into it",
+    "awaited": "a frame that a client has still to come to is overwritten only when its turn has come",
+    "round": "while somebody unknown may count on it, the oldest frame that nobody holds is overwritten",
     "refused": "a publisher lacks a slot only while the living view all that it has",
     "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",
     "best": "a receiver gets no message while a better one was sent before its last scan began",

@@ -2,9 +2,12 @@
  *
  * Words and writers:
  *   generation[b]   the frame in buffer b, counted from 1; 0 while the server may write there. Written by the server.
- *   row.state       1: a client's; 2: the client left, its last leases may still be held; 3: a client's that holds the
- *                   row's lock (life.h). The server writes 0 and 1, the client 2 and 3.
+ *   row.state       1: a client's; 3: a client's that holds the row's lock (life.h); 4: that client left, and still
+ *                   holds the lock and its last leases; 2: it left, and lets go of the lock, or never had one. The
+ *                   server writes 0 and 1, the client 2 to 4.
  *   row.lease[b]    the generation that this client holds in buffer b; 0: none. Written by this client alone.
+ *   row.passed      the newest generation that this client has come to: it took the frame, or found it gone. 0: none so
+ *                   far. Written by this client, and by the server when it gives the row to another one.
  *
  * A client takes a lease in two steps, and a server a buffer in two, each of which writes first and looks afterwards
  * (as Dekker's algorithm and hazard pointers do). All four are sequentially consistent, so at least one of them sees
@@ -19,27 +22,42 @@
  * what the server wrote into a buffer is there for whoever finds its generation. EDGE lease: what a client read is read
  * before the server that finds no lease writes there again.
  *
+ * Which buffer is tried first is a matter of speed and of losses, never of what is torn. A frame is awaited while a client
+ * that is there has not come to it. The server takes, of the buffers whose frames nobody awaits, the one that was
+ * published last: its lines are still in the caches. If all are awaited it takes the oldest, so that frames go round as
+ * those of a stock server do: who lags by less than the buffers that are free loses nothing, either way. All frames
+ * count as awaited
+ *   - while a stock client may have the buffers, or one may be in the topic, which it joins before it asks for them: it
+ *     holds nothing, says nothing, and counts on the round;
+ *   - for one round after the stream began or a client came: others may be on their way, who have read of a frame in the
+ *     topic and will be known only when they have asked for the buffers.
+ * `passed` is a hint. One that is too old (a client that is stopped, or dead and not asked so far) makes frames go round;
+ * the one that lags most is asked whether it lives when it stands in the way. One that is wrong costs its writer frames.
+ *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
- * leaves a lease, which the server takes back when it finds the process dead: nobody holds the row's lock. Of a row that
- * is not in state 3 its client has the release before, or is just coming: then pid and start time tell, which the server
- * keeps in memory of its own, so that nothing written here can make it look for another process.
+ * leaves a lease, which the server takes back when it finds the process dead: nobody holds the row's lock. Of a row in
+ * state 1 or 2 its client has the release before, or is just coming or gone: then pid and start time tell, which the
+ * server keeps in memory of its own, so that nothing written here can make it look for another process.
  */
 #ifndef VISIONIPC_LEASES_H
 #define VISIONIPC_LEASES_H
+
+#include <string.h>
 
 #include "ground/atomics.h"
 
 enum {
     MQ_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
     MQ_LEASE_ROWS = 256,    /* clients of a stream, at most */
-    MQ_LEASE_VERSION = 1,
+    MQ_LEASE_VERSION = 2,
 };
-enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2, MQ_ROW_HELD = 3 };
+enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2, MQ_ROW_HELD = 3, MQ_ROW_LEAVING = 4 };
 
 typedef struct {
     mq_u32 state;
+    mq_u32 passed;
     mq_u32 lease[MQ_LEASE_BUFFERS];
-    char unshared[60]; /* rows do not share cache lines: each is another client's */
+    char unshared[56]; /* rows do not share cache lines: each is another client's */
 } mq_lease_row;
 
 typedef struct {
@@ -48,6 +66,14 @@ typedef struct {
 } mq_leases;
 
 _Static_assert(sizeof(mq_lease_row) % 64 == 0, "a row is whole cache lines");
+
+/* What the server knows of its buffers, in memory of its own: clients may write into the table. */
+typedef struct {
+    uint32_t buffers;
+    uint32_t newest;                       /* frames so far, without 0 when it begins again */
+    uint32_t generation[MQ_LEASE_BUFFERS]; /* as it should be in the table */
+    uint8_t order[MQ_LEASE_BUFFERS];       /* the buffers, the one that was published last first */
+} mq_shelf;
 
 /* The client's side. */
 
@@ -58,14 +84,16 @@ static inline bool mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer
     mq_store_release_u32(lease, generation);
     mq_fence_seq_cst();
     /* EDGE frame: acquire. Partner: mq_buffer_publish */
-    if (mq_load_acquire_u32(&table->generation[buffer]) == generation)
-        return true;
-    mq_store_release_u32(lease, 0);
-    return false;
+    bool is_ours = mq_load_acquire_u32(&table->generation[buffer]) == generation;
+    if (!is_ours)
+        mq_store_release_u32(lease, 0);
+    /* Not before the lease is there, or the server takes the buffer from under us and we lose the frame. */
+    mq_store_release_u32(&table->rows[row].passed, generation);
+    return is_ours;
 }
 
 static inline void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
-    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_lease_holder, mq_row_done. If weaker:
+    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_lease_holder, mq_row_holds. If weaker:
      * on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
@@ -73,6 +101,11 @@ static inline void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buff
 /* The lock is held; from now on it tells whether the client lives. */
 static inline void mq_lease_hold(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_ROW_HELD);
+}
+
+/* The client wants no more frames; what it still holds it holds, and the lock tells whether it lives. */
+static inline void mq_lease_end(mq_leases *table, uint32_t row) {
+    mq_store_release_u32(&table->rows[row].state, MQ_ROW_LEAVING);
 }
 
 /* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_row_done.
@@ -90,6 +123,14 @@ static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_
         if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)
             return (int)row;
     return -1;
+}
+
+/* Does this row hold any? `generations`: of all MQ_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_lease_return */
+static inline bool mq_row_holds(const mq_leases *table, uint32_t row, const uint32_t *generations) {
+    for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
+        if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
+            return true;
+    return false;
 }
 
 /* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
@@ -111,24 +152,64 @@ static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
-/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_lease_leave. EDGE lease: acquire. Partner:
- * mq_lease_return */
+static inline void mq_shelf_init(mq_shelf *shelf, uint32_t buffers) {
+    *shelf = (mq_shelf){.buffers = buffers};
+    for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
+        shelf->order[i] = (uint8_t)(buffers - 1 - i);
+}
+
+/* A frame was written into a buffer that was taken: let clients have it. Returns its generation. */
+static inline uint32_t mq_shelf_publish(mq_shelf *shelf, mq_leases *table, uint32_t buffer) {
+    uint32_t at = 0;
+    shelf->newest = shelf->newest == UINT32_MAX ? 1 : shelf->newest + 1;
+    shelf->generation[buffer] = shelf->newest;
+    while (shelf->order[at] != buffer)
+        at++;
+    memmove(shelf->order + 1, shelf->order, at);
+    shelf->order[0] = (uint8_t)buffer;
+    mq_buffer_publish(table, buffer, shelf->newest);
+    return shelf->newest;
+}
+
+/* How many of the newest frames are awaited by somebody; UINT32_MAX: all. `slowest`: who lags most, or -1. */
+static inline uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest) {
+    uint32_t most = 0;
+    *slowest = -1;
+    for (uint32_t row = 0; row < rows; row++) {
+        uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
+        uint32_t passed = mq_load_acquire_u32(&table->rows[row].passed);
+        uint32_t lag = passed ? newest - passed : UINT32_MAX;
+        if (lag > most && (state == MQ_ROW_TAKEN || state == MQ_ROW_HELD))
+            most = lag, *slowest = (int)row;
+    }
+    return most;
+}
+
+/* Take the buffer that was published last of those that nobody holds or awaits; -1: there is none. */
+static inline int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint32_t rows, uint32_t awaited) {
+    for (uint32_t i = 0; i < shelf->buffers; i++) {
+        uint32_t buffer = shelf->order[i], generation = shelf->generation[buffer];
+        bool is_passed = generation == 0 || shelf->newest - generation >= awaited;
+        if (is_passed && mq_buffer_take(table, rows, buffer, generation) < 0)
+            return (int)buffer;
+    }
+    return -1;
+}
+
+/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_lease_leave */
 static inline bool mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
-    if (mq_load_acquire_u32(&table->rows[row].state) != MQ_ROW_LEFT)
-        return false;
-    for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
-        if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
-            return false;
-    return true;
+    return mq_load_acquire_u32(&table->rows[row].state) == MQ_ROW_LEFT && !mq_row_holds(table, row, generations);
 }
 
 static inline bool mq_row_is_held(const mq_leases *table, uint32_t row) {
-    return mq_load_acquire_u32(&table->rows[row].state) == MQ_ROW_HELD;
+    uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
+    return state == MQ_ROW_HELD || state == MQ_ROW_LEAVING;
 }
 
 static inline void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state) {
     for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
         mq_store_release_u32(&table->rows[row].lease[buffer], 0);
+    mq_store_release_u32(&table->rows[row].passed, 0);
     mq_store_release_u32(&table->rows[row].state, state);
 }
 

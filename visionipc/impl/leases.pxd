@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.ground.core cimport mq_roll
 from msgq.impl.ground.views cimport Holder, Region, View
@@ -7,12 +7,18 @@ from msgq.impl.ground.views cimport Holder, Region, View
 cdef extern from "leases.h" nogil:
     ctypedef struct mq_leases:
         pass
+    ctypedef struct mq_shelf:
+        uint32_t buffers
+        uint32_t newest
+        uint32_t generation[128]
+        uint8_t order[128]
 
 
 cdef struct Tenant:
     uint64_t pid
     uint64_t start_time
     int64_t asked_ns
+    uint64_t came_at  # frames that were published before
     bint taken
 
 
@@ -21,17 +27,19 @@ cdef class ServerLeases:
     cdef mq_leases *_table
     cdef mq_roll _roll              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
-    cdef uint32_t _buffers
-    cdef uint32_t _last             # the buffer that was taken last
-    cdef uint32_t _published        # frames so far, without 0 when it begins again
+    cdef mq_shelf _shelf
     cdef uint32_t _rows             # that were ever taken
-    cdef uint32_t _generation[128]  # as it should be in the table: clients may write there
+    cdef uint64_t _published        # frames so far
+    cdef uint64_t _round_end        # until there are so many they go round, whoever has come to what
+    cdef bint _stock                # a stock client may have the buffers
     cdef Tenant _tenants[256]
     cdef readonly uint64_t taken_back
     cdef bint _is_done(self, uint32_t row) noexcept
     cdef bint _is_dead(self, uint32_t row) noexcept
-    cdef bint _take_back(self, uint32_t row) noexcept
-    cdef int take(self) noexcept
+    cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept
+    cdef int _take_warmest(self) noexcept
+    cdef int _take_oldest(self) noexcept
+    cdef int take(self, bint stock_reader) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
 
 
@@ -39,6 +47,7 @@ cdef class ClientLeases(Holder):
     cdef Region _region
     cdef mq_leases *_table
     cdef uint32_t _row
+    cdef readonly uint32_t since    # the newest generation when the server gave us the row
     cdef void *_hold                # the row's lock
     cdef int _fork_generation
     cdef uint32_t _held[128]  # views of each buffer

@@ -15,7 +15,11 @@ class ServerLeases:
 
     @property
     def taken_back(self) -> int:
-        """Rows that were freed because their client was dead."""
+        """Clients that died holding a buffer."""
+
+    @property
+    def newest(self) -> int:
+        """The generation of the newest frame; 0: none so far."""
 
     def __init__(self, region: Region, fd: int, buffers: int, endpoint: str) -> None:
         """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.
@@ -32,6 +36,9 @@ class ServerLeases:
         ------
         IpcError : MAX_CLIENTS live clients have rows.
         """
+
+    def admit_stock(self) -> None:
+        """From now on frames go round all buffers: a stock client gets them, and nothing will tell when it is gone."""
 
     def dismiss(self, row: int, pid: int) -> None:
         """Take a row away from a client that was never told of it, or cannot use it.
@@ -55,10 +62,18 @@ class ClientLeases(Holder):
     Its views (`HeldView`) hold a buffer each, which the server leaves alone until they are gone.
     """
 
-    def __init__(self, region: Region, fd: int, row: int, endpoint: str) -> None:
+    @property
+    def since(self) -> int:
+        """The generation of the newest frame when the server gave the row; 0: there was none."""
+
+    def __init__(self, region: Region, fd: int, row: int, since: int, endpoint: str) -> None:
         """Take the row, for as long as this process lives and does not call exec.
 
         Parameters
         ----------
         fd : descriptor of the region's memory, not needed afterwards.
+        row, since : as the server's grant says.
         """
+
+    def end(self) -> None:
+        """Await no more frames; those that are held stay so."""

@@ -2,7 +2,7 @@
 
 from cython cimport no_gc_clear
 from libc.errno cimport errno
-from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from posix.stat cimport fstat, struct_stat
@@ -29,11 +29,16 @@ cdef extern from "leases.h" nogil:
     bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
     void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
     void mq_lease_hold(mq_leases *table, uint32_t row)
+    void mq_lease_end(mq_leases *table, uint32_t row)
     void mq_lease_leave(mq_leases *table, uint32_t row)
+    bint mq_row_holds(const mq_leases *table, uint32_t row, const uint32_t *generations)
     bint mq_row_is_held(const mq_leases *table, uint32_t row)
     int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation)
+    void mq_shelf_init(mq_shelf *shelf, uint32_t buffers)
+    uint32_t mq_shelf_publish(mq_shelf *shelf, mq_leases *table, uint32_t buffer)
+    uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest)
+    int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
     bint mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
     void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state)
 
@@ -41,7 +46,9 @@ cdef extern from "ground/liveness.h" nogil:
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 cdef enum:
-    ASK_AGAIN_NS = 10000000  # a client that holds what we want is asked for no oftener; it costs some 5 us
+    # A client that stands in the way is asked whether it lives. That costs some 5 us, and 70 where the caches are cold.
+    HOLDER_NS = 10000000     # between two questions, of one that holds a buffer that is needed
+    LAGGARD_NS = 1000000000  # and of one that only keeps frames going round
 
 MAX_BUFFERS = MQ_LEASE_BUFFERS
 MAX_CLIENTS = MQ_LEASE_ROWS
@@ -66,9 +73,13 @@ cdef class ServerLeases:
         _find_roll(&self._roll, fd, endpoint)
         self._region = region
         self._table = <mq_leases *> region.address
-        self._buffers = buffers
-        self._last = buffers - 1
+        mq_shelf_init(&self._shelf, buffers)
+        self._round_end = buffers
         self._endpoint = endpoint
+
+    @property
+    def newest(self):
+        return self._shelf.newest
 
     def admit(self, uint64_t pid):
         cdef uint32_t row
@@ -83,16 +94,24 @@ cdef class ServerLeases:
                            self._endpoint)
         if pid:
             mq_read_stat(pid, &state, &threads, &start_time)
-        self._tenants[row] = Tenant(pid, start_time, 0, True)
+        self._tenants[row] = Tenant(pid, start_time, 0, self._published, True)
         mq_row_reset(self._table, row, MQ_ROW_TAKEN)
         self._rows = max(self._rows, row + 1)
+        self._round_end = self._published + self._shelf.buffers
         return row
+
+    def admit_stock(self):
+        self._stock = True
 
     def dismiss(self, uint32_t row, uint64_t pid):
         if row >= MQ_LEASE_ROWS or not self._tenants[row].taken or self._tenants[row].pid != pid:
             return
         mq_row_reset(self._table, row, MQ_ROW_FREE)
         self._tenants[row].taken = False
+        self._round_end = self._shelf.buffers  # the round that it began is not to be: it may ask again and again
+        for row in range(self._rows):
+            if self._tenants[row].taken:
+                self._round_end = max(self._round_end, self._tenants[row].came_at + self._shelf.buffers)
 
     def clients(self):
         cdef uint32_t row
@@ -101,11 +120,11 @@ cdef class ServerLeases:
 
     def held(self):
         cdef uint32_t buffer
-        return sum(mq_lease_holder(self._table, self._rows, buffer, self._generation[buffer]) >= 0
-                   for buffer in range(self._buffers))
+        return sum(mq_lease_holder(self._table, self._rows, buffer, self._shelf.generation[buffer]) >= 0
+                   for buffer in range(self._shelf.buffers))
 
     cdef bint _is_done(self, uint32_t row) noexcept:
-        return mq_row_done(self._table, row, self._generation)
+        return mq_row_done(self._table, row, self._shelf.generation)
 
     cdef bint _is_dead(self, uint32_t row) noexcept:
         cdef Tenant *tenant = &self._tenants[row]
@@ -122,48 +141,64 @@ cdef class ServerLeases:
         mq_inquiry_end(&inquiry)
         return life == MQ_DEAD
 
-    cdef bint _take_back(self, uint32_t row) noexcept:
-        """If the client is dead, free what it held."""
+    cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
+        """If the client is dead, free its row and what it held. It is asked again after a pause."""
         cdef int64_t now = mq_now_ns()
         if self._tenants[row].taken:
-            if now - self._tenants[row].asked_ns < ASK_AGAIN_NS:
+            if now - self._tenants[row].asked_ns < pause_ns:
                 return False
             self._tenants[row].asked_ns = now
             if not self._is_dead(row):
                 return False
+        self.taken_back += mq_row_holds(self._table, row, self._shelf.generation)
         mq_row_reset(self._table, row, MQ_ROW_FREE)
         self._tenants[row].taken = False
-        self.taken_back += 1
         return True
 
-    cdef int take(self) noexcept:
-        """The buffer to write next, the longest unused one that nobody holds; -1: all are held."""
-        cdef uint32_t step, buffer
+    cdef int take(self, bint stock_reader) noexcept:
+        """The buffer to write next; -1: all are held. leases.h says which."""
+        cdef int buffer = -1
+        if not self._stock and not stock_reader and self._published >= self._round_end:
+            buffer = self._take_warmest()
+        if buffer < 0:
+            buffer = self._take_oldest()
+        if buffer >= 0:
+            self._shelf.generation[buffer] = 0
+        return buffer
+
+    cdef int _take_warmest(self) noexcept:
+        cdef int buffer = -1, slowest
+        cdef uint32_t _
+        for _ in range(self._rows + 1):  # each takes a row back: clients that write what they like end it, too
+            awaited = mq_frames_awaited(self._table, self._rows, self._shelf.newest, &slowest)
+            buffer = mq_take_warmest(&self._shelf, self._table, self._rows, awaited)
+            if buffer >= 0 or slowest < 0 or not self._take_back(slowest, LAGGARD_NS):
+                break
+        return buffer
+
+    cdef int _take_oldest(self) noexcept:
+        cdef uint32_t place, buffer
         cdef int holder
-        for step in range(1, self._buffers + 1):
-            buffer = (self._last + step) % self._buffers
-            holder = mq_buffer_take(self._table, self._rows, buffer, self._generation[buffer])
-            while holder >= 0 and self._take_back(holder):
-                holder = mq_buffer_take(self._table, self._rows, buffer, self._generation[buffer])
+        for place in range(self._shelf.buffers, 0, -1):
+            buffer = self._shelf.order[place - 1]
+            holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
+            while holder >= 0 and self._take_back(holder, HOLDER_NS):
+                holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
             if holder < 0:
-                self._generation[buffer] = 0
-                self._last = buffer
                 return buffer
         return -1
 
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
         """Let clients have what was written into a buffer that was taken; the generation for the packet."""
-        self._published = 1 if self._published == UINT32_MAX else self._published + 1
-        self._generation[buffer] = self._published
-        mq_buffer_publish(self._table, buffer, self._published)
-        return self._published
+        self._published += 1
+        return mq_shelf_publish(&self._shelf, self._table, buffer)
 
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
 cdef class ClientLeases(Holder):
     """See leases.pyi."""
 
-    def __init__(self, Region region not None, int fd, uint32_t row, str endpoint):
+    def __init__(self, Region region not None, int fd, uint32_t row, uint32_t since, str endpoint):
         cdef mq_roll roll = mq_roll(NULL, -1, 0, 0)
         if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
@@ -171,6 +206,7 @@ cdef class ClientLeases(Holder):
         memset(self._held, 0, sizeof(self._held))
         self._region = region
         self._row = row
+        self.since = since
         self._fork_generation = fork_generation
         self._table = <mq_leases *> region.address
         _find_roll(&roll, fd, endpoint)
@@ -182,6 +218,10 @@ cdef class ClientLeases(Holder):
         if self._table != NULL and self._fork_generation == fork_generation:
             mq_lease_leave(self._table, self._row)
             mq_row_let_go(self._hold)
+
+    def end(self):
+        if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours
+            mq_lease_end(self._table, self._row)
 
     cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1:
         if self._fork_generation != fork_generation:

@@ -6,7 +6,8 @@ from typing import Any, Self, TypeVar
 from typing_extensions import Buffer, disjoint_base
 
 from msgq.impl.ground.views import Region, View
-from msgq.impl.ring import PubSocket
+from msgq.impl.ring import PubSocket, SubSocket
+from visionipc.buffers import VisionBuf
 from visionipc.impl.leases import ClientLeases, ServerLeases
 from visionipc.wire import Record
 
@@ -153,3 +154,48 @@ class Incoming:
         None : the packet is of another life of the stream, or none; or its buffer is being written again; or this is
             a forked child.
         """
+
+@disjoint_base
+class Receiver:
+    """A client's way of a frame, as far as nothing is in it; and what it knows of the frame that it took last."""
+
+    _subscriber: SubSocket | None
+    _stream: Any
+    frame_id: int
+    timestamp_sof: int
+    timestamp_eof: int
+    valid: bool
+
+    def __init__(self, kind: type[Frame]) -> None:
+        """`kind`: the class that frames shall have."""
+
+    def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
+        """Return the next frame (the newest, if the client conflates); None when there was none in time.
+
+        Before `connect` there is none.
+
+        Parameters
+        ----------
+        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever. Sleeps with the GIL released.
+
+        Raises
+        ------
+        EndpointClosedError : the client is closed; or it never connected, and would wait for ever.
+        InvalidValueError : a time-out that is not possible.
+        """
+
+    def _recv_in_vain(self, timeout_ms: float) -> None:
+        """Wait without a subscriber. To be defined by the subclass."""
+
+    def _recv_on(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
+        """Go on from a packet whose frame is not to be had at once. To be defined by the subclass.
+
+        Parameters
+        ----------
+        packet : as it came.
+        timeout_ms : as for `recv`.
+        began : when that began to wait, seconds of CLOCK_MONOTONIC.
+        """
+
+    def _taken(self, packet: bytes) -> VisionBuf | None:
+        """Return the frame that a packet announces, as `Incoming.take`, and note what it says."""

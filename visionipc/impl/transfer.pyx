@@ -2,12 +2,14 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from msgq.impl.ground.context cimport CLOSED
-from msgq.impl.ground.core cimport mq_clock_ns, mq_copy_in
+from msgq.impl.ground.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ring.core cimport mq_stock_possible
 from msgq.impl.ring.publisher cimport PubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
 from msgq.impl.ground.views cimport Region, View
@@ -18,6 +20,9 @@ from msgq.errors import ConcurrentUseError, EndpointClosedError, InvalidValueErr
 cdef extern from "<time.h>" nogil:
     enum:
         CLOCK_BOOTTIME
+
+
+cdef tuple NOTHING = ()
 
 
 cdef struct Packet:  # wire.PACKET
@@ -49,6 +54,7 @@ cdef class Outgoing:
                  size_t size, uint64_t server_id):
         self.endpoint = endpoint
         self._publisher = publisher
+        publisher._have_memory()  # a frame that is rendered shall also be sent
         self._leases = leases
         self._regions = regions
         self._views = [View(region, size, True) for region in regions]
@@ -64,7 +70,7 @@ cdef class Outgoing:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
         self._busy = True
-        return self._leases.take()
+        return self._leases.take(mq_stock_possible(&self._publisher._publisher))
 
     cdef int _check_open(self) except -1:
         if self._publisher._ticket == CLOSED:
@@ -195,7 +201,10 @@ cdef class Incoming:
         self.server_id = records[0].server_id
         self._size = records[0].geometry.size
 
-    def take(self, bytes packet not None, kind not None):
+    def take(self, bytes packet not None, type kind not None):
+        return self._take(packet, kind)
+
+    cdef Frame _take(self, bytes packet, type kind):
         cdef Packet p
         cdef View view
         cdef Frame frame
@@ -211,9 +220,54 @@ cdef class Incoming:
         else:
             view = View.__new__(View)
             view.show(self.regions[p.buffer], self._size, False)
-        frame = kind.__new__(kind)
+        # as kind.__new__(kind), without looking that up
+        frame = <Frame?> (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
         frame._record, frame._region, frame._view = self.records[p.buffer], self.regions[p.buffer], view
         frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
         frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
         frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
+        return frame
+
+
+cdef class Receiver:
+    """See transfer.pyi."""
+
+    cdef public object _subscriber
+    cdef public Incoming _stream
+    cdef public uint32_t frame_id
+    cdef public uint64_t timestamp_sof
+    cdef public uint64_t timestamp_eof
+    cdef public bint valid
+    cdef type _kind
+
+    def __init__(self, type kind not None):
+        self._kind = kind
+
+    def recv(self, timeout_ms=100):
+        cdef bytes packet
+        cdef Frame frame
+        cdef double began = mq_now_ns() / 1e9
+        cdef bint non_blocking = timeout_ms == 0
+        if self._subscriber is None:
+            return self._recv_in_vain(timeout_ms)
+        if not non_blocking:
+            self._subscriber.setTimeout(timeout_ms)
+        packet = self._subscriber.receive(non_blocking)
+        if packet is None:
+            return None
+        frame = self._taken(packet)
+        return self._recv_on(packet, timeout_ms, began) if frame is None else frame
+
+    def _recv_in_vain(self, timeout_ms):
+        raise NotImplementedError
+
+    def _recv_on(self, packet, timeout_ms, began):
+        raise NotImplementedError
+
+    cpdef Frame _taken(self, bytes packet):
+        cdef Incoming stream = self._stream  # which another thread may end meanwhile
+        cdef Frame frame = None if stream is None else stream._take(packet, self._kind)
+        if frame is not None:
+            self.frame_id, self.valid = frame.frame_id, frame.valid_frame
+            self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
         return frame

@@ -1,0 +1,263 @@
+"""Which buffer a frame goes into: the warmest that nobody holds or awaits; the oldest, where somebody counts on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from msgq import naming
+from msgq.errors import IpcError
+from tests.support import DEADLINE_MS, Child, hear, say, wait_until
+from tests.unit.ringfile import RingFile
+from tests.visionipc.conftest import HEIGHT, WIDTH
+from visionipc import VisionIpcClient, VisionIpcServer, connection, wire
+from visionipc import client as receiving
+from visionipc.connection import _unix_socket
+
+BUFFERS = 4
+SIZE = WIDTH * HEIGHT * 3 // 2
+
+
+def publish(server: VisionIpcServer, value: int) -> None:
+    with server.frame(0) as frame:
+        frame.data[:] = value
+    assert not frame.dropped
+
+
+def passed_on(server: VisionIpcServer, *clients: VisionIpcClient, count: int = 1) -> list[int]:
+    """Return the buffers of so many frames, which each client takes and lets go of before the next one."""
+    used = []
+    for number in range(count):
+        publish(server, number)
+        frames = [client.frame(DEADLINE_MS) for client in clients]
+        assert all((frame.data == number).all() for frame in frames)
+        used.append(frames[0].idx)
+        del frames
+    return used
+
+
+def is_warm(server: VisionIpcServer, client: VisionIpcClient) -> bool:
+    return len(set(passed_on(server, client, count=BUFFERS))) == 1
+
+
+def received(client: VisionIpcClient) -> list[int]:
+    """Return the values of all frames that are there."""
+    return [int(frame.data[0]) for frame in iter(lambda: client.recv(0), None)]
+
+
+Settled = Callable[..., VisionIpcClient]
+
+
+@pytest.fixture
+def settled(server: VisionIpcServer, connect: Any) -> Settled:
+    """A function that returns a client that all know: the round after it came is over."""
+
+    def made(*others: VisionIpcClient) -> VisionIpcClient:
+        client: VisionIpcClient = connect()
+        assert set(passed_on(server, client, *others, count=BUFFERS)) == set(range(BUFFERS))
+        return client
+
+    return made
+
+
+def test_a_frame_goes_where_the_last_one_was_that_all_have_seen(server: Any, settled: Settled) -> None:
+    assert is_warm(server, settled())
+
+
+def test_with_two_clients_both_must_have_seen_it(server: Any, settled: Settled) -> None:
+    first = settled()
+    second = settled(first)
+    assert len(set(passed_on(server, first, second, count=BUFFERS))) == 1
+    values = [10 + number for number in range(BUFFERS)]
+    for value in values:
+        publish(server, value)
+        assert received(first) == [value]
+    assert received(second) == values
+
+
+def test_as_many_buffers_are_used_as_are_held(server: Any, settled: Settled) -> None:
+    client, used, held = settled(), set(), None
+    for value in range(10):
+        publish(server, value)
+        frame = client.frame(DEADLINE_MS)
+        used.add(frame.idx)
+        assert held is None or (held.data == value - 1).all()
+        held = frame
+    assert len(used) == 2
+    assert client.lost == 0
+
+
+def test_who_lags_by_all_buffers_loses_nothing(server: Any, settled: Settled) -> None:
+    client = settled()
+    for _ in range(3):
+        for value in range(BUFFERS):
+            publish(server, value)
+        assert received(client) == list(range(BUFFERS))
+    for value in range(BUFFERS + 3):
+        publish(server, value)
+    assert received(client) == [BUFFERS + 2], "who lags more goes to the present"
+    assert client.lost == BUFFERS + 2
+    assert is_warm(server, client)
+
+
+def test_frames_go_round_while_a_client_does_not_look_and_no_longer(server: Any, settled: Settled, name: str) -> None:
+    client = settled()
+    with VisionIpcClient(name, 0, False) as idle:
+        idle.connect(True)
+        assert passed_on(server, client, count=3 * BUFFERS) == passed_on(server, client, count=BUFFERS) * 3
+        assert received(idle) == [BUFFERS - 1]
+    assert is_warm(server, client)
+
+
+def test_a_conflating_client_has_seen_what_it_passes_over(server: Any, settled: Settled, connect: Any) -> None:
+    client, newest = settled(), connect(conflate=True)
+    passed_on(server, client, count=BUFFERS)
+    for value in range(BUFFERS):
+        publish(server, value)
+        assert received(client) == [value]
+    assert received(newest) == [BUFFERS - 1]
+    assert len(set(passed_on(server, client, newest, count=BUFFERS))) == 1
+
+
+def wait_connected(name: str) -> None:
+    with VisionIpcClient(name, 0, False) as client:
+        client.connect(True)
+        say("connected")
+        hear()
+
+
+def test_frames_go_round_until_a_killed_client_is_found_dead(server: Any, settled: Settled, name: str) -> None:
+    client = settled()
+    with Child(wait_connected, name) as child:
+        assert child.hear() == "connected"
+        passed_on(server, client, count=BUFFERS)
+        assert len(set(passed_on(server, client, count=BUFFERS))) == BUFFERS
+        child.kill()
+    wait_until(lambda: is_warm(server, client), "the dead client stands in nobody's way")
+    assert server.stats(0).taken_back == 0, "it held nothing"
+
+
+def test_frames_go_round_for_a_client_that_just_came(server: Any, settled: Settled, name: str) -> None:
+    """A second one may have read of the same frame in the topic, and be known only later."""
+    client = settled()
+    assert is_warm(server, client)
+    with VisionIpcClient(name, 0, False) as late:
+        late.connect(True)
+        assert len(set(passed_on(server, client, late, count=BUFFERS))) == BUFFERS
+        assert len(set(passed_on(server, client, late, count=BUFFERS))) == 1
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_client_gets_all_that_comes_after_it_connected(
+    server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch, frames: int
+) -> None:
+    """It has read of frames, between its two steps, that were overwritten before the server knew of it."""
+    client, ask = settled(), connection.open_stream
+
+    def ask_late(*arguments: Any) -> Any:
+        passed_on(server, client, count=frames)
+        return ask(*arguments)
+
+    monkeypatch.setattr("visionipc.client.open_stream", ask_late)
+    with VisionIpcClient(name, 0, False) as late:
+        late.connect(True)
+        monkeypatch.undo()
+        for value in (11, 12, 13):
+            publish(server, value)
+        got = received(late)
+        assert got[-3:] == [11, 12, 13]
+        assert len(got) + (late.lost or 0) == frames + 3
+
+
+def test_frames_go_round_where_a_stock_client_may_be(server: Any, settled: Settled) -> None:
+    client = settled()
+    with contextlib.closing(_unix_socket()) as stock:
+        stock.connect(wire.socket_path(server.name))
+        stock.send(wire.REQUEST.pack(0))
+        assert stock.recv(1 << 16)
+    order = passed_on(server, client, count=BUFFERS)
+    assert sorted(order) == list(range(BUFFERS))
+    assert passed_on(server, client, count=3 * BUFFERS) == 3 * order
+    server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
+    passed_on(server, client, count=2 * BUFFERS)
+    assert is_warm(server, client), "of the stream that was made anew it has no buffers"
+
+
+def test_a_frame_that_was_given_up_leaves_its_buffer_free(server: Any, settled: Settled) -> None:
+    client = settled()
+    before = passed_on(server, client)
+    for _ in range(2 * BUFFERS):
+        with pytest.raises(ZeroDivisionError), server.frame(0):
+            raise ZeroDivisionError
+    assert passed_on(server, client, count=3) == before * 3
+    assert client.lost == 0
+
+
+def test_frames_go_round_while_a_stock_client_is_in_the_topic(server: Any, settled: Settled, name: str) -> None:
+    """It joins the topic first, and asks for the buffers later: then it reads frames that were published meanwhile."""
+    client = settled()
+    assert is_warm(server, client)
+    with RingFile(f"{naming.prefix()}/{wire.get_endpoint_name(name, 0)}") as topic:
+        slot = topic.num_readers
+        topic[264 + 8 * slot] = 1 << 32  # whose thread does not live
+        topic[0] = slot + 1
+        assert sorted(passed_on(server, client, count=BUFFERS)) == list(range(BUFFERS))
+        topic[264 + 8 * slot] = 0
+        topic[0] = slot
+    passed_on(server, client, count=2)
+    assert is_warm(server, client)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_client_that_left_with_a_frame_awaits_no_other(
+    server: Any, settled: Settled, name: str, closed: bool
+) -> None:
+    client = settled()
+    leaving = VisionIpcClient(name, 0, False)
+    leaving.connect(True)
+    passed_on(server, client, leaving, count=BUFFERS)
+    publish(server, 99)
+    held = leaving.frame(DEADLINE_MS)
+    assert received(client) == [99]
+    if closed:
+        leaving.close()
+    else:
+        del leaving
+    assert len(set(passed_on(server, client, count=3 * BUFFERS))) <= 2, "all but one go where the one before was"
+    assert (held.data == 99).all()
+
+
+def test_a_client_that_cannot_use_its_row_begins_no_round(
+    server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise IpcError("another version", name)
+
+    client = settled()
+    monkeypatch.setattr(connection, "_take_row", refuse)
+    with pytest.raises(IpcError, match="another version"):
+        connection.open_stream(name, 0)
+    wait_until(lambda: len(server.stats(0).clients) == 1, "the row is given back")
+    assert is_warm(server, client)
+
+
+def test_a_stream_that_cannot_be_had_is_not_asked_for_at_each_frame(
+    server: Any, settled: Settled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, asked = settled(), []
+
+    def refuse(*arguments: Any) -> Any:
+        asked.append(arguments)
+        raise IpcError("another version", server.name)
+
+    monkeypatch.setattr(receiving, "open_stream", refuse)
+    monkeypatch.setattr(receiving, "_TRY_AGAIN_S", 1000.0)
+    server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
+    for value in range(3 * BUFFERS):
+        publish(server, value)
+        assert received(client) == []
+    assert len(asked) == 1
+    assert client.lost == 3 * BUFFERS
