@@ -55,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = table[0]
-    assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "target", "met"]
+    assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "cores apart", "target", "met"]
     rows = table[2 : 2 + len(CASES)]
     assert [row[0] for row in rows] == [
         "receive(), nothing there",
@@ -63,6 +63,16 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: An
         "the same, creating the segment",
     ]
     assert all(len(row) == len(head) for row in rows)
+
+
+def test_a_second_table_has_the_tails_and_how_far_apart_the_cores_were(finished: Any) -> None:
+    table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
+    head = next(row for row in table if row[0] == "one by one: p50, p99, p99.9")
+    row = table[table.index(head) + 2]
+    assert head == ["one by one: p50, p99, p99.9", "msgq", "floor", "pipe", "ours / floor", "cores apart"]
+    assert row[0] == "the same, creating the segment"
+    assert all(cell.count(" / ") == 2 for cell in row[1:3])
+    assert row[-1] == "-" or " ns (" in row[-1]
 
 
 def test_markdown_file_is_what_was_printed_and_names_the_machine(finished: Any) -> None:
@@ -196,7 +206,7 @@ def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_kil
     printed, data = channels(tmp_path, "after_kill")
     head = printed.splitlines()[0].strip("| ").split(" | ")
     assert head[1] == "channel"
-    assert head[-5:] == ["ours / floor", "ours / kickmsg", "ours / iceoryx2", "target", "met"]
+    assert head[-6:] == ["ours / floor", "ours / kickmsg", "ours / iceoryx2", "cores apart", "target", "met"]
     (row,) = data["rows"]
     (sample,) = [each for each in data["samples"] if each["system"] == "channel"]
     assert row["medians"]["channel"] == max(sample["slices"])

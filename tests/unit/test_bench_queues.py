@@ -30,7 +30,17 @@ def measure(folder: Path, cases: str, peers: str) -> Any:
 def test_the_table_sets_queues_beside_those_of_the_kernel_and_of_multiprocessing(tmp_path: Path) -> None:
     printed, data = measure(tmp_path, "pair_10,ping_asleep", "mp-queue")
     head = printed.splitlines()[0].strip("| ").split(" | ")
-    assert head == ["work", "queue", "floor", "mp-queue", "ours / floor", "ours / posix_ipc", "target", "met"]
+    assert head == [
+        "work",
+        "queue",
+        "floor",
+        "mp-queue",
+        "ours / floor",
+        "ours / posix_ipc",
+        "cores apart",
+        "target",
+        "met",
+    ]
     medians = [row["medians"] for row in data["rows"]]
     assert all(each["queue"] > 0 and each["mp-queue"] > 0 for each in medians)
     assert all(value is None or value > 0 for value in data["rows"][1]["reached"])

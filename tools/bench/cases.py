@@ -108,6 +108,36 @@ _PUBLISH = Case(
     in_place=True,
     frames=True,
 )
+_FRAME_STREAM = replace(
+    _PUBLISH,
+    key="frame_stream",
+    title="1080p frames, nothing lost, one byte in 1024 looked at",
+    unit="rate",
+    role="stream_send",
+    targets=(Target("peer", 1.2, "≥ 1.2x the best peer"),),
+    peer_role="stream_take",
+    batch=2,
+    lossless=True,
+)
+_FRAME_PING = replace(
+    _PUBLISH,
+    key="frame_ping",
+    title="1080p frame delivered and looked at, one at a time, both ways",
+    role="ping",
+    targets=(Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),),
+    peer_role="pong",
+    batch=2,
+)
+_FRAME_ASLEEP = replace(
+    _PUBLISH,
+    key="frame_asleep",
+    title="1080p frame delivered, asleep for 10 ms (floor: a message of 64 B)",
+    role="ping_asleep",
+    targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
+    peer_role="pong_asleep",
+    batch=10,
+    seconds=0.5,
+)
 FRAME_CASES = (
     _PUBLISH,
     replace(_PUBLISH, key="frame_4k", title="the same, 4K", size=NV12_4K),
@@ -118,27 +148,19 @@ FRAME_CASES = (
         targets=(Target("floor", 1.15, "≤ 1.15x the floor"), Target("peer", 1.0, "≤ the best peer")),
         in_place=False,
     ),
+    _FRAME_STREAM,
+    replace(_FRAME_STREAM, key="frame_stream_4k", title="the same, 4K", size=NV12_4K),
+    _FRAME_PING,
+    replace(_FRAME_PING, key="frame_ping_4k", title="the same, 4K", size=NV12_4K),
     replace(
-        _PUBLISH,
-        key="frame_stream",
-        title="1080p frames, nothing lost, one byte in 1024 looked at",
-        unit="rate",
-        role="stream_send",
-        targets=(Target("peer", 1.0, "≥ the best peer"),),
-        peer_role="stream_take",
-        batch=2,
-        lossless=True,
+        _FRAME_PING,
+        key="frame_ping_copy",
+        title="1080p frame by send() and receive, one at a time, both ways",
+        targets=(Target("peer", 1.0, "≤ the best peer"),),
+        in_place=False,
     ),
-    replace(
-        _PUBLISH,
-        key="frame_asleep",
-        title="1080p frame delivered, asleep for 10 ms (floor: a message of 64 B)",
-        role="ping_asleep",
-        targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
-        peer_role="pong_asleep",
-        batch=10,
-        seconds=0.5,
-    ),
+    _FRAME_ASLEEP,
+    replace(_FRAME_ASLEEP, key="frame_asleep_4k", title="the same, 4K", size=NV12_4K),
 )
 
 CASES = (

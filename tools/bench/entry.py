@@ -174,7 +174,7 @@ class ProgramEntry:
         """Nothing is left."""
 
 
-def run_program(space: Workspace, program: str, *arguments: float) -> dict[str, Any]:
+def run_program(space: Workspace, program: str, *arguments: float | str) -> dict[str, Any]:
     """Run one of the floor's programs and return what it prints.
 
     Raises

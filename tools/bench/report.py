@@ -10,14 +10,14 @@ from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.floor import build
 from tools.bench.process import PROJECT
 from tools.bench.run import DISTURBED, Record
-from tools.bench.summary import Row, rows
+from tools.bench.summary import TAILS, Row, rows
 
 NOTHING = "-"
 
 
 def markdown(record: Record) -> str:
-    """Return the table, the CPU time, the machine's limits and facts, and what a reader must know about the run."""
-    parts = [_cases(record), _cores(record), _limits(record), _facts(record), _remarks(record)]
+    """Return the tables, the machine's limits and facts, and what a reader must know about the run."""
+    parts = [_cases(record), _tails(record), _cores(record), _limits(record), _facts(record), _remarks(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -41,7 +41,7 @@ def as_json(record: Record) -> str:
 def _cases(record: Record) -> str:
     systems = [name for name in SYSTEMS if name in record.versions or name in record.absent]
     beside = ["ours / best peer" if name == "peer" else f"ours / {name}" for name in record.suite.beside]
-    head = ["work", *systems, *beside, "target", "met"]
+    head = ["work", *systems, *beside, "cores apart", "target", "met"]
     return _table(head, [_cells(row, record, systems) for row in rows(record)])
 
 
@@ -59,7 +59,32 @@ def _cells(row: Row, record: Record, systems: list[str]) -> list[str]:
     beside = [_ratio(row, name) for name in record.suite.beside]
     met = {True: "yes", False: "no", None: NOTHING}[row.met]
     targets = map(_target, row.case.targets, row.reached)
-    return [row.case.title, *figures_, *beside, ", ".join(targets) or NOTHING, met]
+    return [row.case.title, *figures_, *beside, _apart(row), ", ".join(targets) or NOTHING, met]
+
+
+def _apart(row: Row) -> str:
+    if row.apart is None:
+        return NOTHING
+    middle, least, most = row.apart
+    return f"{middle:.0f} ns ({least:.0f} to {most:.0f})"
+
+
+def _tails(record: Record) -> str:
+    """Return the percentiles of what was timed one by one, and ours divided by the floor's."""
+    systems = [name for name in SYSTEMS if name in record.versions]
+    lines = []
+    for row in rows(record):
+        if record.suite.ours in row.tails:
+            cells = [" / ".join(map(figures.time_ns, row.tails.get(system, ()))) or NOTHING for system in systems]
+            lines.append([row.case.title, *cells, _beside_floor(row, record.suite.ours), _apart(row)])
+    head = [", ".join(("one by one: p50", *TAILS[1:])), *systems, "ours / floor", "cores apart"]
+    return _table(head, lines) if lines else ""
+
+
+def _beside_floor(row: Row, ours: str) -> str:
+    if FLOOR not in row.tails:
+        return NOTHING
+    return " / ".join(f"{mine / floor:.2f}" for mine, floor in zip(row.tails[ours], row.tails[FLOOR], strict=True))
 
 
 def _ratio(row: Row, name: str) -> str:
@@ -156,6 +181,8 @@ def _row_dict(row: Row) -> dict[str, Any]:
         "best_peer": row.best_peer,
         "disturbed": sorted(row.disturbed),
         "cores": row.cores,
+        "tails": row.tails,
+        "apart": row.apart,
         "target": [each.text for each in row.case.targets],
         "reached": row.reached,
         "met": row.met,

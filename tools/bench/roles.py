@@ -170,7 +170,8 @@ def ping(job: Job) -> Role:
     sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
     message = system.written(job.message)
-    once, timed = (compiled(name, message, send=pub.send, take=sub.poll) for name in ("ping", "ping_timed"))
+    send, take = _ways(job, pub, sub)
+    once, timed = (compiled(name, message, send=send, take=take) for name in ("ping", "ping_timed"))
     words = control.words(job.words_path)
     while True:
         warm_until, end_at = phases(job.seconds)
@@ -215,7 +216,8 @@ def pong(job: Job) -> Role:
     """Answer each ping, polling."""
     system = job.system_for("pong")
     pub, sub = _publisher(job, system), _subscriber(job, job.system_for("ping"))
-    return _answers(job, pub, compiled("pong", system.written(job.message), send=pub.send, take=sub.poll))
+    send, take = _ways(job, pub, sub)
+    return _answers(job, pub, compiled("pong", system.written(job.message), send=send, take=take))
 
 
 def pong_asleep(job: Job) -> Role:
@@ -284,6 +286,15 @@ def stream(loop: Callable[..., Any], job: Job, *, calls: int, credits_needed: bo
     room = job.depth - job.batch if credits_needed else 1 << 62
     count, took = loop(control.words(job.words_path), job.batch, calls, room, *phases(job.seconds))
     return {"value": count / took * 1e9, "messages": count}
+
+
+def _ways(job: Job, pub: Publisher, sub: Subscriber) -> tuple[Any, Any]:
+    """How to send and how to take without sleeping: in place where that is wanted."""
+    if job.frames and not sub.in_place:
+        raise Unsupported("its frames are not delivered")
+    if job.in_place and pub.in_place and sub.in_place:
+        return pub.in_place, sub.in_place
+    return pub.send, sub.poll
 
 
 def _latency(samples: Sequence[float]) -> Result:

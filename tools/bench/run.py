@@ -22,6 +22,7 @@ RETRIES = 3
 # A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
 DISTURBED = 0.02
 LIMIT_ROUNDS = 200
+LINE_ROUNDS = 3
 QUICK_LIMIT_ROUNDS = 20
 
 Say = Callable[[str], None]
@@ -40,6 +41,7 @@ class Record:
         of all its processes in a second of it.
     unsupported, failed : (case, system) and the reason.
     limits : a dictionary for each repeat.
+    apart : of each case, how long a cache line took from one core to the other, ns, before each round of turns.
     """
 
     suite: Suite
@@ -50,6 +52,7 @@ class Record:
     unsupported: dict[tuple[str, str], str] = field(default_factory=dict)
     failed: dict[tuple[str, str], str] = field(default_factory=dict)
     limits: list[dict[str, float]] = field(default_factory=list)
+    apart: dict[str, list[float]] = field(default_factory=dict)
 
 
 def run(
@@ -134,12 +137,19 @@ class _Contest:
                 self.entries[system] = stack.enter_context(Entry(self.space, self.case, system))
 
     def _round(self, turn: int, gate: IdleGate) -> None:
+        self._look_at_cores()
         systems = list(self.entries)
         first = (turn + self.repeat) % max(1, len(systems))
         for system in systems[first:] + systems[:first]:
             with self._dropping(system):
                 result = self._quietest(self.entries[system], gate)
                 self.results.setdefault(system, []).append(result)
+
+    def _look_at_cores(self) -> None:
+        """How far apart they are changes from minute to minute on a virtual machine, up to tenfold."""
+        if FLOOR in self.record.versions and len(set(cores())) == 2:
+            line = run_program(self.space, "limits", LINE_ROUNDS, *cores(), "line")["cache_line_ns"]
+            self.record.apart.setdefault(self.case.key, []).append(line)
 
     @staticmethod
     def _quietest(entry: Entry | ProgramEntry, gate: IdleGate) -> dict[str, Any]:

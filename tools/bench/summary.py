@@ -8,6 +8,7 @@ from tools.bench.cases import Case, Target
 from tools.bench.figures import median
 from tools.bench.run import DISTURBED, Record
 
+TAILS = ("p50", "p99", "p99.9")
 # (repeat, turn within it) -> figure
 Figures = dict[tuple[int, int], float]
 
@@ -24,6 +25,8 @@ class Row:
     cores : CPU time that each system's processes took in a second, median.
     disturbed : systems whose slices were disturbed, all of them, so that their figure is of such slices.
     reached : for each target what is to be compared with its bound, None where something is missing.
+    tails : for each system with latencies its p50, p99 and p99.9, ns: medians of the repeats.
+    apart : how long a cache line took from one core to the other, ns: median, least, most; None: not measured.
     met : whether every target was reached in this run; None without a target, or without quiet slices of ours.
     """
 
@@ -34,6 +37,8 @@ class Row:
     cores: dict[str, float]
     disturbed: frozenset[str]
     reached: tuple[float | None, ...]
+    tails: dict[str, tuple[float, ...]]
+    apart: tuple[float, float, float] | None
     met: bool | None
 
     def beside(self, name: str) -> float | None:
@@ -55,7 +60,8 @@ def _row(record: Record, case: Case) -> Row:
     ratios = {name: ratio for name, ratio in found.items() if ratio is not None}
     disturbed = frozenset(system for system in medians if not _quiet(record, case.key, system))
     best = _best_peer(case, {name: value for name, value in medians.items() if name not in (ours, FLOOR)})
-    row = Row(case, medians, ratios, best, _cores(record, case.key), disturbed, (), None)
+    used, tails = _cores(record, case.key), _tails(record, case.key)
+    row = Row(case, medians, ratios, best, used, disturbed, (), tails, _apart(record, case.key), None)
     reached = tuple(_reached(record, row, target) for target in case.targets)
     met = [_met(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
     return replace(row, reached=reached, met=all(met) if met and ours not in disturbed else None)
@@ -80,6 +86,22 @@ def _percentiles(record: Record, key: str, system: str) -> Figures:
     """Return the 99th percentile of all latencies of a repeat."""
     samples = [each for each in record.samples if each["case"] == key and each["system"] == system and "p99" in each]
     return {(sample["repeat"], 0): sample["p99"] for sample in samples}
+
+
+def _tails(record: Record, key: str) -> dict[str, tuple[float, ...]]:
+    tails = {}
+    for system in record.versions:
+        samples = [
+            each for each in record.samples if each["case"] == key and each["system"] == system and "p99" in each
+        ]
+        if samples:
+            tails[system] = tuple(median([each[share] for each in samples]) for share in TAILS)
+    return tails
+
+
+def _apart(record: Record, key: str) -> tuple[float, float, float] | None:
+    lines = record.apart.get(key)
+    return (median(lines), min(lines), max(lines)) if lines else None
 
 
 def _cores(record: Record, key: str) -> dict[str, float]:

@@ -70,6 +70,28 @@ class Kickmsg(System):
             lost=lambda: sub.lost,
         )
 
+    def frame_publisher(self) -> Publisher:
+        pub, size = self.kickmsg.Publisher(self._region()), self.topic.size
+        allocate: Any = pub.allocate
+
+        def publish() -> None:
+            allocate().publish(size)
+
+        return Publisher(Call(pub.send, "message"), in_place=Call(publish), wake=Call(publish))
+
+    def frame_subscriber(self) -> Subscriber:
+        import numpy as np
+
+        sub = self.kickmsg.Subscriber(self._region())
+        take_view, mix = sub.try_receive_view, np.bitwise_or.reduce
+
+        def look() -> Any:
+            view = take_view()
+            return None if view is None else mix(np.asarray(view)[::1024])
+
+        block = Call(sub.receive_view, f"{LONG_S}")
+        return Subscriber(Call(take_view), block, in_place=Call(look), lost=lambda: sub.lost)
+
     def open_both(self) -> Any:
         kickmsg = self.kickmsg
         created = kickmsg.SharedRegion.create_or_open(self.shm_name, kickmsg.ChannelType.PubSub, self.config)

@@ -1,7 +1,7 @@
 /* What this machine can do at all: the prices that no message system can go below.
  *
- * usage: limits ROUNDS CPU OTHER_CPU
- * prints one JSON object, times in nanoseconds, bandwidth in GB/s; each figure is the median of its rounds.
+ * usage: limits ROUNDS CPU OTHER_CPU [line]
+ * With `line` only how far apart the cores are, which takes a millisecond. It prints one JSON object, times in nanoseconds, bandwidth in GB/s; each figure is the median of its rounds.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -147,12 +147,16 @@ static void wake_up(int rounds, int other, double *call, double *to_run) {
 }
 
 int main(int count, char **words) {
-    if (count != 4)
+    if (count != 4 && (count != 5 || strcmp(words[4], "line")))
         return 2;
     int rounds = atoi(words[1]), cpu = atoi(words[2]), other = atoi(words[3]);
     if (rounds < 1 || rounds > MAX_ROUNDS)
         return 2;
     pin(cpu);
+    if (count == 5) {
+        printf("{\"cache_line_ns\": %.1f}\n", cache_line(rounds, other));
+        return 0;
+    }
     double call, to_run;
     wake_up(rounds, other, &call, &to_run);
     printf("{\"syscall_ns\": %.1f, ", call_cost(rounds, system_call));
