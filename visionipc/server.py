@@ -139,7 +139,8 @@ class _Stream(Outgoing):
                 answer.fds.append(shared.read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
-                newest, row = self.leases.newest, self.leases.admit(pid)
+                newest = self.leases.newest  # first: what is published from now on counts on the row
+                row = self.leases.admit(pid)
                 answer.undo = functools.partial(self.leases.dismiss, row, pid)
                 grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
                 answer.parts.append(grant.pack(VERSION))

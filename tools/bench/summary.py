@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tools.bench.adapters import FLOOR, SYSTEMS
 from tools.bench.cases import Case, Target
@@ -82,19 +83,21 @@ def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> F
     }
 
 
+def _timed(record: Record, key: str, system: str) -> list[dict[str, Any]]:
+    """Return a case's samples, one a repeat, whose calls were timed one by one."""
+    chosen = (each for each in record.samples if (each["case"], each["system"]) == (key, system))
+    return [each for each in chosen if "p99" in each]
+
+
 def _percentiles(record: Record, key: str, system: str) -> Figures:
     """Return the 99th percentile of all latencies of a repeat."""
-    samples = [each for each in record.samples if each["case"] == key and each["system"] == system and "p99" in each]
-    return {(sample["repeat"], 0): sample["p99"] for sample in samples}
+    return {(sample["repeat"], 0): sample["p99"] for sample in _timed(record, key, system)}
 
 
 def _tails(record: Record, key: str) -> dict[str, tuple[float, ...]]:
     tails = {}
     for system in record.versions:
-        samples = [
-            each for each in record.samples if each["case"] == key and each["system"] == system and "p99" in each
-        ]
-        if samples:
+        if samples := _timed(record, key, system):
             tails[system] = tuple(median([each[share] for each in samples]) for share in TAILS)
     return tails
 
@@ -132,7 +135,7 @@ def _reached(record: Record, row: Row, target: Target) -> float | None:
     if target.of == "absolute":
         return row.medians.get(ours)
     if target.of == "median":
-        samples = [each for each in record.samples if each["case"] == row.case.key and each["system"] == ours]
+        samples = _timed(record, row.case.key, ours)
         return median([each["p99"] / each["p50"] for each in samples]) if samples else None
     if target.of == "p99":
         return _ratio(*(_percentiles(record, row.case.key, system) for system in (ours, FLOOR)))

@@ -5,8 +5,6 @@
 #ifndef MQ_PUBLISHER_H
 #define MQ_PUBLISHER_H
 
-#include <sys/mman.h>
-
 #include "ground/attention.h"
 #include "ground/backing.h"
 #include "ring/slots.h"
@@ -177,9 +175,8 @@ mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     uint64_t mark_at = mq_offset(p->position);
     /* What is behind a wrap mark nobody wrote, but a subscriber that is overtaken may look there before it knows. */
     bool backed = !wraps || mq_publisher_back(p, mark_at, lap_end, 0) || mq_publisher_back(p, mark_at, mark_at + 8, 0);
-    if (mq_unlikely(backed &&
-                    !mq_publisher_back(p, start, end, 0))) { /* where memory is short, what must be is enough */
-        end = start + need;
+    if (mq_unlikely(backed && !mq_publisher_back(p, start, end, 0))) {
+        end = start + need; /* where memory is short, the message itself is enough */
         backed = mq_publisher_back(p, start, end, 0);
     }
     if (mq_unlikely(!backed))
@@ -341,8 +338,8 @@ mq_rarely void mq_publisher_back_ahead(mq_publisher *p) {
     p->back_step = 2 * p->back_step < MQ_BACK_MOST ? 2 * p->back_step : MQ_BACK_MOST;
 }
 
-/* Wake whoever sleeps; to be called after MQ_NOTIFY. Publishing makes system calls only here, and where
- * the ring has no memory so far (mq_publisher_extend). */
+/* Wake whoever sleeps; to be called after MQ_NOTIFY. Publishing makes system calls only here, and where the ring has no
+ * memory so far (mq_publisher_extend). */
 static inline void mq_publisher_notify(mq_publisher *p) {
     enum { LOOKS = 64 };
     uint32_t flags = mq_attention_wake(&p->side->attention);

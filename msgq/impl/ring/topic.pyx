@@ -201,7 +201,7 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
 cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except -1:
     """Create the ring, locked and mapped before it has a name; False: another process was faster."""
     cdef struct_stat found
-    topic.lock_fd = create_file(topic.endpoint, path, 0, mode, &found)
+    topic.lock_fd = create_file(topic.endpoint, path, 0, mode)
     lock_file(topic.lock_fd, topic.endpoint, path)
     _size_ring(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
     if fstat(topic.lock_fd, &found) != 0:

@@ -1,7 +1,8 @@
 /* What this machine can do at all: the prices that no message system can go below.
  *
  * usage: limits ROUNDS CPU OTHER_CPU [line]
- * With `line` only how far apart the cores are, which takes a millisecond. It prints one JSON object, times in nanoseconds, bandwidth in GB/s; each figure is the median of its rounds.
+ * prints one JSON object, times in nanoseconds, bandwidth in GB/s; each figure is the median of its rounds. With `line`
+ * there is only the cache line between the cores, in some milliseconds.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
