@@ -186,7 +186,7 @@ def full_file_system_later(endpoint: str) -> list[Any]:
             try:
                 pub.send(message)
             except IpcError as error:
-                texts.add(f"{error.errno} {error}".replace(str(len(message)), "N"))
+                texts.add(f"{error.errno} {error}".replace(f" of {len(message)} bytes", " of N bytes"))
                 refusals += 1
             else:
                 assert sub.receive() == message
