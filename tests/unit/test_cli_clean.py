@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -129,6 +130,24 @@ def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None
         assert os.stat(naming.side_path("topic", prefix)).st_ino == inode
         pub.send(b"x")
         assert sub.receive() == b"x"
+
+
+def test_a_directory_that_another_makes_and_a_third_removes(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both between our look and our mkdir: that is no reason to fail."""
+    beaten: list[str] = []
+    mkdir = os.mkdir
+
+    def make(path: str, mode: int = 0o777) -> None:
+        if not beaten:
+            beaten.append(path)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", make)
+    with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+    assert beaten == [naming.directories(prefix)[0]]
 
 
 def connect_again_and_again(endpoint: str) -> int:
