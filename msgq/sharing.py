@@ -163,8 +163,8 @@ def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) ->
             try:
                 _make_directory(path, directory_mode(permissions), endpoint)
             except OSError as error:
-                # Another process was faster; a third one may have removed it since, which the caller finds.
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                # Another process was faster. If a third one has removed it since, the caller finds that out.
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not os.path.lexists(path):
                     text = f"cannot create the prefix's directory: {error.strerror}"
                     raise SegmentError(text, endpoint, path, error.errno) from error
 

@@ -150,6 +150,20 @@ def test_a_directory_that_another_makes_and_a_third_removes(prefix: str, monkeyp
     assert beaten == [naming.directories(prefix)[0]]
 
 
+def test_a_directory_that_another_user_makes_meanwhile(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sticky directory the kernel does not let us rename over it: EPERM, whatever is in it."""
+    mkdir = os.mkdir
+
+    def make(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(os, "mkdir", make)
+    with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+
+
 def connect_again_and_again(endpoint: str) -> int:
     """Child: connect while others clean; how often it came to nothing."""
     say("ready")
