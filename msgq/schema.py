@@ -81,6 +81,17 @@ class _ForeignSchema(Schema):
         pass
 
 
+def require_schema(schema: object) -> None:
+    """Refuse what is no schema.
+
+    Raises
+    ------
+    TypeError : it is something else.
+    """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+
+
 def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Schema:
     """Return a schema as files have it, of any size. definition : its `schema_encoding`."""
     try:

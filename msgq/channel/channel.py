@@ -10,7 +10,7 @@ from msgq import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl.ground.liveness import process_name
 from msgq.queue_events import SUFFIX
-from msgq.schema import Schema, schema_diff
+from msgq.schema import Schema, require_schema, schema_diff
 
 if TYPE_CHECKING:
     from msgq.figures.channels import ChannelStats
@@ -167,8 +167,7 @@ class Channel:
         self._hub.describe(schema, True)
 
     def _claim(self, schema: Schema) -> None:
-        if not isinstance(schema, Schema):
-            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        require_schema(schema)
         self._claimed = schema
 
     def _agree(

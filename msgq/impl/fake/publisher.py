@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
+from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
 from msgq.figures.topics import PublisherStats
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,
@@ -31,9 +31,9 @@ from msgq.impl.sockets.checks import (
     untracked_error,
     wrong_tracking_error,
 )
-from msgq.impl.sockets.publishing import Reservation, messages_of
+from msgq.impl.sockets.publishing import Reservation, enough_readers, late_readers, messages_of
 from msgq.impl.sockets.pyzmq_names import NothingLingers
-from msgq.schema import Schema
+from msgq.schema import Schema, require_schema
 from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class PubSocket(NothingLingers, Socket):
     ) -> None:
         """Become the endpoint's publisher."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)
-        if schema is not None and not isinstance(schema, Schema):
-            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        if schema is not None:
+            require_schema(schema)
         bus = current_bus()
         topic = bus.topic(name, segment_size, mode)
         if topic.writers == WRITERS_MAX:
@@ -239,18 +239,14 @@ class PubSocket(NothingLingers, Socket):
         self._check_open()
 
         def satisfied() -> bool:
-            attached, updated = self._topic.readers()
-            return attached >= n if n is not None else 0 < attached == updated
+            return enough_readers(*self._topic.readers(), n)
 
         if not satisfied() and timeout != 0:
             timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS_PER_S)
             self._bus.wait(lambda: self.closed or satisfied(), timeout_ns, f"readers of {self._endpoint!r}")
             self._check_open()
         if not satisfied():
-            attached, updated = self._topic.readers()
-            wanted = f"{n} attached" if n is not None else "at least one, and all up to date"
-            text = f"after {timeout} s {attached} subscribers are attached, {updated} up to date; wanted: {wanted}"
-            raise WaitTimeoutError(text, self._endpoint)
+            raise late_readers(*self._topic.readers(), timeout, n, self._endpoint)
 
     def _check_open(self) -> None:
         """As `_check`, but who was taken over may still look."""

@@ -27,7 +27,7 @@ from msgq.errors import (
     TooManyWritersError,
     WaitTimeoutError,
 )
-from msgq.schema import Schema
+from msgq.schema import Schema, require_schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,11 +283,11 @@ def board_opening(
     TypeError : a number is none; a schema is none.
     """
     checked = naming.records_name(name)
-    if schema is not None and not isinstance(schema, Schema):
-        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
-    if schema is not None and len(schema.data) > SCHEMA_DATA_MAX:
-        text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a board"
-        raise InvalidValueError(text, checked)
+    if schema is not None:
+        require_schema(schema)
+        if len(schema.data) > SCHEMA_DATA_MAX:
+            text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a board"
+            raise InvalidValueError(text, checked)
     wanted = BoardOpening(
         checked,
         _create(create, bool(passive), False, True, checked),

@@ -36,16 +36,15 @@ from msgq.impl.ring.topic cimport latest, open_topic, resized, Topic
 from msgq.impl.ground.segment cimport failure
 from msgq.impl.ground.wake cimport can_order_stores
 
-import time
 from collections.abc import Iterator
 
 from msgq import naming
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
-    MultiplePublishersError, StateError, WaitTimeoutError,
+    MultiplePublishersError, StateError,
 )
 from msgq.impl.sockets.checks import (
-    check_linger, check_origin, check_readers_wait, check_send_flags, untracked_error, wrong_tracking_error,
+    check_linger, check_origin, check_send_flags, untracked_error, wrong_tracking_error,
 )
 
 
@@ -99,9 +98,8 @@ cdef class PubSocket:
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
-            from msgq.schema import Schema  # late, as what follows from it: it takes longer than connecting
-            if not isinstance(schema, Schema):
-                raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+            from msgq.schema import require_schema  # late, as what follows from it: it takes longer than connecting
+            require_schema(schema)
         self._endpoint = name
         self._generation, self._ticket = fork_generation, BUSY
         try:
@@ -447,30 +445,20 @@ cdef class PubSocket:
         return reservation
 
     def all_readers_updated(self):
+        attached, updated = self._count_readers()
+        return 0 < attached == updated
+
+    def _count_readers(self):
         cdef int attached = 0, updated = 0
         if self._ticket != fork_generation:
             self._refuse()
         self._check_whole()
         mq_readers_count(&self._publisher, &attached, &updated)
-        return 0 < attached == updated
+        return attached, updated
 
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
-        cdef int attached = 0, updated = 0
-        check_readers_wait(timeout, interval, n, self._endpoint)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._ticket != fork_generation:
-                self._refuse()
-            PyErr_CheckSignals()  # one that came outside of the sleep
-            self._check_whole()
-            mq_readers_count(&self._publisher, &attached, &updated)
-            if attached >= n if n is not None else 0 < attached == updated:
-                return
-            if deadline is not None and time.monotonic() >= deadline:
-                wanted = f"{n} attached" if n is not None else "at least one, and all up to date"
-                text = f"after {timeout} s {attached} subscribers are attached, {updated} up to date; wanted: {wanted}"
-                raise WaitTimeoutError(text, self._endpoint)
-            time.sleep(interval)
+        from msgq.impl.sockets.publishing import wait_for_readers  # late: importing a socket shall stay short
+        wait_for_readers(self._count_readers, timeout, interval, n, self._endpoint)
 
     def stats(self):
         from msgq.figures.topics import PublisherStats

@@ -51,7 +51,7 @@ def closed_error(endpoint: str) -> EndpointClosedError:
 
 
 def check_readers_wait(timeout: float | None, interval: float, n: int | None, endpoint: str) -> None:
-    """Check the arguments of `wait_for_readers`. (The ring's, too.)
+    """Check the arguments of `wait_for_readers`.
 
     Raises
     ------

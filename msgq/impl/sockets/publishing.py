@@ -1,13 +1,52 @@
-"""The common parts of publishers that are written in Python. The ring has the same in C, where it must be fast."""
+"""The common parts of publishers. The ring has its own reservations and batches in C, where it must be fast."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
-from msgq.errors import StateError
+from msgq.errors import StateError, WaitTimeoutError
+from msgq.impl.sockets.checks import check_readers_wait
+
+
+def wait_for_readers(
+    count: Callable[[], tuple[int, int | None]], timeout: float | None, interval: float, n: int | None, endpoint: str
+) -> None:
+    """Wait until subscribers are there, or up to date; see publisher.pyi of the ring.
+
+    Parameters
+    ----------
+    count : gives how many subscribers are attached, and how many are up to date; None: unknown.
+
+    Raises
+    ------
+    WaitTimeoutError : it did not come about in time.
+    InvalidValueError : as `check_readers_wait`.
+    """
+    check_readers_wait(timeout, interval, n, endpoint)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not enough_readers(*(counts := count()), n):
+        if deadline is not None and time.monotonic() >= deadline:
+            raise late_readers(*counts, timeout, n, endpoint)
+        time.sleep(interval)
+
+
+def enough_readers(attached: int, updated: int | None, n: int | None) -> bool:
+    """Tell whether so many are attached; without `n`, whether there are some, and all up to date."""
+    return 0 < attached == updated if n is None else attached >= n
+
+
+def late_readers(
+    attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
+) -> WaitTimeoutError:
+    """Return the error for subscribers that did not come in time."""
+    known = "ZMQ does not tell what was read, so give n=" if updated is None else f"{updated} up to date"
+    wanted = "at least one, and all up to date" if n is None else f"{n} attached"
+    text = f"after {timeout} s {attached} subscribers are attached ({known}); wanted: {wanted}"
+    return WaitTimeoutError(text, endpoint)
 
 
 def messages_of(messages: Any) -> Iterable[Any]:

@@ -26,7 +26,7 @@ from msgq.errors import (
 )
 from msgq.impl.sockets.checks import timeout_ns
 from msgq.queue_events import HEAD_BYTES, events_channel
-from msgq.schema import Schema
+from msgq.schema import Schema, require_schema
 from msgq.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: Flags of `MessageQueue`, which are the system's.
@@ -190,8 +190,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
     """
     if schema is None:
         return
-    if not isinstance(schema, Schema):
-        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+    require_schema(schema)
     if len(schema.data) > SCHEMA_DATA_MAX:
         text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a queue"
         raise InvalidValueError(text, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -11,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from msgq import naming
-from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
+from msgq.errors import InvalidValueError, IpcError
 from msgq.figures.topics import PublisherStats
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import check_readers_wait, no_stamps_error
-from msgq.impl.sockets.publishing import Reservation, messages_of
+from msgq.impl.sockets.checks import no_stamps_error
+from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
 from msgq.impl.zeromq.guard import Sender
 from msgq.impl.zeromq.lingering import Lingers
-from msgq.schema import Schema
+from msgq.schema import Schema, require_schema
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,8 +99,8 @@ class PubSocket(Lingers, Sender):
         self._check_connectable(context, name)
         if tracked:
             raise no_stamps_error(name)
-        if schema is not None and not isinstance(schema, Schema):
-            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        if schema is not None:
+            require_schema(schema)
         self._address = publisher_address(name)
         self._max_bytes = naming.zmq_max_bytes(name)
         socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
@@ -269,18 +268,12 @@ class PubSocket(Lingers, Sender):
         -----
         Releases the GIL between the looks; signal handlers run.
         """
-        check_readers_wait(timeout, interval, n, self.endpoint)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+
+        def count() -> tuple[int, int | None]:
             readers, updated = self._count()
-            if updated if n is None else readers >= n:
-                return
-            if deadline is not None and time.monotonic() >= deadline:
-                unknown = "at least one that was sent nothing yet: ZMQ does not tell what was read, so give n="
-                wanted = unknown if n is None else f"{n} attached"
-                text = f"after {timeout} s {readers} subscribers are attached; wanted: {wanted}"
-                raise WaitTimeoutError(text, self.endpoint)
-            time.sleep(interval)
+            return readers, readers if updated else None
+
+        wait_for_readers(count, timeout, interval, n, self.endpoint)
 
     def stats(self) -> PublisherStats:
         """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
