@@ -16,6 +16,7 @@ from msgq.errors import (
     InvalidValueError,
     MessageSizeError,
     MultiplePublishersError,
+    StateError,
     StreamNotFoundError,
 )
 from msgq.impl.fake.bus import current_bus
@@ -112,8 +113,11 @@ class FakeOutgoingFrame(Picture):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        data, self._bytes, self._stream.busy = self._bytes, None, False
-        if kind is None and data is not None:
+        data = self._bytes
+        if data is None:
+            raise StateError("the with block of this frame is over, or was never entered", self._stream.endpoint)
+        self._bytes, self._stream.busy = None, False
+        if kind is None:
             eof = self.timestamp_eof or self._stream.bus.clock.now_ns
             self._stream.send(bytes(data), self.frame_id, self.timestamp_sof, eof, self.valid)
 
@@ -139,6 +143,7 @@ class FakeServer(VisionIpcServer):
 
     def frame(self, type: int) -> OutgoingFrame:
         """Return a picture to render into."""
+        self._check_open()
         stream: Any = self._stream(type)
         made: Any = FakeOutgoingFrame(stream)
         return made  # type: ignore[no-any-return]

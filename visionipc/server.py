@@ -24,7 +24,7 @@ from visionipc import shared, wire
 from visionipc.choice import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
-from visionipc.impl.transfer import Draft, Outgoing
+from visionipc.impl.transfer import Draft, Outgoing, Sender
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
 from visionipc.spelling import also
@@ -63,7 +63,8 @@ class OutgoingFrame(Picture, Draft):
     """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
 
     Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
-    seen by clients: do not keep them. One block a frame: a second one gets ConcurrentUseError.
+    seen by clients: do not keep them. One block a frame: a second one gets ConcurrentUseError. Leaving a block that is
+    over, or was never entered, raises StateError.
 
     Attributes
     ----------
@@ -184,7 +185,7 @@ def _close_all() -> None:
         server.close()
 
 
-class VisionIpcServer:
+class VisionIpcServer(Sender):
     """Serves streams of frames under a name, stock's clients included.
 
     Each stream has a fixed number of buffers in memory that clients map. A frame goes out by a 48-byte message; nothing
@@ -198,6 +199,8 @@ class VisionIpcServer:
     Each stream may be used by one thread at a time, different streams by different threads. After a fork the server is
     the parent's.
     """
+
+    _streams: dict[int, _Stream]
 
     def __new__(cls, name: str | bytes) -> Self:
         """On the fake backend, and so in simulations, frames go over its bus."""
@@ -213,7 +216,7 @@ class VisionIpcServer:
         """
         self._name = naming.endpoint_name(name, "server name")
         wire.socket_path(self._name)
-        self._streams: dict[int, _Stream] = {}
+        super().__init__(OutgoingFrame)
         self._forks = shared.forks
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Listener | None = None
@@ -338,17 +341,6 @@ class VisionIpcServer:
                 stream.take_back(server_id, row, request.pid)
                 return None
             return stream.answer(request.ours, request.pid)
-
-    def frame(self, type: int) -> OutgoingFrame:
-        """Return a free buffer to render into; see `OutgoingFrame`.
-
-        Raises
-        ------
-        StreamNotFoundError : no such stream was made.
-        ConcurrentUseError : another frame of the stream is open (when the block is entered).
-        """
-        stream = self._streams.get(type)  # not by _stream: each call in Python costs microseconds after a sleep
-        return OutgoingFrame(self._stream(type) if stream is None else stream)
 
     @also(tp="type")
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:

@@ -9,7 +9,7 @@ from posix.unistd cimport close
 from msgq.impl.ground.core cimport mq_schema_parts
 from msgq.impl.ground.descriptor cimport read_schema, write_schema
 from msgq.impl.ground.segment cimport check_file, guard_lost, map_parts, open_file, Segment
-from msgq.impl.ground.views cimport HeldView, Holder
+from msgq.impl.ground.views cimport HeldView, Holder, hold, show
 
 
 cdef extern from "ground/schema.h" nogil:
@@ -32,8 +32,8 @@ cdef class Pins(Holder):
 
     def view(self, Parts parts, uint64_t part, size_t size):
         cdef HeldView view = HeldView.__new__(HeldView)
-        view.show_part(parts, parts.segment.address + part, size, False)
-        view.hold(self, part)
+        show(view, parts, parts.segment.address + part, size, False)
+        hold(view, self, part)
         return view
 
 

@@ -15,6 +15,7 @@ from msgq.errors import (
     InvalidValueError,
     MessageSizeError,
     MultiplePublishersError,
+    StateError,
     StreamNotFoundError,
     WaitTimeoutError,
 )
@@ -55,6 +56,15 @@ class TestOneAfterTheOther:
             with pytest.raises(EndpointClosedError):
                 frame.view  # noqa: B018
             assert client.recv(0) is None
+
+    def test_a_closed_server_gives_no_frame(self) -> None:
+        with Simulation(), serving() as server:
+            frame = server.frame(1)
+            with pytest.raises(StateError, match="never entered"):
+                frame.__exit__(None, None, None)
+            server.close()
+            with pytest.raises(EndpointClosedError):
+                server.frame(1)
 
     def test_frames_are_rendered_in_virtual_time(self) -> None:
         with Simulation() as sim, serving() as server, connected() as client:

@@ -25,6 +25,7 @@ import msgq
 from msgq import errors
 from msgq.visionipc import (
     FrameFormat,
+    OutgoingFrame,
     VisionBuf,
     VisionIpcClient,
     VisionIpcServer,
@@ -604,6 +605,51 @@ def test_a_frame_is_rendered_in_one_block(server: Any, connect: Any) -> None:
     assert server.stats(0).published == 1
     publish(server, 8)
     assert [receive(client).data[0] for _ in range(2)] == [7, 8]
+
+
+def test_a_block_that_was_not_entered_cannot_be_left(server: Any) -> None:
+    """Else a buffer would go out that clients may hold."""
+    frame = server.frame(0)
+    with pytest.raises(errors.StateError, match="never entered"):
+        frame.__exit__(None, None, None)
+    with frame:
+        pass
+    with pytest.raises(errors.StateError, match="is over"):
+        frame.__exit__(None, None, None)
+    assert server.stats(0).published == 1
+
+
+@pytest.mark.parametrize("attribute", ["valid", "timestamp_eof", "frame_id"])
+def test_a_value_that_cannot_be_sent_ends_its_frame_alone(server: Any, attribute: str) -> None:
+    with pytest.raises((ValueError, TypeError)), server.frame(0) as frame:
+        setattr(frame, attribute, np.array([1, 2]))
+    with pytest.raises((ValueError, TypeError)):
+        server.send(0, bytes(SIZE), np.array([1, 2]))
+    publish(server, 8)
+    assert server.stats(0).published == 1
+
+
+def test_a_frame_to_render_into_comes_from_its_server() -> None:
+    with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"):
+        OutgoingFrame()
+    with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"), OutgoingFrame.__new__(OutgoingFrame):
+        pass
+
+    class Bare(OutgoingFrame):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"), Bare():
+        pass
+
+
+def test_a_server_whose_lookup_finds_nothing(name: str) -> None:
+    class Blind(VisionIpcServer):
+        def _stream(self, kind: int) -> Any:
+            return None
+
+    with Blind(name) as server, pytest.raises(TypeError):
+        server.frame(0)
 
 
 # ---- restarts ----

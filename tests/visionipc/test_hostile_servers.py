@@ -27,11 +27,13 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
+from msgq.impl.ground.views import Region
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire
 from visionipc.formats import Geometry, geometry
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION
+from visionipc.impl.transfer import Incoming
 
 COUNT = 3
 LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
@@ -404,6 +406,17 @@ def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, plac
         with memory(True) as fds:
             bad = [*fds[:place], fd, *fds[place + 1 :]]
             refused(client, answering(bytes(records() + grant()), bad), CorruptSegmentError, "can shrink")
+        os.close(fd)
+
+
+def test_a_buffer_that_is_shorter_than_its_frames() -> None:
+    """Nothing of it may be shown: reading beyond a mapping ends the process."""
+    fd = shared.create("a buffer", 4096, "e")
+    try:
+        region, record = Region(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
+        with pytest.raises(SegmentError, match="4096"):
+            Incoming([record], [region], [fd], None)
+    finally:
         os.close(fd)
 
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.ground.core cimport mq_roll
-from msgq.impl.ground.views cimport Holder, Region, View
+from msgq.impl.ground.views cimport HeldView, Holder, Region, hold, show
 
 
 cdef extern from "leases.h" nogil:
@@ -12,6 +12,9 @@ cdef extern from "leases.h" nogil:
         uint32_t newest
         uint32_t generation[128]
         uint8_t order[128]
+    enum:
+        MQ_LEASE_BUFFERS
+    bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
 
 
 cdef struct Tenant:
@@ -50,8 +53,21 @@ cdef class ClientLeases(Holder):
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
     cdef void *_hold                # the row's lock
     cdef int _fork_generation
-    cdef uint32_t _held[128]  # views of each buffer
-    cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1
+    cdef uint32_t _held[128]  # 1: a view holds the buffer
 
 
-cdef View lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation)
+cdef inline HeldView lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation):
+    """Hold a buffer that has this generation. None: it is being written again, the packet makes no sense, or a view
+    holds the buffer already.
+    """
+    cdef HeldView view
+    # A server may break the rules and say anything. The lease of another view is never given up.
+    if buffer >= MQ_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
+        return None
+    if not mq_lease_take(leases._table, leases._row, buffer, generation):
+        return None
+    leases._held[buffer] = 1
+    view = HeldView.__new__(HeldView)
+    hold(view, leases, buffer)
+    show(view, region, region.address, size, False)
+    return view

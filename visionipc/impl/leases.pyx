@@ -12,21 +12,19 @@ from msgq.impl.ground.core cimport (
     mq_row_held, mq_row_hold, mq_row_let_go,
 )
 from msgq.impl.ground.liveness cimport fork_generation, this_process
-from msgq.impl.ground.views cimport HeldView, Holder, Region, View
+from msgq.impl.ground.views cimport Holder, Region
 
 import os
 
-from msgq.errors import ForkedSocketError, IpcError, SegmentError
+from msgq.errors import IpcError, SegmentError
 
 
 cdef extern from "leases.h" nogil:
     enum:
-        MQ_LEASE_BUFFERS
         MQ_LEASE_ROWS
         MQ_LEASE_VERSION
         MQ_ROW_FREE
         MQ_ROW_TAKEN
-    bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
     void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
     void mq_lease_hold(mq_leases *table, uint32_t row)
     void mq_lease_end(mq_leases *table, uint32_t row)
@@ -223,27 +221,6 @@ cdef class ClientLeases(Holder):
         if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours
             mq_lease_end(self._table, self._row)
 
-    cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1:
-        if self._fork_generation != fork_generation:
-            raise ForkedSocketError("the parent's; the child must connect its own")
-        if buffer >= MQ_LEASE_BUFFERS or generation == 0:
-            return False
-        if self._held[buffer]:  # a server that does not keep to the rules: never give up the first view's lease
-            return False
-        self._held[buffer] = mq_lease_take(self._table, self._row, buffer, generation)
-        return self._held[buffer]
-
     cdef void _let_go(self, uint64_t buffer) noexcept:
         self._held[buffer] = 0
         mq_lease_return(self._table, self._row, buffer)
-
-
-cdef View lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation):
-    """Hold a buffer that has this generation; None: the server has taken it for another frame already."""
-    cdef HeldView view
-    if not leases._take(buffer, generation):
-        return None
-    view = HeldView.__new__(HeldView)
-    view.hold(leases, buffer)
-    view.show(region, size, False)
-    return view

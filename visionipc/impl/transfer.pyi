@@ -9,6 +9,7 @@ from msgq.impl.ground.views import Region, View
 from msgq.impl.ring import PubSocket, SubSocket
 from visionipc.buffers import VisionBuf
 from visionipc.impl.leases import ClientLeases, ServerLeases
+from visionipc.server import OutgoingFrame
 from visionipc.wire import Record
 
 _F = TypeVar("_F", bound=Frame)
@@ -75,11 +76,43 @@ class Draft:
     def dropped(self) -> bool:
         """Clients hold all buffers."""
 
-    def __init__(self, stream: Outgoing) -> None: ...
+    def __init__(self) -> None:
+        """Raise TypeError: `Sender.frame` makes it."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        """Publish the frame, unless an exception leaves the block.
+
+        Raises
+        ------
+        StateError : the block is over, or was never entered.
+        """
+
+@disjoint_base
+class Sender:
+    """The base of a server: gives out frames to render into."""
+
+    @property
+    def _streams(self) -> dict[int, Any]:
+        """The streams, by type."""
+
+    def __init__(self, kind: type[Draft]) -> None:
+        """`kind`: the class that frames shall have."""
+
+    def frame(self, type: int) -> OutgoingFrame:
+        """Return a free buffer to render into; see `OutgoingFrame`.
+
+        Raises
+        ------
+        StreamNotFoundError : no such stream was made.
+        EndpointClosedError, ForkedSocketError : the server is closed, or the parent's.
+        ConcurrentUseError : another frame of the stream is open (when the block is entered).
+        """
+
+    def _stream(self, kind: int) -> Any:
+        """Return the stream of a type, or raise what says why there is none. To be defined by the subclass."""
 
 @disjoint_base
 class Frame:
@@ -140,7 +173,14 @@ class Incoming:
 
     def __init__(
         self, records: list[Record], regions: list[Region], fds: list[int], leases: ClientLeases | None
-    ) -> None: ...
+    ) -> None:
+        """See the properties.
+
+        Raises
+        ------
+        InvalidValueError : the lists are empty, or of different lengths.
+        SegmentError : a buffer is shorter than its frames.
+        """
     def take(self, packet: bytes, kind: type[_F]) -> _F | None:
         """Return the frame that a packet announces, held.
 

@@ -11,10 +11,13 @@ from msgq.impl.ground.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ring.core cimport mq_stock_possible
 from msgq.impl.ring.publisher cimport PubSocket
+from msgq.impl.ring.subscriber cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
-from msgq.impl.ground.views cimport Region, View
+from msgq.impl.ground.views cimport Region, View, show
 
-from msgq.errors import ConcurrentUseError, EndpointClosedError, InvalidValueError, MessageSizeError
+from msgq.errors import (
+    ConcurrentUseError, EndpointClosedError, InvalidValueError, MessageSizeError, SegmentError, StateError,
+)
 
 
 cdef extern from "<time.h>" nogil:
@@ -23,6 +26,12 @@ cdef extern from "<time.h>" nogil:
 
 
 cdef tuple NOTHING = ()
+cdef str ELSEWHERE = "a frame to render into comes from VisionIpcServer.frame"
+
+
+cdef inline object new(type kind):
+    """As kind.__new__(kind), without looking that up; `__init__` is not called."""
+    return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
 
 
 cdef struct Packet:  # wire.PACKET
@@ -83,7 +92,6 @@ cdef class Outgoing:
         """Publish what was begun."""
         cdef Packet packet
         cdef uint64_t word
-        self._busy = False
         memset(&packet, 0, sizeof(packet))
         try:
             packet.frame_id, packet.timestamp_sof, packet.timestamp_eof = frame_id, sof, eof
@@ -111,12 +119,15 @@ cdef class Outgoing:
                 text = f"the frame has {source.len} bytes, the stream's buffers {self._size}"
                 raise MessageSizeError(text, self.endpoint)
             buffer = self._begin()
-            if buffer >= 0:
-                address = (<Region> self._regions[buffer]).address
-                with nogil:
-                    mq_copy_in(address, source.buf, source.len)
-            self._end(buffer, frame_id, sof, eof, True)
-            return buffer >= 0
+            try:
+                if buffer >= 0:
+                    address = (<Region> self._regions[buffer]).address
+                    with nogil:
+                        mq_copy_in(address, source.buf, source.len)
+                self._end(buffer, frame_id, sof, eof, True)
+                return buffer >= 0
+            finally:
+                self._busy = False
         finally:
             PyBuffer_Release(&source)
 
@@ -134,13 +145,13 @@ cdef class Draft:
     cdef public object timestamp_eof
     cdef public object valid
 
-    def __init__(self, Outgoing stream not None):
-        stream._check_open()
-        self._stream = stream
-        self.valid = True
+    def __init__(self):
+        raise TypeError(ELSEWHERE)
 
     def __enter__(self):
         cdef Outgoing stream = self._stream
+        if stream is None:  # it was made around the constructor
+            raise TypeError(ELSEWHERE)
         if self._entered:
             raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
         self._buffer = stream._begin()
@@ -148,7 +159,7 @@ cdef class Draft:
         self.dropped = self._buffer < 0
         if self.dropped:
             try:
-                self._view = stream.scratch()
+                self._view = <View?> stream.scratch()
             except BaseException:
                 stream._busy = False
                 raise
@@ -160,12 +171,41 @@ cdef class Draft:
         return self
 
     def __exit__(self, kind, error, trace):
+        if self._view is None:
+            endpoint = "" if self._stream is None else self._stream.endpoint
+            raise StateError("the with block of this frame is over, or was never entered", endpoint)
         self._view = None
-        if kind is not None:
+        try:
+            if kind is None:  # what the user set may raise when it is looked at
+                eof = self.timestamp_eof or mq_clock_ns(CLOCK_BOOTTIME)
+                self._stream._end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+        finally:
             self._stream._busy = False
-            return
-        eof = self.timestamp_eof or mq_clock_ns(CLOCK_BOOTTIME)
-        self._stream._end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+
+
+cdef class Sender:
+    """See transfer.pyi."""
+
+    cdef readonly dict _streams
+    cdef type _kind
+
+    def __init__(self, type kind not None):
+        self._streams = {}
+        self._kind = kind
+
+    def frame(self, type):
+        cdef Draft draft
+        cdef Outgoing stream = self._streams.get(type)
+        if stream is None:
+            stream = <Outgoing?> self._stream(type)
+        stream._check_open()
+        draft = <Draft?> new(self._kind)
+        draft._stream = stream
+        draft.valid = True
+        return draft
+
+    def _stream(self, kind):
+        raise NotImplementedError
 
 
 cdef class Frame:
@@ -194,18 +234,25 @@ cdef class Incoming:
     cdef int _generation
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
+        cdef size_t size
+        cdef Region region
         if not records or not len(records) == len(regions) == len(fds):
             raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
+        size = records[0].geometry.size
+        for region in regions:
+            if region is None or region.size < size:
+                raise SegmentError(f"frames of {size} bytes in a buffer of {region and region.size}")
         self._generation = fork_generation
         self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
         self.server_id = records[0].server_id
-        self._size = records[0].geometry.size
+        self._size = size
 
     def take(self, bytes packet not None, type kind not None):
         return self._take(packet, kind)
 
     cdef Frame _take(self, bytes packet, type kind):
         cdef Packet p
+        cdef Region region
         cdef View view
         cdef Frame frame
         if PyBytes_GET_SIZE(packet) != sizeof(p) or self._generation != fork_generation:
@@ -213,16 +260,16 @@ cdef class Incoming:
         memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
         if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
             return None
+        region = self.regions[p.buffer]
         if self.leases is not None:
-            view = lease(self.leases, self.regions[p.buffer], self._size, p.buffer, p.generation)
+            view = lease(self.leases, region, self._size, p.buffer, p.generation)
             if view is None:
                 return None
         else:
             view = View.__new__(View)
-            view.show(self.regions[p.buffer], self._size, False)
-        # as kind.__new__(kind), without looking that up
-        frame = <Frame?> (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
-        frame._record, frame._region, frame._view = self.records[p.buffer], self.regions[p.buffer], view
+            show(view, region, region.address, self._size, False)
+        frame = <Frame?> new(kind)
+        frame._record, frame._region, frame._view = self.records[p.buffer], region, view
         frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
         frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
         frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
@@ -232,7 +279,7 @@ cdef class Incoming:
 cdef class Receiver:
     """See transfer.pyi."""
 
-    cdef public object _subscriber
+    cdef public object _subscriber  # of the ring; of the bus in a simulation
     cdef public Incoming _stream
     cdef public uint32_t frame_id
     cdef public uint64_t timestamp_sof
@@ -248,11 +295,15 @@ cdef class Receiver:
         cdef Frame frame
         cdef double began = mq_now_ns() / 1e9
         cdef bint non_blocking = timeout_ms == 0
-        if self._subscriber is None:
+        subscriber = self._subscriber
+        if subscriber is None:
             return self._recv_in_vain(timeout_ms)
         if not non_blocking:
-            self._subscriber.setTimeout(timeout_ms)
-        packet = self._subscriber.receive(non_blocking)
+            subscriber.setTimeout(timeout_ms)
+        if isinstance(subscriber, SubSocket):
+            packet = (<SubSocket> subscriber).take(non_blocking)
+        else:
+            packet = subscriber.receive(non_blocking)
         if packet is None:
             return None
         frame = self._taken(packet)

@@ -21,7 +21,7 @@ from msgq.impl.ground.core cimport (
     mq_attention_announce_many, mq_copy_out, mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.views cimport HeldView
+from msgq.impl.ground.views cimport HeldView, hold, show
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
 
 from msgq import naming
@@ -363,8 +363,8 @@ cdef class Subscriber(Waitable):
             self._member.change_held(1)
             self._last, self._last_from = message, mapped
             sample = Sample.__new__(Sample)
-            sample.show_part(mapped, mq_slot_payload(message.slot), message.length, False)
-            sample.hold(mapped, message.number)
+            show(sample, mapped, mq_slot_payload(message.slot), message.length, False)
+            hold(sample, mapped, message.number)
             sample.position, sample.publisher = message.position, mapped.publisher
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
             self._settle_fd()

@@ -1,5 +1,7 @@
 from libc.stdint cimport uint8_t, uint64_t
 
+from msgq.impl.ground.liveness cimport fork_generation
+
 
 cdef class Region:
     """Mapped memory; unmapped when the last reference goes."""
@@ -15,8 +17,6 @@ cdef class View:
     cdef uint8_t *_start
     cdef Py_ssize_t _size
     cdef bint _readonly
-    cdef int show(self, Region region, size_t size, bint writable) except -1
-    cdef int show_part(self, object owner, uint8_t *start, size_t size, bint writable) except -1
 
 
 cdef class Holder:
@@ -30,5 +30,15 @@ cdef class HeldView(View):
     cdef uint64_t _part
     cdef int _generation        # of the process that holds it
     cdef Py_ssize_t _exports    # buffers that look through it
-    cdef int hold(self, Holder holder, uint64_t part) except -1
     cdef void _end(self) noexcept
+
+
+# Inline: views are made for each frame, mostly after a sleep. Code in the caller's own module touches no further cold
+# page.
+
+cdef inline void show(View view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
+    view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
+
+
+cdef inline void hold(HeldView view, Holder holder, uint64_t part) noexcept:
+    view._part, view._holder, view._generation = part, holder, fork_generation

@@ -58,16 +58,9 @@ cdef class View:
     """See views.pyi."""
 
     def __init__(self, Region region not None, size_t size, bint writable):
-        self.show(region, size, writable)
-
-    cdef int show(self, Region region, size_t size, bint writable) except -1:
         if size > region.size:
             raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
-        return self.show_part(region, region.address, size, writable)
-
-    cdef int show_part(self, object owner, uint8_t *start, size_t size, bint writable) except -1:
-        self._owner, self._start, self._size, self._readonly = owner, start, size, not writable
-        return 0
+        show(self, region, region.address, size, writable)
 
     def __len__(self):
         return self._size
@@ -89,10 +82,6 @@ cdef class HeldView(View):
 
     def __init__(self):
         raise TypeError("a view of what is held comes from its holder")
-
-    cdef int hold(self, Holder holder, uint64_t part) except -1:
-        self._part, self._holder, self._generation = part, holder, fork_generation
-        return 0
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._holder is None:

@@ -10,6 +10,7 @@ cdef class SubSocket(Connection):
     cdef bint _at_gate(self) except -1
     cdef list _step(self, uint64_t most, bint wait_for_one, dtype)
     cdef object _receive_element(self, dtype, bint non_blocking)
+    cdef bytes take(self, bint non_blocking)
     cdef bytes _receive(self, bint non_blocking)
     cdef int _find(self, mq_message *message, bint non_blocking) except -1
     cdef bytes _copy_large(self, const mq_message *message)

@@ -83,6 +83,9 @@ cdef class SubSocket(Connection):
         return self._pass_gate()
 
     def receive(self, bint non_blocking=False):
+        return self.take(non_blocking)
+
+    cdef bytes take(self, bint non_blocking):
         enter(self)
         if self._gate is not None:
             self._at_gate()
