@@ -91,6 +91,15 @@ _STREAM = Case(
     depth=0,
     lossless=True,
 )
+_BLOCKING = replace(
+    _STREAM,
+    key="blocking_64",
+    title="64 B, nothing lost, one by one, the receiver blocks",
+    targets=(Target("floor", 0.95, "≥ 0.95x the floor"), Target("peer", 1.0, "≥ the best peer")),
+    role="stream_wake",
+    peer_role="stream_block",
+    depth=1024,
+)
 _LARGE = replace(_STREAM, targets=(Target("floor", 0.9, "≥ 0.9x the floor"),), size=64 * KIB, depth=8, batch=4)
 _HUGE = replace(_LARGE, size=MIB, batch=1)
 
@@ -176,10 +185,12 @@ CASES = (
     Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
     Case("receive_empty", "receive(), nothing there", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)),
     _STREAM,
+    _BLOCKING,
+    replace(_BLOCKING, key="blocking_1k", title="the same, 1 KiB", size=KIB),
     replace(
         _STREAM,
         key="batch_64",
-        title="the same by send_many and receive_array (floor: pure C)",
+        title="64 B, nothing lost, by send_many and receive_array (floor: pure C)",
         role="batch_send",
         peer_role="batch_take",
         targets=(Target("floor", 1 / 3, "≥ a third of pure C"),),

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from tools.bench import control, figures
-from tools.bench.adapters.base import Publisher, Subscriber, System, Unsupported
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Unsupported
 from tools.bench.job import Job
 from tools.bench.loops import compiled
 
@@ -106,12 +106,14 @@ def stream_send(job: Job) -> Role:
     """Publish one by one, so that nothing is lost."""
     system = job.system_for("data")
     pub = _publisher(job, system)
-    yield None
-    pub.await_subscribers(1)
     call = pub.in_place if job.in_place and pub.in_place else pub.stream or pub.send
-    loop = compiled("stream_send", job.message, send=call)
-    while True:
-        yield stream(loop, job, calls=job.batch, credits_needed=not system.lossless)
+    return _sends(job, pub, call, credits_needed=not system.lossless)
+
+
+def stream_wake(job: Job) -> Role:
+    """Publish one by one to a receiver that may be asleep."""
+    pub = _publisher(job, job.system_for("data"))
+    return _sends(job, pub, pub.wake or pub.send, credits_needed=True)
 
 
 def stream_take(job: Job) -> Role:
@@ -120,10 +122,13 @@ def stream_take(job: Job) -> Role:
     call = sub.in_place if job.in_place else sub.stream or sub.poll
     if call is None:
         raise Unsupported("no way to take a message in place")
-    loop, words = compiled("stream_take", job.message, take=call), control.words(job.words_path)
-    yield None
-    while True:
-        yield {"received": loop(words, job.batch), "lost": sub.lost()}
+    return _takes(job, sub, call)
+
+
+def stream_block(job: Job) -> Role:
+    """Take one by one; sleep while nothing is there."""
+    sub = _subscriber(job, job.system_for("data"))
+    return _takes(job, sub, sub.block)
 
 
 def batch_send(job: Job) -> Role:
@@ -297,6 +302,21 @@ def _ways(job: Job, pub: Publisher, sub: Subscriber) -> tuple[Any, Any]:
     return pub.send, sub.poll
 
 
+def _sends(job: Job, pub: Publisher, call: Call, credits_needed: bool) -> Role:
+    yield None
+    pub.await_subscribers(1)
+    loop = compiled("stream_send", job.message, send=call)
+    while True:
+        yield stream(loop, job, calls=job.batch, credits_needed=credits_needed)
+
+
+def _takes(job: Job, sub: Subscriber, call: Call) -> Role:
+    loop, words = compiled("stream_take", job.message, take=call), control.words(job.words_path)
+    yield None
+    while True:
+        yield {"received": loop(words, job.batch), "lost": sub.lost()}
+
+
 def _latency(samples: Sequence[float]) -> Result:
     return {"value": figures.median(samples), "samples": samples}
 
@@ -313,7 +333,7 @@ ROLES: dict[str, Callable[[Job], Role]] = {
     role.__name__: role
     for role in (
         *(probe, send, hold, pair, receive, open_both),
-        *(stream_send, stream_take, batch_send, batch_take),
+        *(stream_send, stream_wake, stream_take, stream_block, batch_send, batch_take),
         *(ping, pong, ping_asleep, pong_asleep, idle_subscribe, idle_publish),
     )
 }

@@ -21,8 +21,8 @@ class Ours(System):
 
         self.msgq = msgq
         self.kept: list[Any] = []
-        # The library keeps one message or 64 KiB of the ring free for the write in progress.
-        self.segment = max(1 << 20, (topic.depth + 2) * (topic.size + 16) & ~7)
+        # Beside the messages there is room for the write in progress: two messages, or 64 KiB if that is more.
+        self.segment = max(1 << 20, topic.depth * (topic.size + 16) + max(1 << 16, 2 * (topic.size + 16)) & ~7)
 
     def version(self) -> str:
         from importlib.metadata import version
