@@ -12,9 +12,9 @@ BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
   -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  installing/p'
 
-PYTEST := $(BIN)/python -m pytest --dist loadgroup
-# Fast tests wait as often as they compute: half again as many at once as there are cores.
+# Tests wait as often as they compute: half again as many at once as there are cores.
 ABREAST := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+PYTEST := $(BIN)/python -m pytest --dist loadgroup -n $(ABREAST)
 
 .PHONY: help demo test test-slow test-all bench lint format dist clean
 
@@ -54,13 +54,13 @@ demo: $(READY)
 	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
 
 test: $(READY)
-	$(PYTEST) -n $(ABREAST) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: $(READY)
-	$(PYTEST) -n auto -m slow
+	$(PYTEST) -m slow
 
 test-all: $(READY)
-	$(PYTEST) -n auto
+	$(PYTEST)
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
