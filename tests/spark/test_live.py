@@ -344,7 +344,11 @@ def live(spark: SparkSession, prefix: str, **options: str) -> DataFrame:
 
 def begun(query: StreamingQuery) -> StreamingQuery:
     """Return the query when it has looked for messages, and so subscribes; progress would be told 10 s later."""
-    wait_until(lambda: query.status["message"] == "Waiting for data to arrive" or query.exception(), "a look", 240)
+
+    def settled() -> bool:
+        return query.status["message"] == "Waiting for data to arrive" or query.exception() is not None
+
+    wait_until(settled, "a look at the bus", 240)
     assert query.exception() is None
     return query
 

@@ -74,7 +74,7 @@ cdef class Outgoing:
         raise NotImplementedError
 
     cdef int _begin(self) except -2:
-        """Take a buffer; -1: clients hold all."""
+        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, whatever happens."""
         if self._busy:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
