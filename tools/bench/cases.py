@@ -131,7 +131,7 @@ _FRAME_STREAM = replace(
 _FRAME_PING = replace(
     _PUBLISH,
     key="frame_ping",
-    title="1080p frame delivered and looked at, one at a time, both ways",
+    title="1080p frame delivered and looked at, one at a time, one way",
     role="ping",
     targets=(Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),),
     peer_role="pong",
@@ -153,7 +153,7 @@ FRAME_CASES = (
     replace(
         _PUBLISH,
         key="frame_copy",
-        title="send() of a 1080p frame (floor: numpy.copyto into such buffers)",
+        title="send() of a 1080p frame, a client never receives: all buffers in turn (floor: numpy.copyto)",
         targets=(Target("floor", 1.15, "≤ 1.15x the floor"), Target("peer", 1.0, "≤ the best peer")),
         in_place=False,
     ),
@@ -164,7 +164,7 @@ FRAME_CASES = (
     replace(
         _FRAME_PING,
         key="frame_ping_copy",
-        title="1080p frame by send() and receive, one at a time, both ways",
+        title="1080p frame by send() and receive, one at a time, one way",
         targets=(Target("peer", 1.0, "≤ the best peer"),),
         in_place=False,
     ),
