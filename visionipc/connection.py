@@ -142,7 +142,7 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     buffers = fds[: len(records)]
     for fd in buffers:
         shared.check(fd, size, grant is not None, endpoint)
-    regions = [Region(fd, size, False, endpoint) for fd in buffers]
+    regions = [Region(fd, size, False, endpoint, populate=shared.is_there(fd, size)) for fd in buffers]
     leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 

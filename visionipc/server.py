@@ -110,7 +110,7 @@ class _Stream(Outgoing):
             for _ in range(count):
                 self._fds.append(shared.create(endpoint, layout.size + wire.FRAME_ID_BYTES, endpoint, huge_pages))
             self._fds.append(shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
-            *regions, table = [Region(fd, os.fstat(fd).st_size, True, endpoint) for fd in self._fds]
+            *regions, table = [Region(fd, os.fstat(fd).st_size, True, endpoint, populate=True) for fd in self._fds]
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint)
         except BaseException:

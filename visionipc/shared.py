@@ -73,6 +73,11 @@ def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
 
 
+def is_there(fd: int, size: int) -> bool:
+    """Tell whether all of `size` bytes have memory; a stock server's get it when they are first touched."""
+    return os.fstat(fd).st_blocks * 512 >= size
+
+
 def _seals(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS)

@@ -15,6 +15,21 @@ SOCKETS = Path("/tmp")
 LOCKS = Path(f"/dev/shm/msgqframes_{os.geteuid()}")
 
 
+def mappings(kib: int) -> list[tuple[str, int]]:
+    """Return rights and resident KiB of this process's mappings of memfds of this size."""
+    found: list[tuple[str, int]] = []
+    rights, size = "", 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        key, value, *_ = line.split()
+        if not key.endswith(":"):
+            rights = value if "/memfd:" in line else ""
+        elif key == "Size:":
+            size = int(value)
+        elif key == "Rss:" and rights and size == kib:
+            found.append((rights, int(value)))
+    return sorted(found)
+
+
 @pytest.fixture
 def name(prefix: str, token: str) -> str:
     """A server's name, under a prefix of the test alone."""

@@ -13,6 +13,7 @@ import pytest
 from msgq.errors import MultiplePublishersError, StreamNotFoundError
 from tests.stock.frames import SMALL, Layout, StockClient, StockFrame, StockServer, nv12, picture
 from tests.support import DEADLINE_MS, wait_until
+from tests.visionipc.conftest import mappings
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, wire
 
 pytest_plugins = ("tests.stock.fixtures",)
@@ -91,6 +92,22 @@ def test_stock_client_gets_our_frames(name: Any, stack: Any, layout: Any) -> Non
         server.publish(5, frame_id)
         expect(client.receive(DEADLINE_MS), frame_id, layout)
     assert client.receive() == "nothing"
+
+
+def test_our_frames_are_mapped_before_the_first_one_comes(name: Any, stack: Any) -> None:
+    """Page by page, at the first look at each buffer, it takes milliseconds of a large frame."""
+    stack.enter_context(OurServer(name, {0: nv12(256, 256, 2)}))
+    connected(stack, name)
+    assert mappings(100) == [("r--s", 100)] * 2 + [("rw-s", 100)] * 2
+
+
+def test_a_look_does_not_make_the_memory_that_a_stock_server_has_not_made(name: Any, stack: Any) -> None:
+    server = stack.enter_context(StockServer(name, {0: nv12(256, 320, 2)}))
+    connected(stack, name)
+    assert mappings(124) == [("r--s", 0)] * 2
+    server.publish(0, 0, 2)
+    connected(stack, name)
+    assert mappings(124) == [("r--s", 0)] * 2 + [("r--s", 124)] * 2
 
 
 def test_stock_client_is_woken_by_our_frame(name: Any, stack: Any) -> None:

@@ -13,8 +13,11 @@ class Region:
     def size(self) -> int:
         """Bytes that are mapped."""
 
-    def __init__(self, fd: int, size: int, writable: bool, endpoint: str) -> None:
+    def __init__(self, fd: int, size: int, writable: bool, endpoint: str, populate: bool = False) -> None:
         """Map `size` bytes of `fd` from its start; the caller has made sure that the file has them.
+
+        With `populate` all pages are found now, 0.2 to 0.3 ms for 1 MB, else each at the first look at it. A page that
+        the file does not have yet is made, so this is for memory that is all there.
 
         Raises
         ------

@@ -15,16 +15,22 @@ from msgq.impl.ground.segment cimport guard_lost, guard_mapping, unguard_mapping
 
 from msgq.errors import EndpointClosedError, SegmentError
 
+cdef extern from "sys/mman.h" nogil:
+    enum:
+        MAP_POPULATE
+
 
 cdef class Region:
     """See views.pyi."""
 
-    def __init__(self, int fd, size_t size, bint writable, str endpoint):
+    def __init__(self, int fd, size_t size, bint writable, str endpoint, bint populate=False):
         cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+        cdef int flags = MAP_SHARED | (MAP_POPULATE if populate else 0)
         cdef void *address
         if self.address != NULL:
             raise SegmentError("is mapped already", endpoint)
-        address = mmap(NULL, size, protection, MAP_SHARED, fd, 0)
+        with nogil:  # to find all pages of a large buffer takes milliseconds
+            address = mmap(NULL, size, protection, flags, fd, 0)
         if address == MAP_FAILED:
             text = f"cannot map the {size} bytes of a buffer: {os.strerror(errno)}"
             raise SegmentError(text, endpoint, errno=errno)
