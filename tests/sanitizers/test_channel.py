@@ -48,9 +48,7 @@ RELAXED = {
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutated(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
-    done = Stress("channel", tmp_path).run("thread", 5)
-    assert done.returncode != 0
-    assert "data race" in done.stderr
+    assert "data race" in Stress("channel", tmp_path).complaint("thread", 5)
 
 
 MISSING = {
@@ -82,6 +80,4 @@ MISSING = {
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutated(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
-    done = Stress("channel", tmp_path).run("native", 10)
-    assert done.returncode == 1
-    assert "channel:" in done.stderr
+    assert "channel:" in Stress("channel", tmp_path).complaint("native", 10)
