@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import sys
+import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 
 from msgq.spark import read, session
 from msgq.spark.lake import Lake, follow
@@ -18,6 +22,7 @@ from tests.support import hear, say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def rows(table: DataFrame) -> list[list[Any]]:
@@ -69,16 +74,36 @@ def found_by_the_server(url: str, recordings: str) -> int:
     return spark.read.format("msgq").load(recordings).count()
 
 
+def keep(start: Callable[[], StreamingQuery], over: threading.Event) -> None:
+    """Run a query until `over`, then to the end of its input; start it again when it failed, as supervisors do.
+
+    Spark 4.3 fails a batch, seldom: it writes a collection to a task while another of its threads changes it.
+    """
+    while True:
+        query = start()
+        try:
+            while not over.wait(0.1) and query.isActive:
+                pass
+            query.processAllAvailable()
+            return query.stop()
+        except StreamingQueryException as error:
+            print("again, since", error, file=sys.stderr)
+
+
 def stream(master: str, recordings: str, out: str) -> None:
     """Stream recordings into a table and a lake; end when all is in them that there is when the parent says so."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
     spark = session(master, **cluster.settings())
     writer = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime="100 milliseconds")
-    queries = [writer.start(f"{out}/table"), follow(Lake(spark, f"{out}/lake"), recordings, every=0.1)]
-    say()
-    hear()
-    for query in queries:
-        query.processAllAvailable()
-        query.stop()
+    lake = Lake(spark, f"{out}/lake")
+    starts = [lambda: writer.start(f"{out}/table"), lambda: follow(lake, recordings, every=0.1)]
+    over = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(keep, start, over) for start in starts]
+        say()
+        hear()
+        over.set()
+        for run in runs:
+            run.result()
     spark.stop()
