@@ -23,9 +23,10 @@ from typing import Any
 
 Figures = dict[str, float]
 MESSAGE = bytes(64)
-CALLS = 20000  # in a measurement without sleeps, after as many to warm up
+CALLS = 20000  # in a measurement, after as many to warm up
 CHUNK = 100  # calls between two looks at the clock, which costs as much as a call
-TRIPS = 1500  # with sleeps
+QUICK = 1000
+PAUSES = 13  # so many times fewer calls in a measurement with sleeps
 IDLE_S = 2.0
 HERE = Path(__file__).resolve().parents[2]
 
@@ -53,19 +54,19 @@ def chunks(call: Callable[[], Any], calls: int) -> Figures:
     return {**figures, "cpu": figures["cpu"] / CHUNK}
 
 
-def send(name: str, subscribers: int) -> Figures:
+def send(name: str, calls: int, subscribers: int) -> Figures:
     """Send where so many do not take anything."""
     import msgq
 
     subs = [msgq.sub_sock(name) for _ in range(subscribers)]
     with msgq.pub_sock(name) as pub:
-        figures = chunks(lambda: pub.send(MESSAGE), CALLS)
+        figures = chunks(lambda: pub.send(MESSAGE), calls)
     for sub in subs:
         sub.close()
     return figures
 
 
-def ping(name: str, asleep: bool) -> Figures:
+def ping(name: str, calls: int, asleep: bool) -> Figures:
     """Send and wait for the answer of another process."""
     import msgq
 
@@ -76,7 +77,7 @@ def ping(name: str, asleep: bool) -> Figures:
         while sub.receive(True) is not None:
             pass
         samples, began = [], process_time_ns()
-        for _ in range(TRIPS if asleep else CALLS):
+        for _ in range(calls // PAUSES if asleep else calls):
             if asleep:
                 sleep(0.0005)  # until the other side sleeps
             start = monotonic_ns()
@@ -97,15 +98,15 @@ def pong(name: str, asleep: bool) -> None:
                 pub.send(MESSAGE)
 
 
-def wake(name: str) -> Figures:
+def wake(name: str, calls: int) -> Figures:
     """Receive what comes so fast that each sleep is short, and say how old it is."""
     import msgq
 
     with msgq.sub_sock(name, timeout=10000) as sub, Peer("fire", name):
-        for _ in range(TRIPS):
+        for _ in range(calls // PAUSES):
             sub.receive()
         samples, began = [], process_time_ns()
-        for _ in range(4 * TRIPS):
+        for _ in range(4 * calls // PAUSES):
             message, now = sub.receive(), monotonic_ns()
             assert message is not None, "nothing came"
             samples.append(float(now - int.from_bytes(message[:8], "little")))
@@ -124,7 +125,7 @@ def fire(name: str) -> None:
                 pass
 
 
-def idle(name: str) -> Figures:
+def idle(name: str, _calls: int) -> Figures:
     """Sleep in a receive; the figures are wake-ups, of all threads, a second."""
     import msgq
 
@@ -171,12 +172,12 @@ CASES: dict[str, tuple[str, list[Any]]] = {
 # ---- in turns ----
 
 
-def measure(tree: Path, role: str, arguments: list[Any]) -> Figures:
+def measure(tree: Path, role: str, calls: int, arguments: list[Any]) -> Figures:
     """Return the figures of one measurement, in a process of that tree."""
     own = tree / ".venv" / "bin" / "python"
     name = f"compare{token_hex(6)}"
     command = [str(own) if own.exists() else sys.executable, "-P", __file__]
-    command += ["--role", role, json.dumps([name, *arguments])]
+    command += ["--role", role, json.dumps([name, calls, *arguments])]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True, timeout=120)
@@ -187,14 +188,14 @@ def measure(tree: Path, role: str, arguments: list[Any]) -> Figures:
     return figures
 
 
-def compare(other: Path, rounds: int) -> None:
+def compare(other: Path, rounds: int, calls: int) -> None:
     """Print the table."""
     print(f"{'':<28} {'other p50':>11} {'this p50':>11} {'p50':>7} {'p99':>7} {'CPU':>7}  (ratios: this / other)")
     for title, (role, arguments) in CASES.items():
         pairs: list[tuple[Figures, Figures]] = []
         for number in range(rounds):
             first, second = (HERE, other) if number % 2 else (other, HERE)
-            pair = measure(first, role, arguments), measure(second, role, arguments)
+            pair = measure(first, role, calls, arguments), measure(second, role, calls, arguments)
             pairs.append(pair[::-1] if number % 2 else pair)
         ratios = [median((new[key] or 1) / (old[key] or 1) for old, new in pairs) for key in ("p50", "p99", "cpu")]
         middle = [median(pair[side]["p50"] for pair in pairs) for side in (0, 1)]
@@ -210,12 +211,13 @@ def main() -> None:
         "other", type=Path, nargs="?", default=HERE, help="a built checkout (this one: what noise does)"
     )
     parser.add_argument("--rounds", type=int, default=9, help="of each case (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="fewer calls: to see that all works")
     parser.add_argument("--role", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
         print(json.dumps(ROLES[options.role[0]](*json.loads(options.role[1]))))
     else:
-        compare(options.other.resolve(), options.rounds)
+        compare(options.other.resolve(), options.rounds, QUICK if options.quick else CALLS)
 
 
 if __name__ == "__main__":
