@@ -12,9 +12,10 @@ BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
   -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  installing/p'
 
-# Tests wait as often as they compute: half again as many at once as there are cores.
+# Fast tests wait as often as they compute: half again as many at once as there are cores. The slow ones have processes of
+# their own, of Spark and of stress, which need the cores.
 ABREAST := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-PYTEST := $(BIN)/python -m pytest --dist loadgroup -n $(ABREAST)
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
 
 .PHONY: help demo test test-slow test-all bench lint format dist clean
 
@@ -54,13 +55,13 @@ demo: $(READY)
 	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
 
 test: $(READY)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n $(ABREAST) -m "not slow"
 
 test-slow: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) -n auto -m slow
 
 test-all: $(READY)
-	$(PYTEST)
+	$(PYTEST) -n auto
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
