@@ -15,7 +15,7 @@ import pytest
 from tests.leftovers import Leftovers, everything, new_token
 from tests.support import SHM
 
-WATCHDOG_SECONDS = 60.0
+WATCHDOG_SECONDS = 120.0
 THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_SEEDS", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []
