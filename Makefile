@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadgroup
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
-	@echo "make test    set up, then run the fast tests: under four minutes on two cores"
+	@echo "make test    set up, then run the fast tests: some six minutes on two cores"
 	@echo "make test-slow  set up, then run the other tests: Spark, stress, sanitizers, fuzzing, type checkers"
 	@echo "make test-all   set up, then run all tests"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
 DEADLINE = 30.0  # seconds that any condition may take; a bug is slower, nothing else is
 DEADLINE_MS = int(DEADLINE * 1000)
-CHILD_LIFETIME = 50  # seconds after which a forgotten child ends by itself
+LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
+CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
 
 
 def wait_until(

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from msgq.errors import MessageTooLargeError, WaitTimeoutError
 from tests.contract.conftest import BACKENDS, Backend
-from tests.support import wait_until
+from tests.support import LONGER, wait_until
 
 STEPS = 40
 MANY = 20  # messages at most by one step: 800 by a program, of the 1000 that fit into a queue
@@ -230,7 +230,7 @@ class Program(RuleBasedStateMachine):
 def test_a_random_program_sees_the_same_on_all(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # no ports to share with tests that run side by side
     same_every_time = settings(
-        max_examples=80,
+        max_examples=int(40 * LONGER),
         stateful_step_count=STEPS,
         derandomize=True,  # the same programs in each run: what fails, fails again
         database=None,

@@ -15,8 +15,7 @@ from tests.crash.channels import all_slots_are_to_be_had, flood
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import message, number_of
 from tests.stress.roles import told
-from tests.stress.traffic import LONGER
-from tests.support import SHM, Child, say
+from tests.support import LONGER, SHM, Child, say
 
 CAPACITY = 32
 PUBLISHERS, KILLS = 3, 1000

@@ -17,8 +17,7 @@ import pytest
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import File
 from tests.crash.test_random_kills import end, forked
-from tests.stress.traffic import LONGER
-from tests.support import run_child
+from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4
 MESSAGES, KILLS = 10_000, 300

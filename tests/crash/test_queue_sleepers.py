@@ -19,8 +19,7 @@ from msgq.workqueue import MessageQueue
 from tests.crash.queues import File, Place, place, points, program, until_ready
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import WRITES
-from tests.stress.traffic import LONGER
-from tests.support import DEADLINE, Task, run_child, wait_asleep, wait_until
+from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
 
 __all__ = ["place", "program"]
 

@@ -15,8 +15,8 @@ import pytest
 import msgq
 from tests.stress.roles import fork, publisher, subscriber, told
 from tests.stress.scene import Scene, assert_complete, finish, ring
-from tests.stress.traffic import LONGER, Ledger, Stream, largest
-from tests.support import SHM, say
+from tests.stress.traffic import Ledger, Stream, largest
+from tests.support import LONGER, SHM, say
 
 RING = 4096
 

@@ -21,8 +21,8 @@ from msgq.errors import KeyTakenError, MultipleWritersError
 from tests.crash.records import ROWS, File, Place, key_name, key_number, key_value, numbers_of, said, values
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import Driver
-from tests.stress.traffic import LONGER, new_seed
-from tests.support import SHM, Task, run_child
+from tests.stress.traffic import new_seed
+from tests.support import LONGER, SHM, Task, run_child
 
 WRITERS, LENGTH = 4, 8
 KILLS = 3 * ROWS  # so that each row has had several owners
@@ -102,9 +102,9 @@ def test_no_value_is_torn(record_driver: Path, endpoint: str, item_bytes: int) -
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
 def test_no_value_is_torn_for_long(record_driver: Path, endpoint: str, item_bytes: int, copies: int) -> None:
     """The same for longer, and with four copies."""
-    seconds = 8.0 * LONGER
+    seconds = 3.0 * LONGER
     pause = (5000 if copies == 2 else 500) if item_bytes > 4096 else 0
-    for _ in range(max(1, int(seconds / 8))):  # a driver lives for 50 s
+    for _ in range(max(1, round(seconds / 8))):  # a driver lives for 50 s
         tear(record_driver, endpoint, item_bytes, copies, min(seconds, 8.0), pause)
 
 

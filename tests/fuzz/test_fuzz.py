@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
+from tests.support import LONGER
 from tools.fuzz import build, parent
 from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
 
-SECONDS = 4.0
+SECONDS = 2.0 * LONGER
+FOUND_SECONDS = 20.0  # in which a missing bound is found
 pytestmark = [pytest.mark.slow, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
 SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
@@ -159,7 +161,7 @@ def test_fuzzer_finds_a_bound_that_is_missing(
 ) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
     mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
-    outcome = fuzz_in_c(level, 1, 5 * SECONDS, driver=parent.build(tmp_path, level))
+    outcome = fuzz_in_c(level, 1, FOUND_SECONDS, driver=parent.build(tmp_path, level))
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

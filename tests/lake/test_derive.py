@@ -107,7 +107,7 @@ def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: boo
     assert {name: listed(parts[name]) for name in whole} == {name: listed(whole[name]) for name in whole}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(SEEDS)
 def test_silences_are_those_of_each_interval(seed: int) -> None:
     rng, rows = random.Random(seed), []

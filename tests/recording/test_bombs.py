@@ -24,6 +24,7 @@ from msgq.recording.format.container import summary
 from msgq.recording.format.recover import recover
 from msgq.recording.reader import comparing as comparing_module
 from tests.recording.logs import channel, chunk, encoded, head, message, write
+from tests.support import LONGER
 
 MIB = 1 << 20
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
@@ -80,7 +81,7 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
         GOOD,
         *(
             raw_chunk(encoded(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4))))
-            for i in range(1, 200, 4)
+            for i in range(1, 100, 4)
         ),
         GOOD,
     ),
@@ -125,6 +126,8 @@ def test_a_bomb_costs_little_memory_and_the_good_is_read(tmp_path: Path, bomb: s
     assert in_little_memory("diff", path, path).stdout.startswith(f"the same: {good} messages")
     if "a hole" in bomb:
         return  # a copy would have no hole
+    if bomb == "a channel summary" and LONGER < 2:
+        return  # a copy takes forty seconds
     done = in_little_memory("recover", path, "-o", tmp_path / "b.mcap")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -24,7 +24,7 @@ from msgq.recording.reader.reader import LogReader
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.memory import Memory
 from msgq.recording.recorder.recorder import Recorder
-from tests.support import Child, Task, say, wait_until
+from tests.support import LONGER, Child, Task, say, wait_until
 
 CHUNK = 16 << 10
 QUEUE = 128 << 10
@@ -81,7 +81,9 @@ def kill_under_load(directory: Path, seconds: float) -> int:
     return at_risk
 
 
-@pytest.mark.parametrize("round_", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 30))])
+@pytest.mark.parametrize(
+    "round_", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 1 + int(10 * LONGER)))]
+)
 def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, round_: int) -> None:
     """What: kill -9 at a random moment, of a recorder whose compressor cannot keep up.
 

@@ -14,7 +14,7 @@ import pytest
 from tests.mutated import mutated
 from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
 
-SECONDS = 5
+SECONDS = 3
 pytestmark = SLOW
 
 

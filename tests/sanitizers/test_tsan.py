@@ -12,7 +12,7 @@ import pytest
 from tests.mutated import mutated
 from tests.sanitizers.stress import SLOW, Stress, check_counts, needs_tsan
 
-SECONDS = 4
+SECONDS = 3
 pytestmark = SLOW
 
 

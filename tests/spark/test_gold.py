@@ -13,9 +13,10 @@ from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.lake.bronze_rows import pieces, some_rows, table
 from tests.lake.rows import listed
+from tests.support import LONGER
 
 
-@pytest.mark.parametrize("seed", [4, 11])
+@pytest.mark.parametrize("seed", [4, 11][: int(LONGER)])
 def test_a_lake_has_the_tables_that_the_functions_give(spark: Any, tmp_path: Path, seed: int) -> None:
     """Added in pieces, and made by hours; against all messages at once, in three partitions."""
     rng = random.Random(seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,12 @@ pytest.importorskip("pyspark")
 from msgq.recording import LogReader
 from msgq.recording.format.new_log import Writer
 from msgq.schema import Schema
-from tests.support import ROOT
+from tests.support import LONGER, ROOT
 
-COUNT, SIZE = 2000, 1_000_000
+COUNT, SIZE = 10 * int(50 * LONGER), 1_000_000  # MSGQ_STRESS=4: 2 GB
 BEGIN, PERIOD = 10**18, 10**8
 MEMORY = 3 << 30
-DEADLINE = 250  # seconds for one verb, which takes some 20 where nobody else wants the cores
+DEADLINE = 250 * max(LONGER, 1)  # seconds for one verb, which takes some 20 where nobody else wants the cores
 TICK = 0.2
 PROGRAM = f"""
 import os
@@ -50,7 +49,7 @@ def noise() -> bytes:
 
 @pytest.fixture
 def recording(tmp_path: Path, noise: bytes) -> Iterator[Path]:
-    """2 GB: pictures, and one in ten messages that silver has as numbers. All is removed in the end."""
+    """Pictures, and one in ten messages that silver has as numbers: half a GB. All is removed in the end."""
     path = tmp_path / "a.mcap"
     with Writer(path) as writer:
         camera = writer.channel("camera", None)
@@ -111,29 +110,25 @@ def run(*arguments: object) -> str:
 
 
 @pytest.mark.slow
-def test_every_verb_on_two_gigabytes_of_pictures(tmp_path: Path, recording: Path, noise: bytes) -> None:
+def test_every_verb_on_a_lake_of_pictures(tmp_path: Path, recording: Path, noise: bytes) -> None:
     def asked(query: str) -> list[Any]:
         return [json.loads(line) for line in run("sql", lake, query, "--json").splitlines()]
 
     lake, out = tmp_path / "lake", tmp_path / "out.mcap"
     assert json.loads(run("ingest", lake, recording, "--json"))["messages"] == COUNT
-    os.link(recording, tmp_path / "copy.mcap")
-    assert json.loads(run("ingest", lake, tmp_path / "copy.mcap", "--json"))["messages"] == 0
-    total = "SELECT endpoint, count(*) AS n, sum(octet_length(data)) AS size FROM messages GROUP BY 1 ORDER BY 1"
-    assert asked(total) == [
-        {"endpoint": "camera", "n": COUNT * 9 // 10, "size": COUNT * 9 // 10 * SIZE},
-        {"endpoint": "lidar", "n": COUNT // 10, "size": COUNT // 10 * SIZE},
-    ]
-    assert asked("SELECT max(points[7]) AS most FROM silver_lidar") == [
-        {"most": max(noise[7 + 9970 * i] for i in range(200))}
+    total = "SELECT endpoint, count(*) AS n, sum(octet_length(data)) AS size, (SELECT max(points[7]) FROM silver_lidar)"
+    most = max(noise[7 + 9970 * i] for i in range(COUNT // 10))
+    assert [[*row.values()] for row in asked(f"{total} FROM messages GROUP BY 1 ORDER BY 1")] == [
+        ["camera", COUNT * 9 // 10, COUNT * 9 // 10 * SIZE, most],
+        ["lidar", COUNT // 10, COUNT // 10 * SIZE, most],
     ]
     assert len(run("sql", lake, "SELECT * FROM messages LIMIT 99").splitlines()) > 99
     run("export", lake, "SELECT * FROM messages", "-o", out)
     for number, message in enumerate(LogReader(out)):
         assert (message.log_time, message.data[3:]) == (BEGIN + number * PERIOD, payload(noise, number)[3:])
     out.unlink()
-    assert "2,000 rows" in run("export", lake, "SELECT * FROM messages", "-o", tmp_path / "out.parquet")
+    assert f"{COUNT:,} rows" in run("export", lake, "SELECT * FROM messages", "-o", tmp_path / "out.parquet")
     assert "2 endpoints" in run("report", lake, "-o", tmp_path / "report.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("a.mcap", "copy.mcap", "lake", "out.parquet", "report.html"),
+        *("a.mcap", "lake", "out.parquet", "report.html"),
     ]

@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_the_simulation_runs() -> None:
-    command = [sys.executable, "-m", "tools.scale", "--hosts", "20", "--every", "7200"]
+    command = [sys.executable, "-m", "tools.scale", "--hosts", "8", "--every", "7200"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=200)
     assert "core hours a TB" in done.stdout
     assert not done.stderr

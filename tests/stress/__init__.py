@@ -4,7 +4,7 @@ The oracle is `tests.stress.traffic`: each byte of a message follows from its nu
 from the start must hold message ``received + lost - 1``, at any moment. So a torn, repeated, reordered or
 miscounted message shows at once, and not only in the sum.
 
-Two variables of the environment, read here only:
+Two variables of the environment:
 
 ==================  ============================================================
 ``MSGQ_TEST_SEED``  the seed, as a failed test printed it (random by default)

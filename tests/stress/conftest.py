@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stress.scene import Scene
-from tests.stress.traffic import LONGER, new_seed
+from tests.stress.traffic import new_seed
+from tests.support import LONGER
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
-from tests.stress.traffic import LONGER
-from tests.support import CHILD_LIFETIME, Child
+from tests.support import CHILD_LIFETIME, LONGER, Child
 
 Role = tuple[Callable[..., Any], *tuple[Any, ...]]
 

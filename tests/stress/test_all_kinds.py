@@ -15,8 +15,7 @@ import pytest
 
 from msgq.errors import EndpointClosedError
 from tests.stress.records import value
-from tests.stress.traffic import LONGER
-from tests.support import wait_until
+from tests.support import LONGER, wait_until
 from tools.chaos.books import LIVES, QUEUES, Books
 from tools.chaos.kinds import queues, worker
 from tools.chaos.kinds.channels import Channels

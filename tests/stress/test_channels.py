@@ -12,8 +12,7 @@ from msgq.channel import Channel
 from msgq.errors import PoolExhaustedError, TooManySubscribersError
 from tests.stress import channels
 from tests.stress.scene import Scene, finish
-from tests.stress.traffic import LONGER
-from tests.support import DEADLINE, Task, wait_until
+from tests.support import DEADLINE, LONGER, Task, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.stress.traffic import LONGER
-from tests.support import ROOT
+from tests.support import LONGER, ROOT
 from tools.chaos.balance import balance
 from tools.chaos.books import Books
 from tools.chaos.kinds.topics import Topic
 from tools.chaos.run import Life, Run
 
-SECONDS = 20.0
+SECONDS = 10.0
 
 
 @pytest.mark.slow

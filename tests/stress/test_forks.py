@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgq
 from tests.stress import roles
 from tests.stress.scene import Scene, ring
-from tests.stress.traffic import LONGER, Stream, largest
-from tests.support import DEADLINE
+from tests.stress.traffic import Stream, largest
+from tests.support import DEADLINE, LONGER
 
 FAMILY = 28  # processes, when a subscriber forks eight times and every third child goes on forking
 

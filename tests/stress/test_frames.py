@@ -6,7 +6,7 @@ import pytest
 
 from tests.stress import frames
 from tests.stress.scene import Scene, assert_complete, finish
-from tests.stress.traffic import LONGER
+from tests.support import LONGER
 from tests.visionipc.conftest import name
 
 __all__ = ["name"]

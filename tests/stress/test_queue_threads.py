@@ -19,8 +19,7 @@ from msgq.errors import EndpointClosedError, LeaseExpiredError, QueueFullError, 
 from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, RECEIVES, WAITS, prepare
-from tests.stress.traffic import LONGER
-from tests.support import DEADLINE, Task, run_child, wait_until
+from tests.support import DEADLINE, LONGER, Task, run_child, wait_until
 
 MEGABYTE = 1 << 20
 

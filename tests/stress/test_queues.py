@@ -20,8 +20,7 @@ from msgq.workqueue import MessageQueue
 from tests.stress import queues
 from tests.stress.channels import message
 from tests.stress.scene import Scene, finish
-from tests.stress.traffic import LONGER
-from tests.support import DEADLINE, Child, Task, wait_asleep, wait_until
+from tests.support import DEADLINE, LONGER, Child, Task, wait_asleep, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.stress import roles
 from tests.stress.scene import Scene, assert_complete, finish, ring
-from tests.stress.traffic import LONGER
+from tests.support import LONGER
 
 #: Those that get every message when they keep up.
 COMPLETE = ("plain", "many", "into", "poller")

@@ -12,8 +12,8 @@ import pytest
 import msgq
 from tests.stress.roles import publisher, subscriber
 from tests.stress.scene import ring
-from tests.stress.traffic import LONGER, Ledger, Stream, largest
-from tests.support import DEADLINE_MS
+from tests.stress.traffic import Ledger, Stream, largest
+from tests.support import DEADLINE_MS, LONGER
 
 RING = 1 << 16
 

@@ -9,7 +9,7 @@ import pytest
 import msgq
 from tests.stress import roles
 from tests.stress.scene import Scene, ring
-from tests.stress.traffic import LONGER
+from tests.support import LONGER
 
 
 @pytest.mark.slow

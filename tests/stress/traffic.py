@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-LONGER = float(os.environ.get("MSGQ_STRESS") or 1)
 STAMP = 12  # bytes of a message's start that tell its number and size
 _MASK = 2**64 - 1
 
