@@ -33,15 +33,17 @@ static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
     mq_publisher *p = &publisher->p;
     const mq_publisher_entry *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
+    bool late = false; /* read once a turn: the question and what is made of its answer must agree */
     bool unheard = p->after_stock && mq_thread_life(mq_uid_thread(former)) != MQ_DEAD;
     if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
         usleep(MQC_UNHEARD_SEND_US);
-    while ((busy = mq_other_send_in_progress(p, mq_now_ns() > deadline))) {
-        if (mq_now_ns() > deadline)
+    while ((busy = mq_other_send_in_progress(p, late))) {
+        if (late)
             return mqc_broken(&publisher->topic.place, EADDRINUSE,
                               "process %llu has been in the middle of a send for 1 s",
                               (unsigned long long)mq_publisher_pid(busy));
         usleep(MQC_CHECK_US);
+        late = mq_now_ns() > deadline;
     }
     return 0;
 }

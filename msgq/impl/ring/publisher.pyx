@@ -163,19 +163,21 @@ cdef class PubSocket:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
         cdef const mq_publisher_entry *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
         unheard = self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD
         if unheard or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(UNHEARD_SEND_US)
         # After a while, only for those that are known to live: of the release before in another PID namespace, one may
         # be dead, and nobody here could ever tell.
-        while (former := mq_other_send_in_progress(&self._publisher, mq_now_ns() > deadline)) != NULL:
-            if mq_now_ns() > deadline:
+        while (former := mq_other_send_in_progress(&self._publisher, late)) != NULL:
+            if late:
                 text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
             with nogil:
                 usleep(50)
             PyErr_CheckSignals()
+            late = mq_now_ns() > deadline
         return 0
 
     def close(self):
