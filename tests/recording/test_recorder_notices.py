@@ -21,6 +21,7 @@ from msgq.impl.ring.topic import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
+from msgq.recording.recorder.arrivals import Arrival
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.selection import Selection
@@ -46,13 +47,24 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def noticing(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
     lock = threading.Lock()
-    notice = RecordedEndpoints.notice
+    notice, arrived = RecordedEndpoints.notice, RecordedEndpoints._arrived
+    kept: list[tuple[list[Arrival], bool]] = []
 
     def locked(sources: RecordedEndpoints) -> bool:
-        with lock:
+        while not lock.acquire(timeout=0.005):  # a run ends with the first file: others may come a while later
+            kept.append(arrived(sources))
+        try:
             return notice(sources)
+        finally:
+            lock.release()
+
+    def all_arrived(sources: RecordedEndpoints) -> tuple[list[Arrival], bool]:
+        every = [*kept, arrived(sources)]
+        kept.clear()
+        return [arrival for arrivals, _ in every for arrival in arrivals], any(look for _, look in every)
 
     monkeypatch.setattr(RecordedEndpoints, "notice", locked)
+    monkeypatch.setattr(RecordedEndpoints, "_arrived", all_arrived)
     return lock
 
 
