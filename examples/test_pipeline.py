@@ -8,7 +8,7 @@ from examples.pipeline import STAGES, TOPICS
 from examples.test_channels import numbers, run
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_slow_stage_of_a_pipeline_and_the_way_through_it_are_found(prefix: str) -> None:
     said = run("pipeline", prefix)
     assert said["slow"].startswith("track, which works ")

@@ -10,7 +10,7 @@ from examples import order_book
 from examples.test_channels import numbers, run
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_writers_that_are_killed_in_mid_write_cost_the_readers_nothing(prefix: str) -> None:
     said = run("order_book", prefix)
     killed, unfinished, writes = numbers(

@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from tests.leftovers import Leftovers, everything, new_token
+from tests.run_times import RunTimes
 from tests.support import SHM
 
 WATCHDOG_SECONDS = 120.0
@@ -32,6 +33,7 @@ if "MSGQ_TEST_BACKEND" in os.environ:  # for tests of what has no backend of its
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the processes of pytest-xdist come and go within the run
         _leftovers.append(Leftovers())
+    config.pluginmanager.register(RunTimes())
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background

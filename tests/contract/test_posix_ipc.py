@@ -57,7 +57,7 @@ def test_odd_arguments_have_the_same_results(stage: Stage) -> None:
             pytest.fail(stage.report(number, steps))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(SLICES))
 def test_thousands_of_random_programs_have_the_same_results(stage: Stage, part: int) -> None:
     size = SLOW // SLICES

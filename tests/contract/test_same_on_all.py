@@ -226,7 +226,7 @@ class Program(RuleBasedStateMachine):
 
 
 @pytest.mark.watchdog(600)  # shrinking what fails takes up to five minutes
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_random_program_sees_the_same_on_all(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # no ports to share with tests that run side by side
     same_every_time = settings(

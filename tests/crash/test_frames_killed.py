@@ -95,7 +95,7 @@ def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name: 
         assert (server.stats(0).held, server.stats(0).taken_back) == (0, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_leases_of_many_killed_clients_are_taken_back(name: Any) -> None:
     with opened(name) as server:
         children = [Child(hold, name, 1) for _ in range(BUFFERS)]

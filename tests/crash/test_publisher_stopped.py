@@ -79,7 +79,7 @@ def stop_once(topic: Topic, operations: str, at: int, busy: bool) -> None:
 
 
 @pytest.mark.parametrize("point", ["mq_publisher_send: half copied to payload", SENT.replace("sent", "bytes")])
-@pytest.mark.slow
+@pytest.mark.ci
 def test_newcomer_killed_while_it_waits_for_a_stopped_owner(topic: Topic, point: str) -> None:
     """What: the owner stops in a send, the first newcomer dies waiting for it, then a second one comes, and the owner
     goes on with its send.
@@ -142,7 +142,7 @@ STARTING = ["claim: holds lock", "mq_publisher_claim: exchanged &p->ring->write_
 
 
 @pytest.mark.parametrize("point", STARTING)
-@pytest.mark.slow
+@pytest.mark.ci
 def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
     """What: a publisher stops while it starts, holding the topic's lock; others want to connect.
 
@@ -167,7 +167,7 @@ def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
     assert (drain(sub), drain(late)) == ([1, 2], [2])
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_stopped_owner_does_not_keep_subscribers_out(topic: Topic) -> None:
     """What: the owner is stopped in a send; three newcomers and three subscribers want to connect at once.
 

@@ -137,7 +137,7 @@ def test_a_child_of_a_consumer_dies_with_a_job_of_its_own(taken: Place) -> None:
     assert comes_back(taken)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_dead_are_found_in_a_queue_that_was_unlinked(taken: Place) -> None:
     """What: the queue's name is gone, and another queue has it, when a consumer dies and one who waits is there.
 
@@ -174,7 +174,7 @@ class TestRows:
         place.kill_free_rows()
         return place.generation(2)
 
-    @pytest.mark.slow
+    @pytest.mark.ci
     def test_a_row_that_changes_hands_70000_times(self, place: Place, former: int) -> None:
         """What: that row has 70,000 owners who look for nobody; then somebody looks."""
         place.driver("pass:70000", "*never*").ended(0)

@@ -86,7 +86,7 @@ def first_step(place: Place, operations: str, name: str, before: int) -> int:
     return names.index(name) + 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
 def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int) -> None:
@@ -115,7 +115,7 @@ def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int
     assert lateness.allows(max(waited)), waited
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
 def test_who_was_woken_dies_or_stops(
@@ -147,7 +147,7 @@ def test_who_was_woken_dies_or_stops(
     assert lateness.allows(waited)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
     """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
 
@@ -169,7 +169,7 @@ def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
     assert place.is_as_new()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
     """Else it sleeps on until it looks for itself, which takes a second."""
 
@@ -246,7 +246,7 @@ def bully(name: str, places: int, seed: int) -> dict[str, float]:
     return {"waited": most, "late": late, "sent": sent}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_no_message_waits_while_one_of_64_sleeps(endpoint: str) -> None:
     """What: 64 handles sleep, each message wakes one of them; processes are killed and stopped all the while.
 

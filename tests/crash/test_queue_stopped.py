@@ -197,7 +197,7 @@ def test_a_lease_runs_out_while_its_taker_is_stopped(place: Place) -> None:
             run_leased(round_, at)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
     victim = place.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)

@@ -65,7 +65,7 @@ def die_in_turn(plans: dict[str, str], kind: str, role: str) -> dict[str, int]:
     return codes
 
 
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.ci
 FAST = [("make", "shared"), ("open", "board")]
 OTHERS = [(role, kind) for role in ("make", "open", "unlink") for kind in ("shared", "exclusive", "board")]
 

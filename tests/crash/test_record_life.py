@@ -263,7 +263,7 @@ def test_the_dead_are_found_in_a_vector_that_was_unlinked(place: Place) -> None:
 class TestRows:
     """The words name a row and 16 bits of its generation."""
 
-    @pytest.mark.slow
+    @pytest.mark.ci
     def test_a_row_that_changes_hands_70000_times(self, place: Place) -> None:
         """What: a row has 70,000 owners; before, and meanwhile, elements are held by one who is dead and one who lives.
 

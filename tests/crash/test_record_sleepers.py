@@ -75,7 +75,7 @@ def test_the_next_writer_wakes_whom_another_did_not(place: Place, number: int, w
         kill(victim)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["shared", "board"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_who_sleeps_looks_by_itself(record_driver: Path, endpoint: str, kind: str, number: int) -> None:
@@ -125,7 +125,7 @@ def test_a_sleeper_that_is_dead_or_stopped_wakes_nobody_else_less(place: Place) 
     assert others[1].ended(0) == ["changed 0"]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_writer_told_of_what_it_wrote_before_it_waits_and_is_killed(place: Place) -> None:
     """What: the victim has written one of two, and waits for the other, which a stopped one has; it is killed there.
 

@@ -267,7 +267,7 @@ def test_who_takes_a_row_stops_in_the_middle_of_giving_back(place: Place) -> Non
     assert place.holders() == [0] * LENGTH
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there read and write."""
     writer = place.handle()

@@ -263,7 +263,7 @@ def test_lists_that_make_no_sense(pointers: list[int], reason: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_structs_that_are_within_themselves_are_bounded() -> None:
     node = Struct("Node")
     node.fields.extend([Field("a", node, 0), Field("b", node, 1)])

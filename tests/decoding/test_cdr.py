@@ -105,7 +105,7 @@ def before_2038(value: Any) -> Any:
     return {name: one & 0x7FFFFFFF if name in TIMES.values() else before_2038(one) for name, one in value.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("first", [True, False])
 def test_all_types_of_a_distribution(first: bool) -> None:
     from rosbags.typesys import Stores, get_typestore

@@ -157,7 +157,7 @@ def test_what_is_in_a_message_many_times_is_bounded() -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_tables_within_themselves_are_bounded() -> None:
     """Each level has the next one twice: without a bound that is 2^99 tables, of 1 kB."""
     node = Table("Node")

@@ -123,7 +123,7 @@ def test_definitions_are_bounded() -> None:
         ros1_struct("pkg/Name", f"None_[] x\n{nothing}")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
     from rosbags.interfaces import Nodetype
     from rosbags.typesys import Stores, get_typestore

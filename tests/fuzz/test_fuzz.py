@@ -22,7 +22,7 @@ from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
 
 SECONDS = 2.0 * LONGER
 FOUND_SECONDS = 20.0  # in which a missing bound is found
-pytestmark = [pytest.mark.slow, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
+pytestmark = [pytest.mark.ci, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
 SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"

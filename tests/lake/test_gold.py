@@ -34,7 +34,7 @@ def at_once(path: Path, rows: list[dict[str, object]]) -> golds.Rows:
     return golds.tables(path)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.ci) for seed in range(2, 8))])
 def test_gold_of_pieces_is_that_of_all_at_once(tmp_path: Path, seed: int) -> None:
     """Pieces come in any order and overlap; gold is made after some of them."""
     rng = random.Random(seed)
@@ -94,7 +94,7 @@ def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> N
     assert costs[0] == costs[1] == [30 + 1], "a row of windows for each second, and an island"
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("rate", "endpoints", "seconds"), [(70, 16, 100), (7, 16, 1000), (1, 9, 3600), (0.02, 9, 3600)]
 )
@@ -136,7 +136,7 @@ def killed(lake: Path, place: int, every: bool) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("every", [False, True])
 def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(tmp_path: Path, every: bool) -> None:

@@ -70,7 +70,7 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(tmp_path: Path, 
     check(lake)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize("every", [False, True])
 def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, every: bool) -> None:

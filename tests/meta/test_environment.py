@@ -40,7 +40,7 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.C
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.xdist_group("runs")  # each of them would take what the other leaves for its own
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_hostile_environment_changes_nothing(token: str, processes: str) -> None:
@@ -61,7 +61,7 @@ def test_untidy():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.xdist_group("runs")
 def test_a_run_that_leaves_something_behind_fails(tmp_path: Path) -> None:
     word = f"untidy{uuid4().hex}"

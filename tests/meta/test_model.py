@@ -32,7 +32,7 @@ from tools.model.task import Steps
 from tools.model.truth import PROPERTIES
 
 QUICK_SCHEDULES = 200
-CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.slow)]
+CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.ci)]
 MUTATION_SCHEDULES = 5000  # most are found within a hundred
 LITMUS_SCHEDULES = 600
 
@@ -93,7 +93,7 @@ def test_names_belong_to_one_protocol() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.ci) for name in MUTATIONS]
 )
 def test_mutation_is_found(name: str) -> None:
     """Failure would mean: the model no longer notices that this piece of the protocol is missing."""

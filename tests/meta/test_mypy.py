@@ -11,7 +11,7 @@ from tests.meta.sources import ROOT
 
 
 @pytest.mark.watchdog(300.0)
-@pytest.mark.slow
+@pytest.mark.ci
 def test_all_is_clean() -> None:
     """Without arguments, as `make lint` calls it: the files and options of pyproject.toml, and one cache."""
     command = [sys.executable, "-m", "mypy"]

@@ -69,7 +69,7 @@ def test_each_compiled_module_has_a_stub() -> None:
 
 
 @pytest.mark.watchdog(300.0)
-@pytest.mark.slow
+@pytest.mark.ci
 def test_stubs_agree_with_the_compiled_modules() -> None:
     command = [
         sys.executable,

@@ -192,7 +192,7 @@ def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: Arrivals, fo
     assert not any(arrival.gone for arrival in found)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: Arrivals, folder: Path) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if most > 100_000:

@@ -114,7 +114,7 @@ def in_little_memory(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.watchdog(300)
-@pytest.mark.parametrize("bomb", [pytest.param(name, marks=pytest.mark.slow if name in BIG else ()) for name in BOMBS])
+@pytest.mark.parametrize("bomb", [pytest.param(name, marks=pytest.mark.ci if name in BIG else ()) for name in BOMBS])
 def test_a_bomb_costs_little_memory_and_the_good_is_read(tmp_path: Path, bomb: str) -> None:
     path = BOMBS[bomb](tmp_path / "a.mcap")
     info = in_little_memory("info", path)

@@ -14,7 +14,7 @@ from msgq.recording import LogReader
 from msgq.recording.format.container import HEAD, MAGIC
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("conformance")]  # one process writes the files
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("conformance")]  # one process writes the files
 Found = list[tuple[Any, ...]]
 
 

@@ -509,7 +509,7 @@ for path, factory in zip(sys.argv[1:], (Ros1(), Ros2())):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_ros_readers_read_copies(tmp_path: Path) -> None:
     """In a process of their own, as they leave files behind until it ends."""
     copies = []

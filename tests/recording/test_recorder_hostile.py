@@ -60,7 +60,7 @@ def fill_board(name: str, prefix: str) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_more_keys_than_mcap_can_number(start: Any, prefix: str, tmp_path: Path) -> None:
     """Failure would mean: whoever declares keys enough, or publishes under names enough, ends a recording of all."""
     with msgq.pub_sock("first") as pub:

@@ -437,7 +437,7 @@ def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: 
 # ---- with real processes ----
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Path) -> None:
     recorder = start(chunk_seconds=0.25)
     with Child(publish_at, "e", 1000, 1000) as child:
@@ -447,7 +447,7 @@ def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Pat
     assert recorded(tmp_path) == {"e": numbers(1000)}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_ten_publishers_that_begin_at_once(start: Any, tmp_path: Path) -> None:
     recorder = start(chunk_seconds=0.25)
     children = [Child(publish_at, f"e{number}", 5000, 2000) for number in range(10)]
@@ -478,7 +478,7 @@ def remake(rounds: int) -> dict[str, int]:
     return published
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_topics_that_are_made_and_removed_all_the_time(start: Any, tmp_path: Path) -> None:
     """What is missing of a topic is said: a life of it was missed, and then its loss is unknown."""
     recorder = start(chunk_seconds=0.25)

@@ -82,7 +82,7 @@ def kill_under_load(directory: Path, seconds: float) -> int:
 
 
 @pytest.mark.parametrize(
-    "round_", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 1 + int(10 * LONGER)))]
+    "round_", [0, *(pytest.param(number, marks=pytest.mark.ci) for number in range(1, 1 + int(10 * LONGER)))]
 )
 def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, round_: int) -> None:
     """What: kill -9 at a random moment, of a recorder whose compressor cannot keep up.

@@ -87,7 +87,7 @@ def test_a_few_flips_and_cuts(tmp_path: Path, kind: str) -> None:
     flips(tmp_path, kind, 6)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_flips_and_cuts(tmp_path: Path, kind: str) -> None:
@@ -103,7 +103,7 @@ def flips(folder: Path, kind: str, count: int) -> None:
         check(folder / "a.mcap", f"{kind}, seed {seed}, number {number}: {what}")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("kind", ["the library's, zstd", "the library's, unchunked", "ours, zstd"])
 def test_cut_at_many_places(tmp_path: Path, kind: str) -> None:
@@ -130,7 +130,7 @@ def moments() -> Iterator[float]:
     return (rng.uniform(0, 0.8) for _ in range(int(12 * LONGER)))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.watchdog(900)
 def test_many_kills(tmp_path: Path) -> None:
     """What: a process that recovers a file in place is killed at any moment, again and again.

@@ -301,7 +301,7 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, name: str, changes: list[tu
         assert sum(batch.num_rows for batch in log.batches()) == len(found)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["NONE", "FILE", "MESSAGE", "STORAGE"])
 def test_bags_of_rosbags(tmp_path: Path, mode: str) -> None:
     rosbag2 = pytest.importorskip("rosbags.rosbag2", reason="rosbags is not installed")

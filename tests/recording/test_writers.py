@@ -14,7 +14,7 @@ from msgq.recording import LogReader
 from tests.recording import npm
 from tests.recording.logs import write_foreign
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 COUNT = 500
 TEXT = "std_msgs/msg/String"
 DEFINITION = "string data"

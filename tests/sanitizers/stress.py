@@ -22,7 +22,7 @@ FLAGS = {
     "thread": THREAD,
     "address": build.SANITIZED,
 }
-SLOW = [pytest.mark.slow, pytest.mark.watchdog(2 * WATCHDOG)]
+SLOW = [pytest.mark.ci, pytest.mark.watchdog(2 * WATCHDOG)]
 needs_tsan = pytest.mark.skipif(not build.has_sanitizer("thread"), reason="the compiler has no thread sanitizer")
 needs_asan = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"

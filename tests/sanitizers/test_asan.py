@@ -22,7 +22,7 @@ SECONDS = 3
 WATCHDOG = 240
 USED = ("msgq/impl/gate", "msgq/impl/ground", "msgq/impl/ring", "visionipc")  # by what runs on the sanitized build
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.ci,
     pytest.mark.skipif(not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"),
     pytest.mark.watchdog(3 * WATCHDOG),
 ]

@@ -16,7 +16,7 @@ from tests.sanitizers.stress import WATCHDOG
 from tools.fuzz import build
 
 SOURCE = Path(__file__).with_name("mapguard.c")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -20,10 +20,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Group tests by what they share, and give those that start a Java time."""
     shared = [fixture for fixture in _GROUPS if fixture in getattr(item, "fixturenames", ())]
     if shared:
-        item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.ci)
         if item.config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]]))
-    if item.get_closest_marker("slow"):
+    if item.get_closest_marker("ci"):
         item.add_marker(pytest.mark.watchdog(900))
 
 

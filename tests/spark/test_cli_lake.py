@@ -83,7 +83,7 @@ def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: 
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: Path, recording: Any) -> None:
     """Also without a Java: one whose driver left it half-way would stay for ever, and hold its driver's output."""
     lake = tmp_path / "lake"
@@ -153,7 +153,7 @@ def has_parts(place: Path) -> bool:
     return any(name.endswith(".parquet") for _, _, names in os.walk(place) for name in names)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
     """Of a recording that takes long, when its lake has grown."""
     sent = (logs.message(1, i, 10**18 + i * 10**6, b'{"n": %d}' % i) for i in range(50_000))

@@ -15,7 +15,7 @@ from tests.spark import cluster
 from tests.spark.jobs import everything, found_by_the_server
 from tests.support import ROOT, run_child
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 RUN = "ab" * 16
 
 

@@ -127,7 +127,7 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
     assert len(done.output.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_kill_9_of_java_in_a_query_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "lake" / "_journal").mkdir(parents=True)
     query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"

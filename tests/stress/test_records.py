@@ -17,7 +17,7 @@ from tests.stress.scene import Scene, finish
 from tests.support import DEADLINE, LONGER, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.ci
 
 
 def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, seed: int) -> None:

@@ -12,7 +12,7 @@ from tests.stress.scene import Scene, ring
 from tests.support import LONGER
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 

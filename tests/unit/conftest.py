@@ -11,7 +11,7 @@ import pytest
 from tests.unit.c_programs import build
 
 
-@pytest.fixture(scope="session", params=["plain", pytest.param("sanitized", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=["plain", pytest.param("sanitized", marks=pytest.mark.ci)])
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the C and C++ programs, which are compiled once a process."""
     folder = tmp_path_factory.mktemp("c-programs")

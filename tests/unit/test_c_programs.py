@@ -370,7 +370,7 @@ needs_pkg_config = pytest.mark.skipif(not shutil.which("pkg-config"), reason="pk
 
 
 @needs_pkg_config
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("end", [".c", ".cpp"])
 def test_the_guides_lines_compile_a_program(tmp_path: Path, prefix: str, end: str) -> None:
     (tmp_path / f"program{end}").write_text(block("c", "#include <msgq/topic.h>"))
@@ -386,7 +386,7 @@ def test_the_guides_lines_compile_a_program(tmp_path: Path, prefix: str, end: st
 
 @needs_pkg_config
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_guides_lines_for_cmake_do(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\n" + block("", "project(program"))
     (tmp_path / "program.cpp").write_text(block("c", "#include <msgq/topic.h>"))

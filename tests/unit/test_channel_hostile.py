@@ -105,7 +105,7 @@ def sweep_up(endpoint: str) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 20), pytest.param(None, 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("seed", "count"), [(1, 20), pytest.param(None, 300, marks=pytest.mark.ci)])
 def test_hostile_words_make_errors_of_ours_or_nothing(endpoint: str, seed: int | None, count: int) -> None:
     """What: two publishers and four subscribers work while words of their files are rewritten.
 

@@ -238,7 +238,7 @@ def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.Monk
     assert not list(SHM.glob(f"msgq*_{prefix}/*"))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_topic_that_is_locked_does_not_keep_the_others(prefix: str) -> None:
     """By somebody who is stopped, for instance; the lock is waited for, 5 s."""
     for endpoint in ("locked", "free"):

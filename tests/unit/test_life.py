@@ -126,7 +126,7 @@ class TestProcess:
         thread.join()
         assert alive(endpoint) == [True]
 
-    @pytest.mark.slow
+    @pytest.mark.ci
     def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """A child that inherited a descriptor of the lock would keep it when the parent leaves."""
         stop = threading.Event()

@@ -301,7 +301,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
     return count
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 30), pytest.param(None, 500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("seed", "count"), [(1, 30), pytest.param(None, 500, marks=pytest.mark.ci)])
 def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None:
     chosen = random.randrange(1 << 32) if seed is None else seed
     print("seed", chosen)

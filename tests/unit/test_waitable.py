@@ -31,7 +31,7 @@ setup(name="bell", ext_modules=cythonize([bell], include_path=["{package}/.."], 
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.ci,
     pytest.mark.watchdog(180),
     pytest.mark.skipif(not shutil.which("cc"), reason="there is no compiler"),
 ]

@@ -1,0 +1,102 @@
+"""A pytest plugin: reports where a run spent its time, and fails an unmarked test that takes too much of it.
+
+It adds up wall time and processor time by part of the tests, and lists the slowest tests. The processor time of a test
+includes the child processes that the test has waited for. The limit holds for processor time, because wall time depends
+on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from typing import NamedTuple
+
+import pytest
+
+LIMIT_SECONDS = 2.0  # of processor time, for the call of a test that is in `make test`
+SLOWEST = 10
+TIER_MARKS = ("ci", "nightly")
+PROPERTY = "run times"
+_clocks = pytest.StashKey[dict[str, "Spent"]]()
+
+
+class Spent(NamedTuple):
+    """Seconds of wall time and of processor time."""
+
+    wall: float
+    processor: float
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(self.wall - other.wall, self.processor - other.processor)
+
+    @classmethod
+    def now(cls) -> Spent:
+        """Return the readings of both clocks. Their differences count."""
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return cls(time.perf_counter(), sum(usage.ru_utime + usage.ru_stime for usage in usages))
+
+
+class RunTimes:
+    """Measures in the process that runs a test, and adds up in the process that prints."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, Spent] = {}
+        self.too_slow: list[str] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        item.stash[_clocks] = {"setup": Spent.now()}
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        before = Spent.now()
+        try:
+            yield
+        finally:
+            item.stash[_clocks]["call"] = Spent.now() - before
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.when == "teardown":
+            clocks = item.stash[_clocks]
+            in_call = clocks.get("call", Spent(0, 0)).processor
+            limited = not any(map(item.get_closest_marker, TIER_MARKS))
+            report.user_properties.append((PROPERTY, [*(Spent.now() - clocks["setup"]), in_call, limited]))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == PROPERTY and report.when == "teardown":
+                wall, processor, in_call, limited = value
+                self.tests[report.nodeid] = Spent(wall, processor)
+                if limited and in_call > LIMIT_SECONDS:
+                    self.too_slow.append(f"{report.nodeid}: {in_call:.1f} s of processor time")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.too_slow:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if len(self.tests) <= SLOWEST:
+            return
+        terminalreporter.section("time by part")
+        parts: dict[str, list[Spent]] = defaultdict(list)
+        for test, spent in self.tests.items():
+            parts["/".join(test.split("::")[0].split("/")[:2])].append(spent)
+        for part, spents in sorted(parts.items(), key=lambda part: -sum(spent.processor for spent in part[1])):
+            wall, processor = (sum(column) for column in zip(*spents, strict=True))
+            terminalreporter.line(f"{processor:7.1f} s of processor time, {wall:7.1f} s: {part}, {len(spents)} tests")
+        terminalreporter.section(f"{SLOWEST} slowest tests")
+        for test, spent in sorted(self.tests.items(), key=lambda test: -test[1].wall)[:SLOWEST]:
+            terminalreporter.line(f"{spent.processor:7.1f} s of processor time, {spent.wall:7.1f} s: {test}")
+        if self.too_slow:
+            terminalreporter.section(f"mark these `ci` or `nightly`, or make them faster: more than {LIMIT_SECONDS} s")
+            for line in self.too_slow:
+                terminalreporter.line(line, red=True)
