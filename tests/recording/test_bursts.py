@@ -122,6 +122,20 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
         assert max(held) < 60_000
 
 
+def test_timed_messages_published_before_earlier_bursts_keep_the_time_of_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second message leaves because of its size, the third one at the end of the log."""
+    monkeypatch.setattr(schedule, "_WAITING_BYTES", 8000)
+    sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
+    messages = ((name, BEGIN + time, bytes(size), BEGIN + published) for name, time, size, published in sent)
+    log = LogReader(write_log(tmp_path / "a.mcap", *messages))
+    found = [
+        (time - BEGIN, name, published - BEGIN) for time, name, _, _, published in rows(log, timed(log, "publish_time"))
+    ]
+    assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
+
+
 def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
     parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
     chunks = [chunk(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8

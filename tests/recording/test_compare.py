@@ -88,6 +88,24 @@ def test_bytes_decide_without_a_schema(tmp_path: Path) -> None:
     assert compare(a, json_log(tmp_path / "c.mcap", {"x": 1}, endpoint="e"), endpoints=["e"])  # one side says how
 
 
+@pytest.mark.parametrize(
+    ("tolerances", "same"),
+    [
+        ({"e": math.inf}, True),
+        ({"*": math.inf}, True),
+        ({"e": 1e9}, False),
+        ({"other": math.inf}, False),
+        ({("e", "x"): math.inf}, False),
+    ],
+)
+def test_compare_without_a_schema_ignores_bytes_only_with_an_infinite_tolerance(
+    tmp_path: Path, tolerances: Any, same: bool
+) -> None:
+    a = write_log(tmp_path / "a.mcap", ("e", 1, b"1"))
+    b = write_log(tmp_path / "b.mcap", ("e", 1, b"2"))
+    assert bool(compare(a, b, tolerances)) is same
+
+
 def test_what_one_side_has_not(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", 1, 2, 3)
     b = json_log(tmp_path / "b.mcap", 1, 2)

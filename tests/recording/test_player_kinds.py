@@ -17,6 +17,8 @@ from msgq import errors
 from msgq.record_changes import Change, change_schema, packed
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.format import conventions
+from msgq.recording.player.names import Names
+from msgq.recording.player.schedule import latched
 from msgq.source import Source
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
@@ -197,6 +199,18 @@ def test_what_was_written_only_before_is_there_too(log: Any) -> None:
         assert [quotes[0].tolist()[0], quotes[5].tolist()[0]] == [3.0, 9.0]
     with pytest.raises(errors.SegmentError):
         msgq.Board("state", create=False)
+
+
+def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
+    def fill(log: Log) -> None:
+        for at, key in enumerate(("mode", "pose", "mode")):
+            log.board(10 * at, key, b"%d" % at)
+        for at, index in enumerate((4, 2, 4)):
+            log.vector(10 * at + 5, index, (at, 0))
+
+    found = latched(LogReader(log(fill)), Names({}))
+    assert [message.time_ns - BEGIN for message in found] == [10 * MS, 15 * MS, 20 * MS, 25 * MS]
+    assert [message.source.key for message in found] == ["pose", "", "mode", ""]
 
 
 def test_a_seek_takes_the_state_along(log: Any) -> None:

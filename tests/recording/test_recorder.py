@@ -28,11 +28,17 @@ import msgq
 from msgq import errors, stats
 from msgq.impl.ground import clock
 from msgq.impl.ring.topic import unlink_topic
-from msgq.recording.recorder.output import Limits
+from msgq.recording.format import conventions
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.format.writer import Compressor, channel_records
+from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.ros_images import FrameChoice
+from msgq.recording.recorder.wall_clock import WallClock
 from tests.support import Child, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
+
+BEGIN = 1_700_000_000 * 1_000_000_000
 
 
 @pytest.fixture
@@ -306,6 +312,37 @@ def test_max_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     assert found == list(range(found[0], 1000))
     assert stopped.removed_segments > 10
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 300_000
+
+
+def write_payload(output: Output, number: int) -> None:
+    """Append a chunk with one message of 100 kB, uncompressed."""
+    chunk = Chunk(1 << 10, 100_000)
+    assert chunk.append(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
+    output.write(chunk, {1: channel_records(1, "e", None, 1, conventions.PUBLISHED)}, dict)
+
+
+def test_output_over_max_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
+    limits = Limits(split_messages=1, max_bytes=450_000)
+    output = Output(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
+    left = []
+    for number in range(7):
+        write_payload(output, number)
+        left.append([int(path.stem) for path in conventions.segments(tmp_path / "log")])
+    output.close({})
+    assert left == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]
+    assert output.removed_segments == 3
+    assert [int(data) for _, data, _, _ in messages(tmp_path / "log")] == [3, 4, 5, 6]
+
+
+def test_output_to_one_file_over_max_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
+    path = tmp_path / "log.mcap"
+    output = Output(path, Limits(max_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
+    for number in range(2):
+        write_payload(output, number)
+    with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):
+        write_payload(output, 2)
+    output.close({})
+    assert [int(data) for _, data, _, _ in messages(path)] == [0, 1]
 
 
 def test_too_little_space(start: Any, tmp_path: Path) -> None:

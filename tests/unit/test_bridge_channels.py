@@ -191,6 +191,18 @@ class TestOut:
             assert sub.receive() == b"of the topic"
             assert crossing.flow(CHANNEL).messages == 0
 
+    def test_a_topic_that_ends_leaves_its_zmq_name_to_the_channel(self, here: Host) -> None:
+        with channel(here) as made, made.publisher() as publisher:
+            here.pub()
+            crossing = here.bridge(f".*{TOPIC}")
+            crossing.step()
+            assert [crossing.flow(name).state == CARRYING for name in (TOPIC, CHANNEL)] == [True, False]
+            here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over, so that the topic does not go out
+            until(lambda: crossing.flow(CHANNEL).state == CARRYING, crossing)
+            assert "comes from another bridge" in crossing.flow(TOPIC).state
+            publisher.send(b"x")
+            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+
     @pytest.mark.parametrize("backend_name", ["zmq", "msgq"])
     def test_it_does_not_matter_which_backend_is_chosen(
         self, here: Host, backend_name: str, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,11 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
+from msgq.cli.check.expectations import Expectation, judge
+from msgq.cli.common.board import Watched
+from msgq.cli.common.names import Names
 from msgq.errors import QueueFullError
+from msgq.impl.meter import TopicMeter, watch
 from msgq.stats import topic
 from tests import command
 from tests.support import Child, Task, wait_until
@@ -79,6 +83,22 @@ def test_what_is_not_so_fails(traffic: Child, check: Any, expected: str, endpoin
     code, found = check(f"seconds = 0.2\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "ok"),
+    [((10, 1000), True), ((10, None), True), ((10, 999), False), ((11, 1000), False), ((11, None), False)],
+)
+def test_judge_of_sizes_compares_the_least_and_the_most(
+    prefix: str, expected: tuple[float, float | None], ok: bool
+) -> None:
+    with msgq.pub_sock("camera") as publisher:
+        meter = TopicMeter(msgq.context, "camera")
+        publisher.send_many([bytes(10), bytes(1000)])
+        watch([meter], 0)
+        size_only = Expectation(Names(["camera"], prefix), None, (None, None), (None, None), expected, None, False)
+        found = list(judge(size_only, Watched("camera", prefix).look(), meter.reading()))
+    assert [(one.what, one.ok) for one in found] == [("size", ok)]
 
 
 def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> None:

@@ -120,6 +120,14 @@ def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool)
     assert sm.alive["a"] is alive
 
 
+@pytest.mark.parametrize("frequency", [0.5, 4.0, 100.0])
+def test_alive_ends_after_ten_periods_of_the_topic_at_any_frequency_of_updates(frequency: float) -> None:
+    sm = feed(master({"a": 8.0}, frequency=frequency), [64.0])
+    for age, alive in ((1.1875, True), (1.25, False)):
+        sm.update_msgs(64.0 + age, [])
+        assert sm.alive["a"] is alive
+
+
 def test_a_message_brings_it_back_to_life() -> None:
     sm = feed(master({"a": 10.0}), [0.0])
     sm.update_msgs(60.0, [])
