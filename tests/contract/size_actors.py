@@ -118,6 +118,16 @@ async def _next(sub: msgq.SubSocket) -> bytes:
     return data
 
 
+def send_a_lap_then_more(endpoint: str, segment_size: int) -> None:
+    """Write to each page of the ring; when the parent has cut it, write another lap."""
+    pub = _publisher(endpoint, segment_size)
+    lap = [message(1, SIZE)] * (segment_size // SIZE)
+    pub.send_many(lap)
+    say("sending")
+    hear()
+    pub.send_many(lap)
+
+
 def subscribe(endpoint: str, segment_size: int, how: str) -> list[Any]:
     """Receive until the ring is made smaller; every message must be one that was sent. Then connect again."""
     msgq.pub_sock(endpoint, segment_size).close()  # a passive one creates nothing

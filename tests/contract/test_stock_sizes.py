@@ -21,7 +21,7 @@ from msgq.errors import SegmentSizeError
 from tests.contract import size_actors as actors
 from tests.stock import StockPublisher, StockSubscriber, message, number_in, segment_path, sequence_of
 from tests.stock.ours import LAP, SMALL_RING, subscriber
-from tests.support import Child, wait_asleep, wait_until
+from tests.support import Child, Task, wait_asleep, wait_until
 
 pytest_plugins = ("tests.stock.fixtures",)
 
@@ -300,8 +300,23 @@ def test_forked_children_have_the_handler(endpoint: str, stack: Any) -> None:
         assert_names_both(of_pub)
 
 
-def test_without_the_handler_sigbus_kills(endpoint: str, stack: Any) -> None:
-    with Child(actors.publish, endpoint, LARGE, "send", env={"MSGQ_SIGBUS": "0"}) as child:
+def test_publisher_without_the_handler_is_killed_by_sigbus(endpoint: str, stack: Any) -> None:
+    """The publisher has sent a lap, so that the whole ring has its memory. Memory is asked for without SIGBUS."""
+    with Child(actors.send_a_lap_then_more, endpoint, LARGE, env={"MSGQ_SIGBUS": "0"}) as child:
         assert child.hear() == "sending"
         cut(endpoint, stack)
+        child.say()
         assert child.process.wait() == -signal.SIGBUS
+
+
+@pytest.mark.parametrize("sigbus", ["0", "1"])
+def test_wait_for_readers_in_a_smaller_ring_gets_an_error(
+    endpoint: str, sigbus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSGQ_SIGBUS", sigbus)
+    with msgq.pub_sock(endpoint, LARGE) as pub:
+        waiting = Task(pub.wait_for_readers, None)
+        os.truncate(segment_path(endpoint), 384 + SMALL)
+        with pytest.raises(SegmentSizeError) as raised:
+            waiting.result()
+        assert_names_both(str(raised.value))

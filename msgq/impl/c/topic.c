@@ -136,15 +136,18 @@ static int mqc_check_empty(msgq_publisher *publisher) {
                       "an empty message would abort the stock subscriber that is attached");
 }
 
+/* Ask for the file's size, too: without the SIGBUS handler, `whole` never changes. */
+static bool mqc_was_cut(const mqc_topic *t) {
+    return !mq_is_whole(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size);
+}
+
 static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {
     mqc_topic *t = &publisher->topic;
     if (status == MQ_TOO_LARGE)
         return mqc_broken(&t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u",
                           size, (unsigned long long)(mq_need_max(t->data_bytes) - 8 - publisher->p.stamps),
                           t->data_bytes);
-    if (!mq_is_whole(&t->whole))
-        return mqc_resized(t);
-    if (status == MQ_NO_MEMORY && mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size))
+    if (mqc_was_cut(t))
         return mqc_resized(t);
     if (status == MQ_NO_MEMORY)
         return mqc_broken(&t->place, ENOSPC, "nothing was sent: /dev/shm has no memory for a message of %zu bytes",
@@ -182,7 +185,7 @@ int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *update
     int status = mqc_check_process(&publisher->topic.place, publisher->generation);
     if (status)
         return status;
-    if (!mq_is_whole(&publisher->topic.whole))
+    if (mqc_was_cut(&publisher->topic))
         return mqc_resized(&publisher->topic);
     mq_readers_count(&publisher->p, &present, &current);
     if (attached)

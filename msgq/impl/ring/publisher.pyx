@@ -219,8 +219,6 @@ cdef class PubSocket:
             raise self._too_large(size)
         self._check_whole()
         if status == MQ_NO_MEMORY:
-            if mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size):
-                raise resized(self._endpoint, self._ring)
             raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
@@ -233,7 +231,8 @@ cdef class PubSocket:
         return 0
 
     cdef int _check_whole(self) except -1:
-        if not mq_is_whole(&self._publisher.whole):
+        """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
+        if not mq_is_whole(&self._publisher.whole) or mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size):
             raise resized(self._endpoint, self._ring)
         return 0
 
