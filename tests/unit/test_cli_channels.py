@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from msgq.cli.app import app
 from msgq.remains import channels
 from msgq.remains.removal import Users, reason
 from tests import command
-from tests.support import SHM, Child, Task, hear, say
+from tests.support import SHM, Child, Task, hear, say, wait_until
 
 
 def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
@@ -201,14 +202,24 @@ def test_only_what_is_named_is_removed(prefix: str) -> None:
     assert files(prefix) == ["one"]
 
 
-def test_a_channel_that_is_opened_while_it_is_cleared(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who opens it then has another one, and nothing of it is missing."""
+def uses(path: Path) -> int:
+    """Return how many descriptors and mappings of a file this process has."""
+    count = Path("/proc/self/maps").read_text().count(str(path))
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # another thread has closed it
+            count += os.readlink(link) == str(path)
+    return count
+
+
+def test_channel_that_is_opened_while_it_is_cleared_is_a_new_one(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Task] = []
     Channel("scans").close()
+    path = SHM / f"msgqchan_{prefix}" / "scans"
 
     def slow(stats: Any) -> Users:
+        before = uses(path)
         opened.append(Task(Channel, "scans"))
-        opened[0].wait_asleep()  # it waits for the lock
+        wait_until(lambda: uses(path) == before + 2, "the thread has mapped the file, and opened it for its lock")
         return Users((), ())
 
     with monkeypatch.context() as patch:
