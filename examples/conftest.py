@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +16,7 @@ KINDS = ("", "side", "chan", "pool", "jobs", "rec")  # of files of a prefix
 @pytest.fixture
 def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A prefix of this test alone, which its processes inherit; its folders are removed afterwards."""
-    name = new_token(tempfile.gettempdir())
+    name = new_token()
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
     for kind in KINDS:

@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.leftovers import Leftovers, everything, new_token
+from tests.leftovers import Leftovers, files_named, new_token
 from tests.run_times import RunTimes
 from tests.support import SHM
 
@@ -70,10 +70,10 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def token() -> Iterator[str]:
-    """A word that no other test has; no name in /dev/shm or /tmp may contain it when the test is done."""
-    word = new_token(os.environ["TMPDIR"])
+    """A word that no other test has; no name in /dev/shm or /tmp may contain it when the test is over."""
+    word = new_token()
     yield word
-    left = [path for path in everything() if word in path.name]
+    left = files_named(word)
     for path in left:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     assert not left, "left behind by the test"

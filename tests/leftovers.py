@@ -1,9 +1,12 @@
-"""A run of tests leaves nothing in /dev/shm and /tmp, and no process.
+"""Find the files and processes that a run of the tests leaves behind.
 
-A run has a folder for temporary files of its own (TMPDIR, which processes inherit). Everything in it is the run's, and
-so is each process whose environment names it. The library's fixed names in /dev/shm and /tmp are the run's if they were
-not there before it, and neither the word in them nor a process that uses them is of others: runs and programs beside
-this one are no leftovers.
+Each run has four hexadecimal digits of its own, its word, and a folder `/tmp/msgq-run-WORD`. A run owns
+
+- the files in its folder, which is TMPDIR for the tests and for the processes that they start;
+- the files in /dev/shm and /tmp with one of its tokens in their names: `t`, the word and eight more digits;
+- the processes whose environment has its folder as TMPDIR.
+
+Files and processes of other programs and of other runs never count.
 """
 
 from __future__ import annotations
@@ -11,46 +14,41 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
-from zlib import crc32
 
 from tests.support import DEADLINE, SHM, wait_until
 
 TMP = Path("/tmp")
-LIBRARY = re.compile("msgq|visionipc")  # in the name of each file that the library makes
-# The host's clock, and what a user has one of: a word for origins, two folders of locks, of which each lock counts, and
-# a cache.
-LOCKS = ("msgqframes_*", "msgqzmq_*")
-TOKEN = re.compile("t([0-9a-f]{4})[0-9a-f]{8}")  # the word of a run and test, in the names that the test makes
-STAY = re.compile(r"msgqclock|msgqorigin_\d+|msgq(frames|zmq)_\d+|msgq-\d+|msgq-run-.*")
+FOLDER = "msgq-run-"
 
 
-def new_token(folder: str) -> str:
-    """Return a word that no other test has; it tells which run made it, by the folder of the run."""
-    return f"t{run_word(folder)}{uuid4().hex[:8]}"
+def new_token() -> str:
+    """Return a word that no other test has; the run is known by its first digits."""
+    return f"t{_word()}{secrets.token_hex(4)}"
 
 
-def run_word(folder: str) -> str:
-    return f"{crc32(folder.encode()) & 0xFFFF:04x}"
+def _word() -> str:
+    return os.environ["TMPDIR"].rpartition(FOLDER)[2]
 
 
 class Leftovers:
-    """What was there before a run, and the run's own folder."""
+    """A run's folder, and the search for what the run leaves behind."""
 
     def __init__(self) -> None:
-        self.before = names()
-        self.folder = Path(tempfile.mkdtemp(prefix="msgq-run-", dir=TMP))
+        self.folder = _new_folder()
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # the folders that pytest itself keeps
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.folder)
+        self._token = f"t{_word()}[0-9a-f]{{8}}"
 
     def found(self) -> list[str]:
-        """Return what the run left behind; a process that is ending is given time, then it is killed."""
+        """Return a text for each leftover. Processes have ten seconds to end, then they are killed."""
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.left(), deadline=DEADLINE / 3, interval=0.1)
+            wait_until(lambda: not any(self._processes()), deadline=DEADLINE / 3, interval=0.1)
         left = self.left()
         for text in left:
             if text.startswith("process "):
@@ -59,60 +57,45 @@ class Leftovers:
         return left
 
     def left(self) -> list[str]:
-        """Return what there is now, as texts."""
-        ours, used = self._processes()
-        new = {path for path in names() - self.before if self._may_be_ours(path) and used.isdisjoint(identities(path))}
-        return ours + sorted(map(str, new | {*self.folder.iterdir()}))
+        """Return a text for each file and process of the run that exists now."""
+        files = files_named(self._token) | {*self.folder.iterdir()}
+        return [*self._processes(), *sorted(map(str, files))]
 
-    def _may_be_ours(self, path: Path) -> bool:
-        """Whether it is there, has no other run's word, and is this user's; root's tests take the place of others."""
-        words = TOKEN.findall(path.name)
-        with contextlib.suppress(OSError):
-            return os.geteuid() in (0, path.lstat().st_uid) and words in ([], [run_word(str(self.folder))])
-        return False
-
-    def _processes(self) -> tuple[list[str], set[object]]:
-        """Return the run's processes that still live, and what others use."""
-        ours: list[str] = []
-        used: set[object] = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()}
+    def _processes(self) -> Iterator[str]:
         for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has ended, or is not for us to look at
+            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
                 if f"TMPDIR={self.folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
                     words = (process / "cmdline").read_bytes().split(b"\0")
-                    ours.append(f"process {process.name}: {b' '.join(words).decode(errors='replace')[:200]}")
-                elif int(process.name) != os.getpid():
-                    used |= mapped(process) | {identity(descriptor) for descriptor in (process / "fd").iterdir()}
-        return ours, used
+                    yield f"process {process.name}: {b' '.join(words).decode(errors='replace')[:200]}"
 
 
-def mapped(process: Path) -> set[tuple[int, int]]:
-    """Return the files that a process has mapped. Their paths say little: a segment gets its name when it is ready."""
-    words = [line.split(None, 5) for line in (process / "maps").read_text().splitlines()]
-    # Of a process that ends meanwhile, the last line may be a part of one.
-    whole = [word for word in words if len(word) > 4]
-    return {(os.makedev(*(int(part, 16) for part in word[3].split(":"))), int(word[4])) for word in whole}
+def _new_folder() -> Path:
+    """Make a folder whose word no other run on this machine has."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder = TMP / f"{FOLDER}{secrets.token_hex(2)}"
+            folder.mkdir(mode=0o700)
+            return folder
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return a file's device and number, of a link those of its target."""
-    with contextlib.suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
-    return None
+def files_named(pattern: str) -> set[Path]:
+    """Return the paths in /dev/shm and /tmp, and in the library's folders of sockets and locks, whose names match.
+
+    The name of a claim of a ZMQ address is a hash, so its text counts instead.
+    """
+    return {path for path in _paths() if re.search(pattern, _text(path) if path.parent.name == "claims" else path.name)}
 
 
-def identities(path: Path) -> set[object]:
-    """Return how what is there, and in it, is known to those that use it."""
-    found = {known for one in (path, *path.rglob("*")) for known in (str(one), identity(one))}
-    return {known for known in found if known is not None}
+def _paths() -> Iterator[Path]:
+    for folder in (SHM, TMP):
+        yield from folder.iterdir()
+    for kind in ("msgqframes_*", "msgqzmq_*"):
+        for top in SHM.glob(kind):
+            for parent, _, names in os.walk(top):
+                yield from (Path(parent, name) for name in names)
 
 
-def names() -> set[Path]:
-    """Return the paths of the library's files that do not stay for ever, whosoever they are."""
-    return {path for path in everything() if LIBRARY.search(str(path)) and not STAY.fullmatch(path.name)}
-
-
-def everything() -> set[Path]:
-    """Return the paths in /dev/shm and /tmp, and those of the locks in their folders."""
-    top = {path for folder in (SHM, TMP) for path in folder.iterdir()}
-    return top | {path for kind in LOCKS for path in SHM.glob(f"{kind}/**/*") if not path.is_dir()}
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):  # removed, or of another user
+        return path.read_text(errors="replace")
+    return ""

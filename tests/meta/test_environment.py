@@ -1,19 +1,20 @@
-"""The suite does not care about the shell that it is started from, and says what a run leaves behind."""
+"""A run ignores the shell's variables and other programs, and names the files and processes that it leaves behind."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-import msgq
-from tests.leftovers import Leftovers
-from tests.support import ROOT, SHM, Child, hear, say
+from tests import leftovers
+from tests.leftovers import TMP, Leftovers, new_token
+from tests.support import ROOT, SHM, Child, say
 
 HOSTILE = {
     "OPENPILOT_PREFIX": "",  # the test's own
@@ -41,7 +42,6 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.C
 
 
 @pytest.mark.ci
-@pytest.mark.xdist_group("runs")  # each of them would take what the other leaves for its own
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_hostile_environment_changes_nothing(token: str, processes: str) -> None:
     tests = ["tests/contract/test_pubsub.py", "tests/unit/test_schema.py"]
@@ -51,62 +51,142 @@ def test_a_hostile_environment_changes_nothing(token: str, processes: str) -> No
     assert not [path for path in SHM.iterdir() if token in path.name]
 
 
+def run_of(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a module with this text in a run of its own."""
+    module = folder / "test_module.py"
+    module.write_text(text)
+    return pytest_in(ROOT, "-c", "pyproject.toml", "-p", "tests.conftest", "-n", "0", str(module), **environment)
+
+
 UNTIDY = """
 import os, pathlib, tempfile
+from tests.leftovers import new_token
 
 def test_untidy():
-    pathlib.Path("/dev/shm/msgq_" + os.environ["WORD"]).touch()
+    pathlib.Path(f"/dev/shm/msgq_{new_token()}").touch()
+    pathlib.Path(f"/tmp/p{new_token()}_visionipc_camera").touch()
     tempfile.mkdtemp(prefix="untidy")
     os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")
+
+def test_named(token):
+    pathlib.Path(f"/dev/shm/msgqchan_{token}").touch()
 """
 
 
 @pytest.mark.ci
-@pytest.mark.xdist_group("runs")
-def test_a_run_that_leaves_something_behind_fails(tmp_path: Path) -> None:
-    word = f"untidy{uuid4().hex}"
-    (tmp_path / "test_untidy.py").write_text(UNTIDY)
-    options = ["-c", "pyproject.toml", "-p", "tests.conftest", "-n", "0"]
-    done = pytest_in(ROOT, *options, str(tmp_path / "test_untidy.py"), WORD=word)
-    (SHM / f"msgq_{word}").unlink()
-    assert "1 passed" in done.stdout
+def test_run_that_leaves_files_and_processes_fails_and_names_them(tmp_path: Path) -> None:
+    done = run_of(UNTIDY, tmp_path)
+    left = [line.strip() for line in done.stderr.partition("left behind by the run:\n")[2].splitlines()]
+    for path in left:
+        if path.startswith((f"{SHM}/msgq_t", f"{TMP}/pt")):
+            os.unlink(path)
+    assert "2 passed, 1 error" in done.stdout
     assert done.returncode == 1
-    left = done.stderr.partition("left behind by the run:\n")[2].splitlines()
-    assert {line.strip() for line in left} >= {f"/dev/shm/msgq_{word}"}
-    assert [line for line in left if "untidy" in line]
-    assert [line for line in left if "sleep 600" in line]
+    starts = ("process ", f"{SHM}/msgq_t", f"{TMP}/msgq-run-", f"{TMP}/pt")
+    assert [[line.startswith(start) for start in starts].index(True) for line in left] == [0, 1, 2, 3]
+    assert left[0].endswith("sleep 600")
+    assert "/untidy" in left[2]
+    assert "msgqchan_t" in done.stdout, "a file with the token of a test fails that test"
 
 
-def hold(endpoint: str) -> None:
-    with msgq.pub_sock(endpoint):
-        say()
-        hear()
+TIDY = """
+import os, pathlib
+from tests.support import wait_until
+
+def test_tidy():
+    rounds = pathlib.Path(os.environ["ROUNDS"])
+    first = rounds.stat().st_size
+    wait_until(lambda: rounds.stat().st_size > first + 1, "the other program makes and removes its files")
+"""
 
 
-def test_what_others_use_is_not_left_behind(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their leftovers look like ours, though, if no word tells."""
+def churn(rounds: str, names: list[str]) -> None:
+    """Make and remove folders with a file until killed; add a byte to the file `rounds` each time."""
+    for number in itertools.count():
+        folders = [Path(f"{name}-{number}") for name in names]
+        for folder in folders:
+            folder.mkdir()
+            (folder / "file").touch()
+        with open(rounds, "a") as file:
+            file.write(".")
+        if number == 0:
+            say()
+        for folder in folders:
+            (folder / "file").unlink()
+            folder.rmdir()
+
+
+@pytest.mark.ci
+def test_run_passes_while_another_program_makes_and_removes_files(tmp_path: Path, token: str) -> None:
+    rounds, names = (
+        tmp_path / "rounds",
+        [f"{SHM}/msgq_{token}", f"{SHM}/msgqframes_{token}", f"{TMP}/{token}_visionipc"],
+    )
+    try:
+        with Child(churn, str(rounds), names) as other:
+            other.hear()
+            done = run_of(TIDY, tmp_path, ROUNDS=str(rounds))
+    finally:
+        for name in names:
+            for path in Path(name).parent.glob(f"{Path(name).name}-*"):
+                shutil.rmtree(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leftovers]:
+    """Another run, which begins and ends within the test."""
+    monkeypatch.setenv("TMPDIR", os.environ["TMPDIR"])
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setenv("TMPDIR", others := tempfile.gettempdir())
-    leftovers = Leftovers()
-    endpoint = f"lone{uuid4().hex}"
-    of_another_run = SHM / f"msgq_{token}"
-    of_another_run.touch()
-    assert str(of_another_run) not in leftovers.left()
-    of_another_run.unlink()
-    ring = f"/dev/shm/msgq_{endpoint}"
-    with Child(hold, endpoint, env={"TMPDIR": others}) as stranger:
-        stranger.hear()
-        assert ring not in leftovers.left()
-        with Child(hold, f"{endpoint}x") as ours:
-            ours.hear()
-            left = leftovers.left()
-            assert f"{ring}x" in left
-            assert [text for text in left if text.startswith(f"process {ours.pid}: ")]
-            assert ring not in left
-            ours.say()
-            ours.result()
-        stranger.kill()
-    assert ring in leftovers.left()
-    leftovers.folder.rmdir()
-    for path in SHM.glob(f"msgq*_{endpoint}*"):
+    found = Leftovers()
+    yield found
+    found.folder.rmdir()
+
+
+def test_leftover_files_are_those_with_a_token_of_the_run(token: str, run: Leftovers) -> None:
+    own = [
+        SHM / f".msgq_p{new_token()}.draft",
+        SHM / f"of_another_program_{new_token()}",
+        TMP / f"p{new_token()}_visionipc",
+    ]
+    others = [SHM / f"msgq_{token}", SHM / f"msgq_demo_{os.getpid()}", TMP / f"visionipc_{token}"]
+    for path in [*own, *others]:
+        path.touch()
+    found = run.left()
+    for path in [*own, *others]:
         path.unlink()
+    assert found == sorted(map(str, own))
+
+
+def test_leftover_locks_and_claims_are_found_in_their_folders(token: str, run: Leftovers) -> None:
+    frames, zmq = SHM / f"msgqframes_{token}", SHM / f"msgqzmq_{token}"
+    own = [frames / f"p{new_token()}_visionipc", zmq / "claims" / "a hash", zmq / "ipc" / new_token()]
+    others = [frames / f"visionipc_{token}", zmq / "claims" / "another hash", zmq / "ipc" / token]
+    for path in [*own, *others]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"name": "{new_token() if path in own else token}"}}')
+    found = run.left()
+    for folder in (frames, zmq):
+        shutil.rmtree(folder)
+    assert found == sorted(map(str, own))
+
+
+def test_leftover_processes_are_those_with_the_folder_of_the_run(run: Leftovers) -> None:
+    before = {**os.environ, "TMPDIR": str(run.folder.parent)}
+    with subprocess.Popen(["sleep", "600"], env=before) as other, subprocess.Popen(["sleep", "601"]) as own:
+        found = run.left()
+        own.kill()
+        own.wait()
+        rest = run.left()
+        other.kill()
+    assert found == [f"process {own.pid}: sleep 601 "]
+    assert rest == []
+
+
+def test_runs_have_different_words(run: Leftovers, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, free = run.folder.name[-4:], new_token()
+    words = [taken, taken, free]
+    monkeypatch.setattr(leftovers.secrets, "token_hex", lambda _: words.pop(0))
+    folder = leftovers._new_folder()
+    folder.rmdir()
+    assert folder == TMP / f"msgq-run-{free}"
