@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from mcap.opcode import Opcode
+from mcap.records import Chunk
+from mcap.stream_reader import StreamReader
 
 from msgq.recording import LogReader
 from msgq.recording.format.container import HEAD
@@ -243,3 +247,103 @@ def test_a_message_larger_than_a_chunk_is_copied(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.mcap", *(("e", 10**18 + i, bytes(size)) for i, size in enumerate(sizes)))
     bag("filter", log, "-o", tmp_path / "b.mcap")
     assert [len(one.data) for one in LogReader(tmp_path / "b.mcap")] == sizes
+
+
+WRITING = {
+    "merge": ("-o", "new.mcap"),
+    "filter": ("-o", "new.mcap"),
+    "cut": ("-o", "new", "--every", 1),
+    "convert": ("-o", "new.jsonl"),
+}
+
+
+@pytest.mark.parametrize("verb", WRITING)
+def test_a_verb_that_writes_says_as_json_what_it_wrote(
+    tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = json.loads(bag(verb, write_foreign(Path("a.mcap")), *WRITING[verb], "--json").stdout)
+    assert (said["messages"], Path(said["path"]).is_file()) == (300, True)
+
+
+@pytest.mark.parametrize("verb", ["merge", "filter", "cut"])
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+def test_compression_is_of_all_chunks_that_are_written(
+    tmp_path: Path, verb: str, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = bag(verb, write_foreign(Path("a.mcap")), *WRITING[verb], "--compression", compression).stdout.split(":")[0]
+    with Path(path).open("rb") as file:
+        chunks = [record for record in StreamReader(file, emit_chunks=True).records if isinstance(record, Chunk)]
+    assert {chunk.compression for chunk in chunks} == {compression.replace("none", "")}
+    assert len(by_library(Path(path))) == 300
+
+
+LARGE = "are more than the 1000 of max_chunk_bytes (--max-chunk)"
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [
+        ("info", ["--full"]),
+        ("cat", []),
+        ("diff", ["a.mcap"]),
+        ("convert", ["-o", "-", "--to", "jsonl"]),
+        ("merge", ["-o", "new.mcap", "--compression", "lz4"]),
+        ("filter", ["-o", "new.mcap", "--compression", "lz4"]),
+        ("cut", ["-o", "new", "--every", 1, "--compression", "lz4"]),
+    ],
+)
+def test_a_chunk_above_max_chunk_is_skipped(
+    tmp_path: Path, verb: str, more: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_foreign(Path("a.mcap"), chunk_size=1 << 20)
+    write_foreign(Path("b.mcap"), chunk_size=1 << 20)
+    said = bag(verb, "b.mcap", *more, "--max-chunk", "1kB")
+    assert f"skipped: b.mcap at byte 67: a chunk was skipped: 12336 bytes {LARGE}" in said.stderr
+    assert "300" not in said.stdout
+
+
+@pytest.mark.parametrize("verb", ["doctor", "recover", "reindex"])
+def test_a_chunk_above_max_chunk_cannot_be_judged(tmp_path: Path, verb: str) -> None:
+    path = write_foreign(tmp_path / "a.mcap", chunk_size=1 << 20)
+    assert LARGE in bag(verb, path, "--max-chunk", "1kB", code=1).output
+    bag(verb, path, "--max-chunk", "13kB")
+
+
+def test_list_reads_no_summary_above_max_chunk(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    assert "walking the file instead" in bag("list", "channels", path, "--max-chunk", "1kB").stderr
+    assert bag("list", "channels", path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "more", "count"),
+    [
+        ("info", ["--json"], lambda said: json.loads(said.splitlines()[0])["messages"]),
+        ("cat", [], lambda said: len(said.splitlines())),
+        ("convert", ["-o", "-", "--to", "jsonl"], lambda said: len(said.splitlines())),
+        ("diff", ["b.mcap", "--json"], lambda said: json.loads(said)["endpoints"]["topic0"]["a"]),
+    ],
+)
+def test_options_choose_messages_by_time_and_name(
+    tmp_path: Path, verb: str, more: list[str], count: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_foreign(Path("a.mcap"))
+    write_foreign(Path("b.mcap"))
+    for options, expected in (
+        (["-x", "topic[12]"], 100),
+        (["-e", "topic[01]", "-x", "1"], 100),
+        (["-e", "c0$", "--start", "0.0000005"], 83),
+        (["-e", "c0$", "--start", "0.0000005", "--end", "1970-01-01T00:00:00.000003"], 50),
+    ):
+        assert count(bag(verb, "a.mcap", *more, *options).stdout) == expected, options
+
+
+def test_reindex_writes_the_file_that_is_named(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
+    bag("reindex", path, "-o", tmp_path / "new.mcap")
+    assert by_library(tmp_path / "new.mcap") == by_library(path)
+    assert sorted(os.listdir(tmp_path)) == ["a.mcap", "new.mcap"]

@@ -112,7 +112,8 @@ def test_lists_of_what_is_beside_messages(attached: Path) -> None:
 
 
 def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
-    run("bag", "extract", attached, "-o", tmp_path / "out")
+    said = run("bag", "extract", attached, "-o", tmp_path / "out", "--json").stdout
+    assert [Path(json.loads(line)["path"]).name for line in said.splitlines()] == ["map.txt", "notes"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
         "map.txt": b"here",
         "notes": b"\1" * 9,

@@ -19,11 +19,13 @@ import pytest
 
 import msgq
 from msgq import stats
+from msgq.errors import MultiplePublishersError
+from msgq.impl import zeromq
 from msgq.recording import LogReader
 from tests.command import run
 from tests.recording.logs import write_log
 from tests.recording.test_compare import json_log
-from tests.support import DEADLINE, DEADLINE_MS, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
@@ -46,6 +48,17 @@ def restless():
     numbers, out = msgq.sub_sock("number", timeout=1000), msgq.pub_sock("half")
     while True:
         out.send(numbers.receive() or b"null")
+
+def echo(name):
+    source, out = msgq.sub_sock(name), msgq.pub_sock(f"of_{name}")
+    while True:
+        out.send(source.receive())
+
+def ones():
+    echo("one")
+
+def twos():
+    echo("two")
 
 count = 0
 
@@ -323,3 +336,80 @@ def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
         wait_until(lambda: process.poll() is not None)
         assert process.stdout is not None
         assert json.loads(process.stdout.read().splitlines()[-1])["messages"] == 10
+
+
+# ---- how it is played ----
+
+
+@pytest.mark.parametrize(("by", "count"), [("publish_time", 2), ("log_time", 1)])
+def test_by_is_the_time_that_counts(prefix: str, tmp_path: Path, by: str, count: int) -> None:
+    path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 9 * NS // 10, b"2", BEGIN + NS // 10))
+    said = run("play", path, "--rate", "inf", "--duration", 0.5, "--by", by, "--json").stdout
+    assert json.loads(said)["messages"] == count
+
+
+def test_play_waits_for_readers_before_the_first_message(prefix: str, tmp_path: Path) -> None:
+    def subscribe() -> list[bytes]:
+        wait_until(lambda: "number" in stats.topic_inodes() and stats.topic("number").publisher)
+        with msgq.sub_sock("number", timeout=DEADLINE_MS) as sub:
+            return [sub.receive() or b"" for _ in range(10)]
+
+    reader = Task(subscribe)
+    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--wait-for-readers")
+    assert reader.result() == [b"%d" % i for i in range(10)]
+
+
+def test_clock_hz_is_times_in_a_second_of_the_log(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap", 11, NS // 10)
+    run("play", path, "--rate", "inf", "--clock", "slow", "--clock-hz", 5)
+    run("play", path, "--rate", "inf", "--clock", "fast", "--clock-hz", 50)
+    assert [stats.topic(name).messages for name in ("slow", "fast")] == [6, 51]
+
+
+def test_backend_is_where_it_plays_to(prefix: str, endpoint: str, tmp_path: Path) -> None:
+    with zeromq.SubSocket() as sub:
+        sub.connect(zeromq.Context(), endpoint)
+        sub.setTimeout(DEADLINE_MS)
+        path = numbers(tmp_path / "a.mcap", endpoint=endpoint)
+        run("play", path, "--rate", "inf", "--backend", "zmq", "--wait-for-readers")
+        assert [sub.receive() for _ in range(10)] == [b"%d" % i for i in range(10)]
+    assert stats.topics() == []
+
+
+def test_segment_size_is_that_of_new_topics(prefix: str, tmp_path: Path) -> None:
+    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--segment-size", "2MiB")
+    assert stats.topic("number").data_bytes == 2 << 20
+
+
+def test_take_over_ends_a_living_publisher(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap")
+    with msgq.pub_sock("number") as pub:
+        assert "or take it over" in run("play", path, "--rate", "inf", code=1).stderr
+        pub.send(b"mine")
+        run("play", path, "--rate", "inf", "--take-over")
+        with pytest.raises(MultiplePublishersError):
+            pub.send(b"mine")
+
+
+def test_play_goes_to_the_prefix_that_is_named(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--prefix", prefix)
+    assert stats.topic("number", prefix).messages == 10
+
+
+def test_play_skips_a_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap", 1000)
+    assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk", "1kB", code=1).stderr
+
+
+def test_seed_is_the_order_of_what_happens_at_the_same_time(tmp_path: Path, program: str) -> None:
+    log = write_log(tmp_path / "a.mcap", *((name, BEGIN + i, b"1") for i in range(5) for name in ("one", "two")))
+
+    def order(seed: int, name: str) -> list[str]:
+        programs = ("--deterministic", f"{program}:ones", "--deterministic", f"{program}:twos")
+        run("play", log, *programs, "--seed", seed, "-o", tmp_path / name)
+        return [message.endpoint for message in LogReader(tmp_path / name)]
+
+    orders = [order(seed, f"{seed}.mcap") for seed in range(4)]
+    assert order(3, "again.mcap") == orders[3]
+    assert len({tuple(one) for one in orders}) > 1
