@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -24,13 +24,21 @@ def zmq_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def topic() -> str:
-    """An endpoint whose port nobody uses."""
-    while True:
-        name = f"free{uuid4().hex[:12]}"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port_of(name))) != 0:
-                return name
+def topic(token: str) -> str:
+    """An endpoint whose port is free, and below those that the kernel gives to connections of other programs."""
+    kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    names = (f"{token}-{number}" for number in itertools.count())
+    return next(name for name in names if port_of(name) < kernels and is_free(port_of(name)))
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
 
 
 def address(topic: str) -> str:

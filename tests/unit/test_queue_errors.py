@@ -105,7 +105,7 @@ def test_a_file_of_a_stranger_is_refused(endpoint: str) -> None:
 
 def test_no_space_is_an_error_and_nothing_is_left(endpoint: str) -> None:
     space = os.statvfs(SHM)
-    size = min(space.f_bavail * space.f_frsize // 512, 2**30)
+    size = min(space.f_blocks * space.f_frsize // 512, 2**30)
     with pytest.raises(SegmentError, match=f"{endpoint}.*cannot allocate.*free") as error:
         MessageQueue(endpoint, max_messages=1024, max_message_size=size)
     assert error.value.errno == errno.ENOSPC
