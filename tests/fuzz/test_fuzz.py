@@ -47,7 +47,7 @@ def test_c_survives_hostile_bytes(tmp_path: Path, level: Any) -> None:
 
 @SEEDS
 @pytest.mark.parametrize("level", ["sockets", "frames"])
-def test_python_survives_hostile_bytes(level: Any, seed: int) -> None:
+def test_python_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
     check(fuzz_in_python(level, seed_of(seed), SECONDS))
 
 

@@ -67,7 +67,8 @@ def _clean(*named: str) -> list[str]:
 
 def soak(seed: int, seconds: float) -> list[str]:
     """Run once and print the figures; return what broke."""
-    chance, prefix = random.Random(f"{seed}/topics"), f"chaos-{secrets.token_hex(6)}"
+    chance = random.Random(f"{seed}/topics")
+    prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'chaos')}-{secrets.token_hex(6)}"
     topics = [Topic(f"ring-{size}", size, chance.getrandbits(32)) for size in RINGS]
     with folders(prefix) as folder:
         run = Run(seed, folder, topics)

@@ -67,8 +67,8 @@ def fuzz_in_c(
 
 
 def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
-    """Fuzz what is above C, under a prefix of its own."""
-    prefix = f"fuzz-{uuid4().hex[:12]}"
+    """Fuzz what is above C, under a prefix of its own, which begins with the one in force."""
+    prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'fuzz')}-{uuid4().hex[:12]}"
     command = [sys.executable, "-m", f"tools.fuzz.{level}", "--seed", str(seed), "--seconds", str(seconds)]
     command += ["--first", str(first), "--rounds", str(count)]
     try:
