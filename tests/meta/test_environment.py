@@ -186,7 +186,7 @@ def test_leftover_processes_are_those_with_the_folder_of_the_run(run: Leftovers)
 def test_runs_have_different_words(run: Leftovers, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, free = run.folder.name[-4:], new_token()
     words = [taken, taken, free]
-    monkeypatch.setattr(leftovers.secrets, "token_hex", lambda _: words.pop(0))
+    monkeypatch.setattr("secrets.token_hex", lambda _: words.pop(0))
     folder = leftovers._new_folder()
     folder.rmdir()
     assert folder == TMP / f"msgq-run-{free}"
