@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcap.records import Chunk
+from mcap.stream_reader import StreamReader
 
 import msgq
-from msgq import errors
+from msgq import errors, stats
 from msgq.cli import record
+from tests.command import run
 from tests.recording.test_recorder import messages
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, Task, wait_until
+from visionipc import VisionIpcServer
 
 
 def test_the_command(prefix: str, tmp_path: Path) -> None:
@@ -142,3 +150,134 @@ def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, mo
     assert names == ["2026-11-23_14-05-09", "2026-11-23_14-05-09_2", "2026-11-23_14-05-09_3"]
     with pytest.raises(errors.RecordingError, match="give another with -o"):
         record.named_by_time(tmp_path / "nowhere")
+
+
+# ---- what is recorded, and how it is written; in this process ----
+
+
+@contextmanager
+def sending(*endpoints: str, data: bytes = b"x" * 1000) -> Iterator[None]:
+    """Publish on topics until the block ends."""
+    over = threading.Event()
+
+    def send() -> None:
+        with ExitStack() as stack:
+            publishers = [stack.enter_context(msgq.pub_sock(name)) for name in endpoints]
+            while not over.wait(0.0005):
+                for publisher in publishers:
+                    publisher.send(data)
+
+    task = Task(send)
+    try:
+        yield
+    finally:
+        over.set()
+        task.result()
+
+
+def recorded(where: Path, *arguments: object) -> dict[str, Any]:
+    """Run the command and return what it says at the end."""
+    said: dict[str, Any] = json.loads(run("record", "-o", where, "--json", *arguments).stdout.splitlines()[-1])
+    return said
+
+
+def chunks(path: Path) -> list[Chunk]:
+    with path.open("rb") as file:
+        return [one for one in StreamReader(file, emit_chunks=True).records if isinstance(one, Chunk)]
+
+
+def test_exclude_is_what_is_not_recorded(prefix: str, tmp_path: Path) -> None:
+    with sending("wanted", "unwanted"):
+        recorded(tmp_path / "a.mcap", "--all", "-x", "^un", "-n", 10)
+    assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {"wanted"}
+
+
+def test_prefix_is_where_endpoints_are(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sending("e"):
+        wait_until(lambda: "e" in stats.topic_inodes(prefix))
+        monkeypatch.delenv("OPENPILOT_PREFIX")
+        assert recorded(tmp_path / "a.mcap", "e", "--prefix", prefix, "-n", 10)["messages"] >= 10
+
+
+def test_compression_is_that_of_each_chunk(prefix: str, tmp_path: Path) -> None:
+    with sending("e"):
+        for compression, said in (("lz4", "lz4"), ("none", "")):
+            recorded(tmp_path / f"{compression}.mcap", "e", "--compression", compression, "-n", 10)
+            assert {one.compression for one in chunks(tmp_path / f"{compression}.mcap")} == {said}
+
+
+def test_a_higher_level_makes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
+    words = random.Random(1).choices([b"road", b"lane", b"car", b"sign", b"light", b"speed"], k=3000)
+    sizes = []
+    with sending("e", data=b" ".join(words)):
+        for level in (1, 19):
+            path = tmp_path / f"{level}.mcap"
+            recorded(path, "e", "--level", level, "--chunk-bytes", 1024, "-n", 2)  # a chunk is a message
+            sizes.append(len(chunks(path)[1].data))
+    assert sizes[1] < sizes[0]
+
+
+def test_chunk_seconds_is_the_age_at_which_a_chunk_ends(prefix: str, tmp_path: Path) -> None:
+    with sending("e"):
+        recorded(tmp_path / "a.mcap", "e", "--chunk-seconds", 0.02, "-n", 200)
+    assert len(chunks(tmp_path / "a.mcap")) > 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--split-messages", 10, "--chunk-bytes", 1024),
+        ("--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none"),
+        ("--split-seconds", 0.1, "--chunk-seconds", 0.01),
+    ],
+)
+def test_a_segment_ends_at_its_limit(prefix: str, tmp_path: Path, options: tuple[object, ...]) -> None:
+    with sending("e"):
+        said = recorded(tmp_path / "log", "e", *options, "-n", 400)
+    assert said["segments"] == len(list((tmp_path / "log").glob("*.mcap"))) > 2
+    assert len(messages(tmp_path / "log")) == said["messages"]
+
+
+def test_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
+    limits = ("--max-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
+    with sending("e"):
+        said = recorded(tmp_path / "log", "e", *limits, "-n", 100)
+    assert said["removed_segments"] > 0
+    assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 60_000
+
+
+def test_min_free_ends_a_recording_with_an_error(prefix: str, tmp_path: Path) -> None:
+    with sending("e"):
+        done = run("record", "-o", tmp_path / "log", "e", "--min-free", "1000000GB", "-n", 10, code=1)
+    assert "free" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"), [(("--paused", "--seconds", 0.1), 0), (("--last-seconds", 60, "-n", 9), 9)]
+)
+def test_nothing_is_written_before_it_is_triggered(
+    prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int
+) -> None:
+    with sending("e"):
+        said = recorded(tmp_path / "log", "e", *options)
+    assert said["written_bytes"] == 0
+    assert (said["messages"] > 0) == (seen > 0)
+    assert messages(tmp_path / "log") == []
+
+
+@pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
+def test_frames_as_is_the_form_of_pictures(prefix: str, token: str, tmp_path: Path, form: str, end: str) -> None:
+    over = threading.Event()
+    with VisionIpcServer(token) as server:
+        server.create_buffers(0, 4, 64, 48)
+        server.start_listener()
+
+        def send() -> None:
+            while not over.wait(0.001):
+                server.send(0, bytes(64 * 48 * 3 // 2))
+
+        task = Task(send)
+        recorded(tmp_path / "a.mcap", "--frames", token, "--frames-as", form, "-n", 2)
+        over.set()
+        task.result()
+    assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {f"visionipc_{token}_0/{end}"}
