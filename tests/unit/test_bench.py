@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import wait_until
+from tests.leftovers import new_token
 
 PROJECT = Path(__file__).resolve().parents[2]
 CASES = ["receive_empty", "stream_64", "open_fresh"]
 LIMIT_S = 120
+pytestmark = pytest.mark.usefixtures("prefix")  # names of a run begin with it, so that `token` finds its leftovers
 
 
 def command(*options: Any) -> Any:
@@ -25,7 +26,6 @@ def command(*options: Any) -> Any:
 
 
 def environment(folder: Any) -> Any:
-    """Names the run's files after `folder`, so that its left-overs can be told from those of other tests."""
     return {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(PROJECT)}
 
 
@@ -43,6 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     run = subprocess.run(
         command("--only", ",".join(CASES), "--json", files["json"], "--markdown", files["markdown"]),
         cwd=PROJECT,
+        env={**os.environ, "OPENPILOT_PREFIX": new_token()},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -171,12 +172,6 @@ def test_two_checkouts_are_compared_by_each_figure() -> None:
     assert all(ratio >= 0 for row in figures for ratio in row[2:]), "one of 0.0004 is printed as 0"
 
 
-def await_nothing(pattern: str) -> None:
-    """Wait until all is gone that is there now: what other runs have, which go on, they will remove."""
-    there = list(Path("/dev/shm").glob(pattern))
-    wait_until(lambda: not any(map(os.path.exists, there)), "the end of what is in shared memory", LIMIT_S)
-
-
 def channels(folder: Path, cases: str) -> Any:
     """Measure cases of channels, whose processes are more than two or get killed."""
     words = [
@@ -200,7 +195,6 @@ def channels(folder: Path, cases: str) -> Any:
         check=False,
     )
     assert run.returncode == 0, run.stderr + run.stdout
-    await_nothing("msgqchan_bench-*")
     return run.stdout, json.loads((folder / "out").read_text())
 
 

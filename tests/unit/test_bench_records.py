@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_bench import LIMIT_S, PROJECT, await_nothing
+from tests.unit.test_bench import LIMIT_S, PROJECT
 from tools.bench.adapters.base import Call
 from tools.bench.loops import compiled
+
+pytestmark = pytest.mark.usefixtures("prefix")  # names of a run begin with it, so that `token` finds its leftovers
 
 
 def measure(folder: Path, cases: str, peers: str = "") -> Any:
@@ -25,7 +27,6 @@ def measure(folder: Path, cases: str, peers: str = "") -> Any:
         check=False,
     )
     assert run.returncode == 0, run.stderr + run.stdout
-    await_nothing("*bench-*")
     return run.stdout, json.loads((folder / "out").read_text())
 
 

@@ -1,5 +1,6 @@
 """Where a run keeps its files, and how nothing of them stays behind."""
 
+import os
 import shutil
 import signal
 import tempfile
@@ -21,12 +22,14 @@ class Workspace:
     Attributes
     ----------
     folder : a new temporary folder.
-    tag : the folder's name, unique in the machine; part of every name that the run leaves elsewhere.
+    tag : the folder's name, unique in the machine; part of every name that the run leaves elsewhere. It begins with
+        OPENPILOT_PREFIX if that is set, so that a test finds what a run leaves.
     """
 
     def __init__(self) -> None:
         """Create the folder."""
-        self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        start = os.environ.pop("OPENPILOT_PREFIX", "bench")  # not in force here, as in the measured processes
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{start}-"))
         self.tag = self.folder.name
         self._count = 0
 
