@@ -9,7 +9,8 @@ import sys
 import time
 
 import msgq
-from tests.support import CHILD_LIFETIME, DEADLINE_MS, say
+from tests.fork_server import CHILD_LIFETIME
+from tests.support import DEADLINE_MS, say
 
 PERIOD_S = 0.002
 

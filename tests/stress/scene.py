@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
-from tests.support import CHILD_LIFETIME, LONGER, Child
+from tests.fork_server import CHILD_LIFETIME
+from tests.support import LONGER, Child
 
 Role = tuple[Callable[..., Any], *tuple[Any, ...]]
 
