@@ -229,10 +229,22 @@ def test_a_server_that_is_not_there_is_one_line(name: str, verb: list[str]) -> N
     assert get_endpoint_name(name, 0) not in topic_inodes()  # a wrong name makes no topic
 
 
-def test_a_stream_without_frames_is_an_error_after_the_time_out(name: str, cameras: Child) -> None:
-    result = msgq("view", name, "--json", "--timeout", "0.01")
+@pytest.mark.parametrize("verb", [["view", "--json"], ["save", "frame.png"]])
+def test_a_stream_without_frames_is_an_error_after_the_time_out(name: str, cameras: Child, verb: list[str]) -> None:
+    result = msgq(verb[0], name, *verb[1:], "--timeout", "0.01")
     assert result.exit_code == 1
     assert "no frame came in 0.01 s" in result.output
+
+
+@pytest.mark.parametrize("verb", [["view", "--json", "--frames", "1"], ["save", "frame.png", "--json"]])
+def test_prefix_is_where_the_server_is(
+    name: str, prefix: str, cameras: Child, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    monkeypatch.chdir(tmp_path)
+    with Stream(cameras):
+        assert lines(msgq(verb[0], name, *verb[1:], "--stream", "7", "--prefix", prefix))
+    assert msgq(verb[0], name, *verb[1:], "--timeout", "0.01").exit_code == 1
 
 
 def test_a_stream_that_is_not_there_is_an_error(name: str, cameras: Child) -> None:
@@ -302,12 +314,15 @@ def left_of_benches(prefix: str) -> list[str]:
     return shm + [str(path) for path in Path("/tmp").glob(f"{prefix}_visionipc_bench*")]
 
 
-def test_bench_measures_two_runs_and_leaves_nothing(prefix: str) -> None:
-    fast, steady = lines(msgq("bench", "--width", "64", "--height", "48", "--duration", "0.3", "--json"))
+def test_bench_measures_two_runs_and_leaves_nothing(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    small = ("--width", "64", "--height", "48", "--rate", "200", "--duration", "0.3")
+    fast, steady = lines(msgq("bench", *small, "--prefix", prefix, "--json"))
     for run in (fast, steady):
         assert run["frames"] > 0
         assert 0 < run["p50_us"] <= run["p99_us"] <= run["p999_us"]
     assert fast["lost"] == 0
+    assert steady["frames"] <= 200 * steady["seconds"] + 2
     assert left_of_benches(prefix) == []
 
 
