@@ -1,0 +1,95 @@
+"""Options that several verbs about live endpoints share, each of them in this process beside a publisher."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.impl.ground import clock
+from msgq.stats import topic, topic_inodes
+from tests.command import run
+from tests.support import Task, wait_until
+
+U64 = struct.Struct("<Q")
+
+
+@pytest.fixture
+def traffic(prefix: str) -> Iterator[None]:
+    """A thread that publishes the times of three clocks on the topic car: the host's, the system's, that since boot."""
+    over = threading.Event()
+
+    def publish() -> None:
+        with msgq.pub_sock("car", tracked=True) as car:
+            while not over.wait(0.001):
+                car.send(b"".join(map(U64.pack, (clock.time_ns(), time.time_ns(), time.monotonic_ns()))))
+
+    task = Task(publish)
+    wait_until(lambda: "car" in topic_inodes() and topic("car").messages)
+    yield
+    over.set()
+    task.result()
+
+
+def lines(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [
+        ("bw", ["car", "-n", 1, "--interval", 0.05]),
+        ("delay", ["car", "-n", 1, "--interval", 0.05]),
+        ("stat", ["car", "-n", 1, "--interval", 0.05]),
+        ("top", ["car", "-n", 1, "--interval", 0.05]),
+        ("check", ["expected.toml"]),
+        ("pub", ["lorry", "hello"]),
+    ],
+)
+def test_prefix_is_where_a_verb_looks(
+    traffic: None, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[object]
+) -> None:
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    monkeypatch.chdir(tmp_path)
+    Path("expected.toml").write_text("seconds = 0.05\n[endpoints.car]\nsize = 24\n")
+    said = lines(verb, *more, "--prefix", prefix)
+    assert {"lorry": verb == "pub", "car": True} == {name: name in topic_inodes(prefix) for name in ("lorry", "car")}
+    match verb:
+        case "stat":
+            assert (said[0]["topics"], said[0]["publishers"]) == (1, 1)
+        case "pub":
+            assert topic("lorry", prefix).messages == 1
+        case _:
+            assert {line["endpoint"] for line in said} == {"car"}
+
+
+@pytest.mark.parametrize("verb", ["hz", "bw", "delay", "stat", "top"])
+def test_count_is_the_number_of_lines(traffic: None, verb: str) -> None:
+    assert len(lines(verb, "car", "-n", 3, "--interval", 0.01)) == 3
+
+
+@pytest.mark.parametrize(("verb", "figure"), [("hz", "periods_us"), ("delay", "delays_us")])
+def test_spin_measures_each_message(traffic: None, verb: str, figure: str) -> None:
+    def measured() -> Any:
+        (reading,) = lines(verb, "car", "--spin", "--once", "--interval", 0.05)
+        assert reading["lost"] == 0
+        return reading[figure] and reading
+
+    assert wait_until(measured)[figure]["p50"] > 0
+
+
+@pytest.mark.parametrize(("name", "offset"), [("host", 0), ("realtime", 8), ("monotonic", 16)])
+def test_clock_of_delay_is_that_of_the_time_in_the_payload(traffic: None, name: str, offset: int) -> None:
+    def measured() -> Any:
+        (reading,) = lines("delay", "car", "--offset", offset, "--clock", name, "--once", "--interval", 0.05)
+        assert (reading["early"], reading["undated"]) == (0, 0)
+        return reading["delays_us"]
+
+    assert 0 < wait_until(measured)["min"] < 60e6
