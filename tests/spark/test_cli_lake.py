@@ -18,11 +18,15 @@ from examples import questions
 from msgq.queue_events import Event
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
+from msgq.spark.runtime import session as sessions
+from msgq.stats import topics
 from tests.command import run
 from tests.recording import logs
 from tests.spark.kind_logs import BEGIN, Told, of_queue, write_kinds
 from tests.spark.pages import sections, table
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, Task, wait_until
+
+OTHER = logs.chunk(logs.channel(1, "gps", encoding="json"), logs.message(1, 0, 10**18, b'{"x": 1}'))
 
 
 @pytest.fixture
@@ -172,3 +176,135 @@ def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
         said = process.communicate(timeout=120)[0]
     assert (process.returncode, said) == (130, "")
     assert not list(temporary.glob("msgq-lake-*"))
+
+
+def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
+    """Make a lake of one recording by the command; return its path, and what the command says."""
+    tmp_path.mkdir(exist_ok=True)
+    sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20)]
+    path = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    said: dict[str, Any] = json.loads(run("lake", "ingest", tmp_path / "lake", path, "--json", *options).stdout)
+    return tmp_path / "lake", said
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [
+        ("export", ["SELECT 1", "-o", "{}/x"]),
+        ("ingest", ["{}/a.mcap"]),
+        ("optimize", []),
+        ("replay", ["SELECT 1"]),
+        ("report", []),
+        ("sql", ["SELECT 1"]),
+        ("stream", ["{}/a.mcap"]),
+    ],
+)
+def test_master_is_where_spark_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
+) -> None:
+    monkeypatch.setattr(sessions, "_active", lambda: None)  # a test before may have left one
+    (tmp_path / "lake" / "_journal").mkdir(parents=True)
+    logs.write(tmp_path / "a.mcap")
+    words = [word.format(tmp_path) for word in more]
+    done = run("lake", verb, tmp_path / "lake", *words, "--master", "moon", code=1)
+    assert done.stderr.startswith("Error: there is no master 'moon'; give local[4], ")
+
+
+def test_version_is_the_messages_of_an_earlier_ingest(
+    spark: Any, tmp_path: Path, prefix: str, recording: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
+    run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
+    count, version = "SELECT count(*) AS n FROM messages", ("--version", first["version"])
+    assert json.loads(run("lake", "sql", lake, count, "--json").stdout) == {"n": 21}
+    assert json.loads(run("lake", "sql", lake, count, *version, "--json").stdout) == {"n": 20}
+    said = run("lake", "export", lake, "SELECT endpoint FROM messages", "-o", tmp_path / "x", *version, "--json").stdout
+    assert json.loads(said)["rows"] == 20
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    messages = ("SELECT * FROM messages", "--rate", "inf", "--remap", "imu:=moved", "--prefix", prefix)
+    assert "20 messages of 1 endpoints played" in run("lake", "replay", lake, *messages, *version).stdout
+    assert [topic.endpoint for topic in topics(prefix)] == ["moved"]
+
+
+def test_ingest_makes_the_tables_that_are_wanted(spark: Any, tmp_path: Path) -> None:
+    lake, said = lake_of(tmp_path, "--no-silver", "--no-gold")
+    assert (said["messages"], said["runs"]) == (20, 0)
+    assert not any(has_parts(lake / name) for name in ("silver", "gold"))
+    run("lake", "ingest", lake, tmp_path / "a.mcap", "--no-gold")
+    assert [has_parts(lake / name) for name in ("silver", "gold")] == [True, False]
+
+
+def test_schema_of_an_ingest_decodes_what_does_not_say_it(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "Number.msg").write_text("uint8 n\n")
+    path = logs.write_log(tmp_path / "a.mcap", ("e", 1, b"\0\1\0\0\7"))
+    run("lake", "ingest", tmp_path / "lake", path, "--no-gold", "--schema", f"cdr:{tmp_path}/Number.msg:p/msg/Number")
+    assert json.loads(run("lake", "sql", tmp_path / "lake", "SELECT n FROM silver_e", "--json").stdout) == {"n": 7}
+
+
+def test_optimize_keeps_no_old_files_if_told_so(spark: Any, tmp_path: Path) -> None:
+    lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
+    run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
+    before = parts(lake)
+    done = json.loads(run("lake", "optimize", lake, "--json").stdout)
+    assert done["after"] < done["before"] == before
+    assert parts(lake) > done["after"]  # what versions of the last week need
+    run("lake", "optimize", lake, "--keep", 0)
+    assert parts(lake) == done["after"]
+
+
+def parts(lake: Path) -> int:
+    """Return the number of files of messages, those of older versions included."""
+    return sum("_delta_log" not in path.parts for path in (lake / "messages").rglob("*.parquet"))
+
+
+def test_to_is_what_an_export_writes(spark: Any, tmp_path: Path) -> None:
+    lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
+    run("lake", "export", lake, "SELECT sequence FROM messages WHERE sequence = 3", "-o", tmp_path / "x", "--to", "csv")
+    (file,) = (path for path in (tmp_path / "x").glob("*.csv") if path.stat().st_size)
+    assert file.read_text() == "sequence\n3\n"
+
+
+def test_run_is_that_of_the_page(spark: Any, tmp_path: Path) -> None:
+    lake, _ = lake_of(tmp_path)
+    other = tmp_path / "b.mcap"
+    other.write_bytes(logs.head("cd" * 16) + OTHER)
+    run("lake", "ingest", lake, other)
+    page = tmp_path / "page.html"
+    for options, expected in ((["--run", "cd" * 16], 1), ([], 21)):
+        assert json.loads(run("lake", "report", lake, "-o", page, *options, "--json").stdout)["messages"] == expected
+
+
+def test_a_stream_looks_every_so_often_and_keeps_its_place_where_it_is_told(
+    spark: Any, tmp_path: Path, recording: Any
+) -> None:
+    lake, place = tmp_path / "lake", tmp_path / "place"
+
+    def interrupt() -> None:
+        wait_until(lambda: (place / "commits" / "0").exists(), deadline=200)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    task = Task(interrupt)
+    run("lake", "stream", lake, recording.parent, "--every", 0.1, "--checkpoint", place)
+    task.result()
+    assert Lake(spark, lake).messages().count() == 19
+
+
+RESTLESS = """
+import msgq
+
+def restless():
+    numbers, out = msgq.sub_sock("imu", timeout=1000), msgq.pub_sock("out")
+    while True:
+        out.send(numbers.receive() or b"null")
+"""
+
+
+def test_programs_of_a_replay_end_as_they_are_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program_of_lake.py").write_text(RESTLESS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
+    program = ("SELECT * FROM messages", "--deterministic", "program_of_lake:restless", "--seed", 3)
+    silent = run("lake", "replay", lake, *program, "--silence", 0.5).stdout
+    assert "the same: 20 messages" in silent
+    assert "the same: 25 messages" in run("lake", "replay", lake, *program, "--after", 5, "--silence", 2).stdout
+    sys.modules.pop("program_of_lake")

@@ -1,0 +1,22 @@
+"""`msgq demo --report`: the demo's recording as a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from tests.command import run
+from tests.spark.pages import sections
+
+
+@pytest.mark.nightly
+def test_report_is_a_page_of_the_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    summary = json.loads(run("demo", "--duration", 1, "-o", tmp_path / "log", "--report", page, "--json").stdout)
+    assert summary["notes"][-1] == f"report: {page}"
+    assert "Endpoints" in sections(page.read_text())
+    assert (tmp_path / "page.lake").is_dir()
