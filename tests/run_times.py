@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import tiers
+
 LIMIT_SECONDS = 2.0  # of processor time, for the call of a test that is in `make test`
 SLOWEST = 10
-TIER_MARKS = ("ci", "nightly")
 PROPERTY = "run times"
 _clocks = pytest.StashKey[dict[str, "Spent"]]()
 
@@ -66,7 +67,7 @@ class RunTimes:
         if call.when == "teardown":
             clocks = item.stash[_clocks]
             in_call = clocks.get("call", Spent(0, 0)).processor
-            limited = not any(map(item.get_closest_marker, TIER_MARKS))
+            limited = not any(map(item.get_closest_marker, tiers.MARKS))
             report.user_properties.append((PROPERTY, [*(Spent.now() - clocks["setup"]), in_call, limited]))
         return report
 

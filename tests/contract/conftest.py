@@ -100,7 +100,7 @@ def skip_unpromised(request: pytest.FixtureRequest, lacking: dict[str, frozenset
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.ci] * (name == "zmq")) for name in BACKENDS])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     skip_unpromised(request, BACKENDS)
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # tests that run side by side have no ports to share

@@ -47,6 +47,7 @@ def run_programs(stage: Stage, seeds: range) -> None:
             pytest.fail(stage.report(seed, steps))
 
 
+@pytest.mark.ci
 def test_random_programs_have_the_same_results(stage: Stage) -> None:
     run_programs(stage, range(FAST))
 

@@ -34,6 +34,7 @@ def test_a_change_reaches_another_process_and_its_answer_comes_back(records: Rec
         child.result()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("copies", "size"), [(2, 1), (4, 40), (2, 4096), (2, 1 << 18), (4, 1 << 18)])
 def test_nothing_is_torn_between_processes(records: Records, copies: int, size: int) -> None:
     """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""

@@ -68,6 +68,7 @@ def send(name: str, node: str, count: int) -> int:
     return os.getpid()
 
 
+@pytest.mark.ci
 def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start: Any, tmp_path: Path) -> None:
     msgq.Channel("scans", capacity=4096)
     recorder = start()
@@ -89,6 +90,7 @@ def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start:
     assert info.options == {"capacity": 4096, "slot_bytes": info.options["slot_bytes"], "stamps": True}
 
 
+@pytest.mark.ci
 def test_publishers_that_come_and_go_use_rows_again(start: Any, tmp_path: Path) -> None:
     channel = msgq.Channel("c", capacity=2048)
     recorder = start()

@@ -409,6 +409,7 @@ def killed_at(step: int, work: Callable[[], object]) -> int:
     return in_fork(child)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("_kind_of_file")
 @pytest.mark.parametrize("in_place", [True, False])
 def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:

@@ -74,6 +74,7 @@ def test_seeds_decide_the_faults(path: Path) -> None:
     assert runs[0] != runs[1]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("faults", [0.0, 0.2])
 def test_processes_write_the_same_log(path: Path, tmp_path: Path, faults: float) -> None:
     logs = [in_a_process(path, tmp_path / f"{number}.mcap", 3, faults, number + 1) for number in range(2)]

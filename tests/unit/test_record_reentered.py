@@ -113,6 +113,7 @@ def close_on_top(endpoint: str) -> int:
     return len(os.listdir("/proc/self/fd")) - before
 
 
+@pytest.mark.ci
 def test_who_is_closed_on_top_of_a_wait_while_others_copy_has_left_when_it_is_dropped(endpoint: str) -> None:
     assert run_child(close_on_top, endpoint) == 0
 

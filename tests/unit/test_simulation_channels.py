@@ -43,6 +43,7 @@ class TestOrders:
         assert found.complete
         assert found.orders == len(set(seen)) == math.factorial(readers)
 
+    @pytest.mark.ci
     def test_every_order_of_several_publishers(self) -> None:
         seen: set[tuple[bytes, ...]] = set()
 

@@ -287,6 +287,7 @@ class TestEvents:
         assert [(event[0], event[3]) for event in events] == list(zip(kinds, [0, 1, 1, 2, 2], strict=True))
         assert len({event[4] for event in events}) == 1
 
+    @pytest.mark.ci
     def test_faults_at_random_befall_the_queue_and_not_its_events(self) -> None:
         restarts = 0
         for seed in range(15):

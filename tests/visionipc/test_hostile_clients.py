@@ -224,6 +224,7 @@ def ask_and_wait(name: str) -> None:
     hear()
 
 
+@pytest.mark.ci
 def test_clients_that_are_killed_in_the_middle(server: Any, served: Any) -> None:
     """More in all than the table has rows."""
     for _ in range(8):
@@ -255,6 +256,7 @@ def serve_with_limits(name: str) -> None:
             say(descriptors() if room < 0 else 0)
 
 
+@pytest.mark.ci
 def test_a_server_without_descriptors_recovers(name: Any) -> None:
     with Child(serve_with_limits, name) as child:
         before = child.hear()
@@ -308,6 +310,7 @@ def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server: Any, served: An
     assert server.stats(0).dropped == dropped
 
 
+@pytest.mark.ci
 def test_random_words_in_the_table_under_live_traffic(server: Any, connect: Any) -> None:
     chance = random.Random(2)
     client, data = connect(), bytes(64 * 48 * 3 // 2)

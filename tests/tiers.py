@@ -1,0 +1,55 @@
+"""A pytest plugin: which make target runs a test.
+
+`make test` runs the tests without a mark, `make ci` adds those marked `ci`, and `make nightly` runs all, those marked
+`nightly` included. The files below have the mark `ci` as a whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKS = ("ci", "nightly")
+CI = (
+    "examples/test_channels.py",
+    "examples/test_queues.py",
+    "tests/crash/",
+    "tests/fuzz/",
+    "tests/lake/",
+    "tests/report/",
+    "tests/sanitizers/",
+    "tests/spark/",
+    "tests/stress/",
+    "tests/contract/test_bridge.py",
+    "tests/contract/test_demo.py",
+    "tests/contract/test_stock_",
+    "tests/contract/test_tracked_zmq.py",
+    "tests/contract/test_zmq_",
+    "tests/meta/test_build.py",
+    "tests/meta/test_model.py",
+    "tests/recording/test_bombs.py",
+    "tests/unit/test_bench",
+    "tests/unit/test_c_programs.py",
+    "tests/unit/test_c_queue_events.py",
+    "tests/unit/test_ground.py",
+    "tests/unit/test_pytest_plugin.py",
+    "tests/unit/test_sharing.py",
+    "tests/visionipc/test_stock_",
+)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files whose tests the mark expression deselects, because that takes seconds."""
+    return True if "not ci" in config.option.markexpr and _is_ci(collection_path) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of the files above."""
+    if _is_ci(item.path) and not item.get_closest_marker("nightly"):
+        item.add_marker("ci")
+
+
+def _is_ci(path: Path) -> bool:
+    return path.is_relative_to(ROOT) and f"{path.relative_to(ROOT)}{'/' * path.is_dir()}".startswith(CI)
