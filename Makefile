@@ -12,18 +12,18 @@ BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
   -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  installing/p'
 
-# Fast tests wait as often as they compute: half again as many at once as there are cores. The slow ones have processes of
-# their own, of Spark and of stress, which need the cores.
-ABREAST := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-PYTEST := $(BIN)/python -m pytest --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+# Reports what a step took: `$(call timed,NAME,COMMAND)`.
+SHELL := /bin/bash
+timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test test-slow test-all bench lint format dist clean
+.PHONY: help demo test ci nightly pythons bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
-	@echo "make test    set up, then run the fast tests: some six minutes on two cores"
-	@echo "make test-slow  set up, then run the other tests: Spark, stress, sanitizers, fuzzing, type checkers"
-	@echo "make test-all   set up, then run all tests"
+	@echo "make test    set up, then run the tests of every day: less than 3 minutes on two cores"
+	@echo "make ci      set up, then run the linters and what a change must pass: less than 15 minutes"
+	@echo "make nightly set up, then run everything, with random seeds, coverage, mutants and each Python there is: hours"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make lint    set up, then run the linters and type checkers"
 	@echo "make format  set up, then write the layout of Python and C files"
@@ -55,13 +55,12 @@ demo: $(READY)
 	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
 
 test: $(READY)
-	$(PYTEST) -n $(ABREAST) -m "not slow"
+	$(call timed,make test,$(PYTEST) -m "not ci and not nightly")
 
-test-slow: $(READY)
-	$(PYTEST) -n auto -m slow
-
-test-all: $(READY)
-	$(PYTEST) -n auto
+ci: $(READY)
+	$(call timed,make lint,$(MAKE) --no-print-directory lint)
+	@$(MAKE) --no-print-directory test
+	$(call timed,tests marked ci,$(PYTEST) -m "ci and not nightly")
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,5 +52,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("ci")
 
 
+@cache
 def _is_ci(path: Path) -> bool:
     return path.is_relative_to(ROOT) and f"{path.relative_to(ROOT)}{'/' * path.is_dir()}".startswith(CI)
