@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
 DEADLINE = 30.0  # seconds that any condition may take; a bug is slower, nothing else is
 DEADLINE_MS = int(DEADLINE * 1000)
+# System calls by their numbers: futex; then futex_waitv, nanosleep, clock_nanosleep and ppoll.
+_CALLS = {"x86_64": (202, 449, 35, 230, 271), "aarch64": (98, 449, 101, 115, 73)}
+_FUTEX, *_PATIENT = _CALLS.get(os.uname().machine, (-1,))
+_FUTEX_PRIVATE = 128  # a flag: the futex of one process
 LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
 CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
 
@@ -62,29 +66,57 @@ class Task(threading.Thread):
         return value
 
     def wait_asleep(self) -> None:
-        """Return when the thread sleeps in the kernel."""
+        """Return when the thread waits in the kernel."""
         wait_asleep(os.getpid(), self.native_id)
 
 
 def asleep(pid: int, thread_id: int | None = None) -> bool:
-    """Whether a thread sleeps in the kernel just now."""
-    stat = Path(f"/proc/{pid}/task/{thread_id or pid}/stat").read_text()
-    return stat[stat.rindex(")") + 2] == "S"
+    """Whether a thread sleeps in the kernel just now, perhaps only for a moment or for the GIL."""
+    return _switches(pid, thread_id) is not None
 
 
 def wait_asleep(pid: int, thread_id: int | None = None) -> None:
-    """Return when a thread sleeps and goes on doing so (a thread that waits for the GIL sleeps a moment, too)."""
-    seen = []
+    """Return when a thread waits in the kernel for something other than the GIL.
 
-    def settled() -> bool:
-        seen.append(asleep(pid, thread_id))
-        return len(seen) >= 20 and all(seen[-20:])
+    A nap, a ppoll and a wait on a futex that processes share are such waits at the first look. Any other wait must last
+    for more than two switch intervals, because a wait for the GIL ends after one.
+    """
+    seen, since = _switches(pid, thread_id), time.monotonic()
 
-    wait_until(settled, f"thread {thread_id or pid} sleeps")
+    def waits() -> bool:
+        nonlocal seen, since
+        before, last = time.monotonic(), seen
+        if _is_patient(pid, thread_id):
+            return True
+        seen = _switches(pid, thread_id)
+        if seen is None or seen != last:
+            since = time.monotonic()
+        return before - since > 2.5 * sys.getswitchinterval()
+
+    wait_until(waits, f"thread {thread_id or pid} waits")
+
+
+def _switches(pid: int, thread_id: int | None) -> int | None:
+    """Return how often a sleeping thread has gone to sleep; None: it does not sleep."""
+    status = Path(f"/proc/{pid}/task/{thread_id or pid}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    return int(fields["voluntary_ctxt_switches"]) if fields["State"].startswith("S") else None
+
+
+def _is_patient(pid: int, thread_id: int | None) -> bool:
+    """Whether a thread is in a system call that never waits for the GIL; False where the kernel does not say."""
+    try:
+        call = Path(f"/proc/{pid}/task/{thread_id or pid}/syscall").read_text().split()
+    except PermissionError:
+        return False
+    if not call[0].isdigit():  # it runs, or is not in a system call
+        return False
+    number = int(call[0])
+    return number in _PATIENT or (number == _FUTEX and not int(call[2], 16) & _FUTEX_PRIVATE)
 
 
 def wait_threads_asleep(name: str) -> None:
-    """Return when the threads of this process whose name starts so sleep, and go on doing so."""
+    """Return when each thread of this process whose name starts with `name` waits, as `wait_asleep`."""
     for task in Path("/proc/self/task").iterdir():
         if (task / "comm").read_text().startswith(name):
             wait_asleep(os.getpid(), int(task.name))
