@@ -152,7 +152,7 @@ def alarm(handler: Any) -> Iterator[None]:
     """Have the handler run when this thread sleeps."""
 
     def ring() -> None:
-        wait_asleep(os.getpid(), threading.main_thread().native_id)
+        wait_asleep(os.getpid())
         os.kill(os.getpid(), signal.SIGALRM)
 
     before = signal.signal(signal.SIGALRM, handler)

@@ -41,7 +41,7 @@ def interrupted(call: Callable[[], Any], handler: Callable[[], Any], afterwards:
     handled: list[bool] = []  # no lock: a child may be forked while somebody has it
 
     def poke() -> None:
-        wait_asleep(os.getpid(), main.native_id)
+        wait_asleep(os.getpid())
         signal.pthread_kill(main.ident, signal.SIGUSR1)  # type: ignore[arg-type]
         wait_until(lambda: handled)
         afterwards()
