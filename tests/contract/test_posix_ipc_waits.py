@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
