@@ -79,19 +79,18 @@ def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     """Return when a thread waits in the kernel for something other than the GIL.
 
     A nap, a ppoll and a wait on a futex that processes share are such waits at the first look. Any other wait must last
-    for more than two switch intervals, because a wait for the GIL ends after one.
+    for more than two switch intervals: it could be for a lock that is free in a moment.
     """
     seen, since = _switches(pid, thread_id), time.monotonic()
 
     def waits() -> bool:
         nonlocal seen, since
         before, last = time.monotonic(), seen
-        if _is_patient(pid, thread_id):
-            return True
+        lasting = _lasts(pid, thread_id)
         seen = _switches(pid, thread_id)
-        if seen is None or seen != last:
+        if lasting is False or seen is None or seen != last:
             since = time.monotonic()
-        return before - since > 2.5 * sys.getswitchinterval()
+        return lasting or before - since > 2.5 * sys.getswitchinterval()
 
     wait_until(waits, f"thread {thread_id or pid} waits")
 
@@ -103,16 +102,29 @@ def _switches(pid: int, thread_id: int | None) -> int | None:
     return int(fields["voluntary_ctxt_switches"]) if fields["State"].startswith("S") else None
 
 
-def _is_patient(pid: int, thread_id: int | None) -> bool:
-    """Whether a thread is in a system call that never waits for the GIL; False where the kernel does not say."""
+def _lasts(pid: int, thread_id: int | None) -> bool | None:
+    """Whether a thread waits, as its system call shows. False: it runs or waits for the GIL; None: unknown."""
     try:
-        call = Path(f"/proc/{pid}/task/{thread_id or pid}/syscall").read_text().split()
+        call, *arguments = Path(f"/proc/{pid}/task/{thread_id or pid}/syscall").read_text().split()
     except PermissionError:
+        return None
+    if not call.isdigit():  # it runs, or is not in a system call
         return False
-    if not call[0].isdigit():  # it runs, or is not in a system call
-        return False
-    number = int(call[0])
-    return number in _PATIENT or (number == _FUTEX and not int(call[2], 16) & _FUTEX_PRIVATE)
+    if int(call) != _FUTEX:
+        return int(call) in _PATIENT or None
+    word, operation = (int(argument, 16) for argument in arguments[:2])
+    if not operation & _FUTEX_PRIVATE:
+        return True
+    return False if _is_static(pid, word) else None
+
+
+def _is_static(pid: int, address: int) -> bool:
+    """Whether an address is in the static data of a program or library. The GIL is, locks are not."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        begin, end = (int(number, 16) for number in line.split(maxsplit=1)[0].split("-"))
+        if begin <= address < end:
+            return "/" in line
+    return False
 
 
 def wait_threads_asleep(name: str) -> None:
