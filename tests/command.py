@@ -1,15 +1,64 @@
-"""The command, in this process."""
+"""The command `msgq`, in this process or in a forked one."""
 
 from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
 
 from click.testing import CliRunner, Result
 
 from msgq.cli.app import app
+from tests.fork_server import ForkedProcess, needs_own_start
+from tests.support import DEADLINE, asleep, wait_until
 
 
-def run(*arguments: object, code: int | None = 0) -> Result:
+def run(*arguments: object, code: int | None = 0, stdin: str | None = None) -> Result:
     """Run `msgq`, see it end with an exit code (None: any) and without a stack trace, and return what it said."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
     assert code in (None, result.exit_code), result.output
     assert "Traceback" not in result.output
     return result
+
+
+def start(*arguments: object, env: dict[str, str] | None = None, **options: Any) -> Process:
+    """Start `msgq` in a forked process; `env` changes the environment, and the options are those of `Popen`."""
+    return Process([*map(str, arguments)], {**os.environ, **(env or {})}, **options)
+
+
+class Process(ForkedProcess):
+    """`msgq` in a process of its own, killed at the end of a `with` block. By default its output goes to pipes."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], **options: Any) -> None:
+        assert not needs_own_start(environment), "use subprocess: a forked process has started already"
+        verb = "msgq.cli." + words[0]
+        imports = ["msgq.cli.app", verb, *(f"{verb}.{word}" for word in words[1:2] if word.isidentifier())]
+        streams = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
+        super().__init__("msgq.cli", "main", [words], imports, env=environment, **{**streams, **options})
+
+    def wait_opened(self, *parts: str) -> None:
+        """Return when the process has mapped files whose paths have these parts, and sleeps."""
+        maps = Path(f"/proc/{self.pid}/maps")
+        wait_until(lambda: all(part in maps.read_text() for part in parts), f"{parts} are open")
+        wait_until(lambda: asleep(self.pid))
+
+    def line(self) -> Any:
+        """Return the object in the next line of the output."""
+        assert self.stdout is not None
+        line = self.stdout.readline()
+        assert line, f"the command ended: {self.communicate()}"
+        return json.loads(line)
+
+    def end(self, number: int | None = None) -> tuple[list[Any], str]:
+        """Send a signal if one is given; return the objects in the remaining lines, and the standard error."""
+        if number is not None:
+            self.send_signal(number)
+        output, complaints = self.communicate(timeout=DEADLINE)
+        assert self.returncode == 0, complaints
+        return [json.loads(line) for line in output.splitlines()], complaints
+
+    def __exit__(self, *details: Any) -> None:
+        self.kill()
+        super().__exit__(*details)

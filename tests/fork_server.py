@@ -10,100 +10,65 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import gc
 import importlib
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
-import time
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES = 1 << 20
 # Variables that a process reads when it starts, or that others read in /proc/PID/environ.
-_READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "TMPDIR")
+_READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "TMPDIR")
 
 
-def needs_own_start(environment: dict[str, str]) -> bool:
+def needs_own_start(environment: Mapping[str, str]) -> bool:
     """Whether this environment only works in a process that starts with it."""
     server = _server().environment
     changed = [name for name in {*server, *environment} if server.get(name) != environment.get(name)]
     return any(name.startswith(_READ_AT_START) for name in changed)
 
 
-class ForkedProcess:
-    """A child process that the server has forked, with the interface of `subprocess.Popen`."""
+class ForkedProcess(subprocess.Popen[str]):
+    """A process that the server has forked. It calls a function, whose arguments are JSON.
 
-    def __init__(self, call: list[str], environment: dict[str, str]) -> None:
-        read_stdin, write_stdin = os.pipe()
-        read_stdout, write_stdout = os.pipe()
+    The module is imported in the server, for all children; so are the modules `imports`.
+    """
+
+    def __init__(
+        self, module: str, function: str, arguments: Sequence[Any], imports: Sequence[str] = (), **options: Any
+    ) -> None:
+        self._imports = [module, *imports]
+        super().__init__([module, function, json.dumps(arguments)], text=True, **options)
+
+    # The step of Popen that starts a program. It has these parameters in Python 3.11 to 3.13.
+    def _execute_child(self, args: list[str], *options: Any) -> None:
+        cwd, environment, descriptors, new_session = options[4], options[5], options[9:15], options[20]
+        request = {
+            "imports": self._imports,
+            "call": args,
+            "directory": os.fspath(cwd or os.getcwd()),
+            "environment": dict(os.environ if environment is None else environment),
+            "new_session": new_session,
+        }
+        child_side = [descriptors[0], descriptors[3], descriptors[5]]
+        inherited = [number if end == -1 else end for number, end in enumerate(child_side)]
         try:
-            self.pid = _server().fork({"call": call, "environment": environment}, [read_stdin, write_stdout, 2])
+            self.pid = _server().fork(request, inherited)
+            self._child_created = True
         finally:
-            os.close(read_stdin)
-            os.close(write_stdout)
-        self.args = call
-        self.returncode: int | None = None
-        self.stdin: IO[str] = os.fdopen(write_stdin, "w")
-        self.stdout: IO[str] = os.fdopen(read_stdout)
-        self._lock = threading.Lock()
-
-    def poll(self) -> int | None:
-        """Return the exit status if the process has ended, negative for a signal."""
-        with self._lock:
-            if self.returncode is None:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status when the process has ended; `subprocess.TimeoutExpired` after `timeout` seconds."""
-        until = time.monotonic() + timeout if timeout is not None else float("inf")
-        while (code := self.poll()) is None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise subprocess.TimeoutExpired(str(self.args), timeout or 0)
-            self._wait_for_end(left)
-        return code
-
-    def _wait_for_end(self, seconds: float) -> None:
-        with contextlib.suppress(ProcessLookupError):  # another thread was first
-            descriptor = os.pidfd_open(self.pid)
-            try:
-                select.select([descriptor], [], [], min(seconds, 60.0))
-            finally:
-                os.close(descriptor)
-
-    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, None]:
-        """Send `input`, close the standard input, and return the rest of the standard output when the process ends."""
-        with contextlib.suppress(BrokenPipeError), self.stdin:
-            self.stdin.write(input or "")
-        output = self.stdout.read()
-        self.wait(timeout)
-        return output, None
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
+            self._close_pipe_fds(*descriptors)  # type: ignore[attr-defined]  # those that are the child's
 
 
 class _Server:
@@ -151,6 +116,7 @@ def _subreaper() -> Any:
 
 
 _servers: list[_Server] = []
+_tried: set[str] = set()  # in the server: modules that it has imported, or could not
 
 
 def stop() -> None:
@@ -173,17 +139,25 @@ def serve() -> None:
             if not data:
                 return
             request = json.loads(data)
-            if (module := request["call"][0]) not in sys.modules:
-                with contextlib.suppress(Exception):  # the child reports it
-                    importlib.import_module(module)
-                gc.collect()
-                gc.freeze()  # a collection in a child would copy the pages of all these objects
+            _import(request["imports"])
             if (pid := _fork_orphan()) == 0:
                 break
             requests.send(str(pid).encode())
             for descriptor in descriptors:
                 os.close(descriptor)
     _become(request, descriptors)
+
+
+def _import(modules: list[str]) -> None:
+    """Import modules for all children to come."""
+    new = [module for module in modules if module not in _tried]
+    for module in new:
+        _tried.add(module)
+        with contextlib.suppress(Exception):  # a child that needs it reports this
+            importlib.import_module(module)
+    if new:
+        gc.collect()
+        gc.freeze()  # a collection in a child would copy the pages of all these objects
 
 
 def _fork_orphan() -> int:
@@ -217,7 +191,13 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", 1)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    if request["new_session"]:
+        os.setsid()
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C there then reaches the child
+    os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
     call(*request["call"])
