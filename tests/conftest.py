@@ -12,12 +12,13 @@ from typing import IO
 
 import pytest
 
+from tests import seeds
 from tests.leftovers import Leftovers, files_named, new_token
 from tests.run_times import RunTimes
 from tests.support import SHM
 
 WATCHDOG_SECONDS = 120.0
-THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_SEEDS", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
+THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []
 
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the processes of pytest-xdist come and go within the run
         _leftovers.append(Leftovers())
     config.pluginmanager.register(RunTimes())
+    config.pluginmanager.register(seeds)
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background

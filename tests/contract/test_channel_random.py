@@ -1,12 +1,8 @@
-"""The same random program on channels of both backends: everything that can be seen of it is the same.
-
-The seed is the test's name; MSGQ_TEST_SEEDS=1000 runs more of them.
-"""
+"""The same random program on channels of both backends: everything that can be seen of it is the same."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +14,7 @@ from msgq.errors import LostMessagesError, MsgqError
 from msgq.schema import Schema
 from tests.contract.conftest import Channels, channels_of
 
-SEEDS = range(int(os.environ.get("MSGQ_TEST_SEEDS", "6")))
+SEEDS = pytest.mark.seeds(2, 6, 50)
 SIZES = [0, 1, 3, 8, 8, 8, 30, 64]
 SCHEMAS = [Schema("one", "text"), Schema("two", "text")]
 SUBSCRIBED = ("lost", "received", "resets", "position", "held", "closed", "passive")
@@ -224,7 +220,7 @@ def program(name: str, token: str) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_a_random_program_sees_the_same_on_both(token: str, seed: int, kind: str) -> None:
     transcripts = []
     for name in ("msgq", "fake"):

@@ -304,7 +304,7 @@ def test_a_notification_by_signal_ends_a_wait(both: Queues, ear: Ear) -> None:
         other.close()
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.ci) for seed in range(4, 60))])
+@pytest.mark.seeds(2, 60, 300)
 def test_random_requests_of_two_processes(both: Queues, seed: int) -> None:
     steps = posix_requests.program(random.Random(seed))
     posix_requests.run(both.module, both.name, steps)

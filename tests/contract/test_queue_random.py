@@ -1,12 +1,8 @@
-"""The same random program on work queues of both backends and on a model: all that can be seen of it is the same.
-
-The seed is the test's name; MSGQ_TEST_SEEDS=1000 runs more of them.
-"""
+"""The same random program on work queues of both backends and on a model: all that can be seen of it is the same."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -20,7 +16,7 @@ from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_NONBLOCK
 from tests.contract.conftest import QUEUES, Queues, queues_of
 from tests.contract.queue_model import Model
 
-SEEDS = range(int(os.environ.get("MSGQ_TEST_SEEDS", "6")))
+SEEDS = pytest.mark.seeds(2, 6, 50)
 STEPS = 600
 PRIORITIES = [0, 0, 0, 1, 2, 32767]
 SIZES = [0, 1, 8, 8, 8, 63, 64, 65]
@@ -209,7 +205,7 @@ def program(name: str, token: str) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_a_random_program_sees_the_same_on_both_and_on_the_model(token: str, seed: int, kind: str) -> None:
     transcripts = {}
     for name in ("model", *QUEUES):

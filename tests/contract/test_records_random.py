@@ -1,13 +1,9 @@
 """The same random program on vectors and boards of both backends and on a model of plain NumPy: all that can be seen of
-it is the same.
-
-The seed is the test's name; MSGQ_TEST_SEEDS=1000 runs more of them.
-"""
+it is the same."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +16,7 @@ from msgq.errors import MsgqError
 from tests.contract.conftest import RECORDS, records_of
 from tests.contract.record_model import Model
 
-SEEDS = range(int(os.environ.get("MSGQ_TEST_SEEDS", "6")))
+SEEDS = pytest.mark.seeds(2, 6, 50)
 STEPS = 400
 PADDED = np.dtype([("flag", "i1"), ("value", "f8")], align=True)
 DTYPES = [np.dtype("i8"), np.dtype("u1"), np.dtype("S60"), PADDED, np.dtype([("inner", PADDED, (2,)), ("x", "f4")])]
@@ -230,7 +226,7 @@ def program(name: str, token: str, kind: type[Program]) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_a_random_program_sees_the_same_on_both_and_on_the_model(token: str, seed: int, kind: str) -> None:
     transcripts = {}
     cls, steps = KINDS[kind]

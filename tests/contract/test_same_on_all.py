@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -227,15 +228,7 @@ class Program(RuleBasedStateMachine):
 
 @pytest.mark.watchdog(600)  # shrinking what fails takes up to five minutes
 @pytest.mark.ci
-def test_a_random_program_sees_the_same_on_all(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_random_program_sees_the_same_on_all(prefix: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # no ports to share with tests that run side by side
-    same_every_time = settings(
-        max_examples=int(40 * LONGER),
-        stateful_step_count=STEPS,
-        derandomize=True,  # the same programs in each run: what fails, fails again
-        database=None,
-        deadline=None,  # how long a step takes says how busy the machine is
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    run_state_machine_as_test(Program, settings=same_every_time)
+    chosen = settings(max_examples=int(40 * LONGER), stateful_step_count=STEPS, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(seeded(seed)(Program), settings=chosen)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash.victims import Topic
-from tests.stress.conftest import scene, seed
+from tests.stress.conftest import scene
 from tools.fuzz.build import compile_program
 
-__all__ = ["scene", "seed", "tools", "topic"]
+__all__ = ["scene", "tools", "topic"]
 
 HERE = Path(__file__).parent
 

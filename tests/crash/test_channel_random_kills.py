@@ -104,15 +104,13 @@ def watch(endpoint: str, views: bool) -> dict[str, int]:
 
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.ci
-def test_anybody_killed_at_any_moment(endpoint: str) -> None:
+def test_anybody_killed_at_any_moment(endpoint: str, seed: int) -> None:
     """What: a thousand publishers and subscribers are killed at random moments; two subscribers watch from the start.
 
     Why: the named steps are those that we thought of.
 
     Failure would mean: a crash somewhere tears or repeats messages, breaks a count, takes slots, or leaves files.
     """
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel:
         try:
             with Child(watch, endpoint, False) as copying, Child(watch, endpoint, True) as viewing:

@@ -177,7 +177,7 @@ def check_received(records: list[Record]) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("places", [64, 1])
 @pytest.mark.parametrize("way", WAYS)
-def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, way: str, places: int) -> None:
+def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, seed: int, way: str, places: int) -> None:
     """What: hundreds of senders and receivers are killed at random moments, while thousands of messages pass; with
     one place the queue is full and empty all the time.
 
@@ -185,8 +185,7 @@ def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, way: str, p
 
     Failure would mean: a crash somewhere loses a message or a place, or an acknowledged message comes again.
     """
-    seed, diary = random.randrange(1 << 32), tmp_path / "diary"
-    print("seed", seed)
+    diary = tmp_path / "diary"
     with MessageQueue(endpoint, max_messages=places, max_message_size=1024) as queue:
         try:
             result = run_child(massacre, endpoint, str(diary), way, seed)

@@ -21,7 +21,6 @@ from msgq.errors import KeyTakenError, MultipleWritersError
 from tests.crash.records import ROWS, File, Place, key_name, key_number, key_value, numbers_of, said, values
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import Driver
-from tests.stress.traffic import new_seed
 from tests.support import LONGER, SHM, Task, run_child
 
 WRITERS, LENGTH = 4, 8
@@ -61,8 +60,9 @@ def read_until(vector: Any, stop: list[bool]) -> int:
     return rounds
 
 
-def tear(record_driver: Path, endpoint: str, item_bytes: int, copies: int, seconds: float, pause_us: int) -> None:
-    rng = random.Random(new_seed())
+def tear(
+    record_driver: Path, endpoint: str, rng: random.Random, item_bytes: int, copies: int, seconds: float, pause_us: int
+) -> None:
     length = 2 if item_bytes > 4096 else LENGTH
     with Place(record_driver, endpoint, "shared", length, item_bytes, copies) as where:
         watchers = [where.driver("ready watch", "*never*") for _ in range(2)]
@@ -88,24 +88,24 @@ def tear(record_driver: Path, endpoint: str, item_bytes: int, copies: int, secon
 
 
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
-def test_no_value_is_torn(record_driver: Path, endpoint: str, item_bytes: int) -> None:
+def test_no_value_is_torn(record_driver: Path, endpoint: str, seed: int, item_bytes: int) -> None:
     """What: two write the same elements as fast as they can and are killed again and again; three others read.
 
     Failure would mean: a reader finds half of one value and half of another, or an older one than before.
     """
-    tear(record_driver, endpoint, item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
+    tear(record_driver, endpoint, random.Random(seed), item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
 
 
 @pytest.mark.ci
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
-def test_no_value_is_torn_for_long(record_driver: Path, endpoint: str, item_bytes: int, copies: int) -> None:
+def test_no_value_is_torn_for_long(record_driver: Path, endpoint: str, seed: int, item_bytes: int, copies: int) -> None:
     """The same for longer, and with four copies."""
-    seconds = 3.0 * LONGER
+    seconds, rng = 3.0 * LONGER, random.Random(seed)
     pause = (5000 if copies == 2 else 500) if item_bytes > 4096 else 0
     for _ in range(max(1, round(seconds / 8))):  # a driver lives for 50 s
-        tear(record_driver, endpoint, item_bytes, copies, min(seconds, 8.0), pause)
+        tear(record_driver, endpoint, rng, item_bytes, copies, min(seconds, 8.0), pause)
 
 
 # ---- counts ----
@@ -222,7 +222,7 @@ def look(handle: Any, counts: list[int]) -> list[int]:
 @pytest.mark.ci
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_writer_killed_at_any_moment(endpoint: str, kind: str) -> None:
+def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str) -> None:
     """What: hundreds of writers are killed at random moments, more than there are rows, while somebody reads.
 
     Why: the named steps are those that we thought of.
@@ -233,7 +233,7 @@ def test_any_writer_killed_at_any_moment(endpoint: str, kind: str) -> None:
     files, used = {*os.listdir(SHM)}, shutil.disk_usage(SHM).used
     with opened(endpoint, kind) as handle:
         size = os.stat(SHM / f"msgqrec_{endpoint}").st_size
-        task = Task(run_child, massacre, endpoint, kind, new_seed())
+        task = Task(run_child, massacre, endpoint, kind, seed)
         counts, looks = [0] * LENGTH, 0
         while task.is_alive():
             counts = look(handle, counts)

@@ -11,7 +11,7 @@ from typing import Any
 import capnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.decoding.capnproto.compiled import compiled
@@ -284,7 +284,7 @@ def good(event: Any) -> list[bytes]:
     return [event.new_message(size, **fields).to_bytes() for size in (1, 1024) for fields in MESSAGES.values()]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     which=st.integers(0, 2 * len(MESSAGES) - 1),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=6),
@@ -302,7 +302,7 @@ def test_bytes_that_others_changed(
         assert str(error)  # noqa: PT017  # either is right
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=6))
 def test_schemas_that_others_changed(changes: list[tuple[int, int]], schema: bytes, good: list[bytes]) -> None:
     data = bytearray(schema)

@@ -323,7 +323,7 @@ READERS = {
 GOOD = cdr_bytes(ros2_struct("pkg/msg/Every", EVERY), invented(ros2_struct("pkg/msg/Every", EVERY), random.Random(2)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     flips=st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), max_size=4),
     end=st.integers(0, len(GOOD)),

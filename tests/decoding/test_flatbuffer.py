@@ -194,7 +194,7 @@ def test_what_is_not_read(kind: Type) -> None:
         TableReader(Table("Root", [("x", 4, kind, None)]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(MESSAGE) - 1), st.integers(0, 255)), min_size=1, max_size=6),
     end=st.integers(0, len(MESSAGE)),
@@ -210,7 +210,7 @@ def test_bytes_that_others_changed(changes: list[tuple[int, int]], end: int, siz
         assert str(error)  # noqa: PT017  # either is right
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.integers(0, len(SCHEMA) - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_schemas_that_others_changed(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SCHEMA)

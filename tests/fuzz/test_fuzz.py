@@ -1,6 +1,6 @@
 """Hostile bytes, for a bounded time: what may a stranger do to us by writing where we read?
 
-What: a few seconds of each level of `tools.fuzz`, from a fixed seed and from a new one.
+What: a few seconds of each level of `tools.fuzz`, from the seed of the run.
 Why: every word of a segment can be written by any process of the user, by a bug of a stock program as well; a recording
 or a request may come from anybody.
 A failure would mean: one bad word in shared memory, in a file or in a request crashes or hangs a process, or makes it
@@ -9,7 +9,6 @@ read where it must not. The output names the command that replays the case.
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,9 @@ from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
 SECONDS = 2.0 * LONGER
 FOUND_SECONDS = 20.0  # in which a missing bound is found
 pytestmark = [pytest.mark.ci, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
-SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
-
-
-def seed_of(seed: int | None) -> int:
-    return secrets.randbits(32) if seed is None else seed
 
 
 def check(outcome: Outcome) -> None:
@@ -39,16 +33,14 @@ def check(outcome: Outcome) -> None:
 
 @needs_sanitizer
 @pytest.mark.parametrize("level", DRIVERS)
-def test_c_survives_hostile_bytes(tmp_path: Path, level: Any) -> None:
+def test_c_survives_hostile_bytes(tmp_path: Path, level: Any, seed: int) -> None:
     driver = parent.build(tmp_path, level)
-    for seed in (1, None):
-        check(fuzz_in_c(level, seed_of(seed), SECONDS / 2, driver=driver))
+    check(fuzz_in_c(level, seed, SECONDS, driver=driver))
 
 
-@SEEDS
 @pytest.mark.parametrize("level", ["sockets", "frames"])
 def test_python_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
-    check(fuzz_in_python(level, seed_of(seed), SECONDS))
+    check(fuzz_in_python(level, seed, SECONDS))
 
 
 LENGTH = "value->length = length;"

@@ -65,7 +65,7 @@ def made(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(SEEDS)
 def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
@@ -97,7 +97,7 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     assert listed(found["frames"], "endpoint", "sequence") == in_order(pictures)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(SEEDS, st.sampled_from((2, 3, 9)), st.booleans())
 def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: bool) -> None:
     """Pieces that overlap, in any order; rows that come in order or do not."""
@@ -107,7 +107,7 @@ def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: boo
     assert {name: listed(parts[name]) for name in whole} == {name: listed(whole[name]) for name in whole}
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(SEEDS)
 def test_silences_are_those_of_each_interval(seed: int) -> None:
     rng, rows = random.Random(seed), []

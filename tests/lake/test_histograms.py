@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
@@ -22,7 +22,6 @@ def of(values: list[int]) -> pa.Array:
     return histograms.counted(np.zeros(len(values), np.int64), np.array(values, np.int64), 1)
 
 
-@settings(deadline=None)
 @given(st.lists(DURATIONS, min_size=1, max_size=60), st.sampled_from((0.0, 0.5, 0.9, 0.99, 0.999, 1.0)))
 def test_percentiles_are_those_of_the_durations(values: list[int], rank: float) -> None:
     least, most = np.array([min(values)]), np.array([max(values)])
@@ -41,7 +40,6 @@ def test_percentiles_of_many(seed: int) -> None:
         assert found.to_pylist()[0] == pytest.approx(known, rel=0.03)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(DURATIONS, max_size=20)), max_size=12))
 def test_histograms_of_parts_add_up(parts: list[tuple[int, list[int]]]) -> None:
     """Parts come in any order of their groups; some have nothing, and may be NULL."""

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcap import records
 from mcap.opcode import Opcode
@@ -100,7 +100,7 @@ def read_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zstd", "unchunked", "uncompressed", "no summary"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=6))
 def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tuple[int, int]]) -> None:
     original = tmp_path / "original.mcap"
@@ -114,7 +114,7 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tu
     read_all(path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(data=st.binary(max_size=300))
 def test_any_bytes_crash_nothing(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mcap"

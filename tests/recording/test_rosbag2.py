@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcap.writer import Writer
 
@@ -284,7 +284,7 @@ def test_a_compressed_file_is_not_recovered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.mcap", "a.mcap.zstd", "metadata.yaml"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=4))
 def test_flipped_bytes_crash_nothing(tmp_path: Path, name: str, changes: list[tuple[int, int]]) -> None:
     plain = write_bag(tmp_path / "a.mcap", range(30), packed=True)

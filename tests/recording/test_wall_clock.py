@@ -165,7 +165,7 @@ def test_messages_outside_of_chunks(tmp_path: Path) -> None:
     assert [found.log_time for found in log.between(2000, 3000)] == [2000]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(2, 20, 100)
 def test_any_steps_agree_with_a_model(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     now, ahead, shown = 0, rng.randint(-300, 300), []

@@ -19,7 +19,7 @@ from tests.spark.rows import listed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 names = st.sampled_from(["a", "b", "c", f"{timing.PREFIX}a"])
 Row = tuple[Any, ...]
 

@@ -6,8 +6,8 @@ miscounted message shows at once, and not only in the sum.
 
 Two variables of the environment:
 
-==================  ============================================================
-``MSGQ_TEST_SEED``  the seed, as a failed test printed it (random by default)
+==================  =========================================================
+``MSGQ_TEST_SEED``  the first seed, as a failed test prints it (1 by default)
 ``MSGQ_STRESS``     how much longer than usual each test runs (1 by default)
-==================  ============================================================
+==================  =========================================================
 """

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stress.scene import Scene
-from tests.stress.traffic import new_seed
 from tests.support import LONGER
 
 
@@ -16,11 +15,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "stress" in item.path.parts:
             item.add_marker(pytest.mark.watchdog(60.0 * max(LONGER, 1)))
-
-
-@pytest.fixture
-def seed() -> int:
-    return new_seed()
 
 
 @pytest.fixture

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable
 from typing import Any
 
 STAMP = 12  # bytes of a message's start that tell its number and size
 _MASK = 2**64 - 1
-
-
-def new_seed() -> int:
-    """Return the seed of this run, and print it: pytest shows it when the test fails."""
-    seed = int(os.environ.get("MSGQ_TEST_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"to repeat: MSGQ_TEST_SEED={seed}")
-    return seed
 
 
 def largest(ring_bytes: int) -> int:

@@ -176,7 +176,7 @@ def full_file_system_later(endpoint: str) -> list[Any]:
     """
     if not small_shared_memory("512k"):
         return ["not permitted"]
-    chance = random.Random(endpoint)
+    chance = random.Random(1)
     texts: set[str] = set()
 
     def refused(pub: msgq.PubSocket, sub: msgq.SubSocket, count: int) -> int:

@@ -126,7 +126,7 @@ STEPS = ["send"] * 8 + ["burst", "many", "join", "leave"] + ["receive"] * 3 + ["
 
 @pytest.mark.parametrize("more", [["poll", "restart"], ["join_conflating"]], ids=["plain", "conflating"])
 @pytest.mark.parametrize("segment_size", [1024, 1160, 4096, 30_000])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.seeds(2, 2, 10)
 def test_a_random_program_sees_the_same_on_both(endpoint: str, seed: int, segment_size: int, more: list[str]) -> None:
     ring, fake = (Program(backend.load(name), endpoint, segment_size, STEPS + more) for name in ("msgq", "fake"))
     rngs = random.Random(seed), random.Random(seed)

@@ -916,9 +916,7 @@ class TestHostileBytes:
         event.set()
         assert event.clear()
 
-    def test_random_bytes_never_crash_or_hang_anybody(self, endpoint: str, token: str) -> None:
-        seed = random.randrange(2**32)
-        print("seed", seed)
+    def test_random_bytes_never_crash_or_hang_anybody(self, endpoint: str, token: str, seed: int) -> None:
         dice = random.Random(seed)
         with msgq.fake_event_handle(endpoint, enable=True) as handle:
             good, path = gate_path(token).read_bytes(), gate_path(token)

@@ -91,7 +91,6 @@ FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
 
 
 @given(st.data(), STRUCTS, FORMS)
-@settings(deadline=None)
 def test_columns_say_what_was_written(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
@@ -114,7 +113,7 @@ def octets(of: Type, value: Any) -> Any:
 
 
 @given(st.data(), STRUCTS, FORMS)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     messages = []

@@ -301,12 +301,10 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
     return count
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 30), pytest.param(None, 500, marks=pytest.mark.ci)])
-def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None:
-    chosen = random.randrange(1 << 32) if seed is None else seed
-    print("seed", chosen)
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.ci)])
+def test_anything_at_random(endpoint: str, seed: int, count: int) -> None:
     try:
-        assert run_child(rounds, endpoint, chosen, count) == count
+        assert run_child(rounds, endpoint, seed, count) == count
     finally:
         for path in SHM.glob(f"msgqjobs_{endpoint}-*"):
             path.unlink()

@@ -298,12 +298,10 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
     return count
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 12), pytest.param(None, 300, marks=pytest.mark.ci)])
-def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None:
-    chosen = random.randrange(1 << 32) if seed is None else seed
-    print("seed", chosen)
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.ci)])
+def test_anything_at_random(endpoint: str, seed: int, count: int) -> None:
     try:
-        assert run_child(rounds, endpoint, chosen, count) == count
+        assert run_child(rounds, endpoint, seed, count) == count
     finally:
         for path in SHM.glob(f"msgqrec_{endpoint}-*"):
             with contextlib.suppress(SegmentError):

@@ -1,11 +1,7 @@
-"""Random work on a ring beside a plain list that models it: nothing torn, doubled or reordered, losses exact.
-
-The seed is the test's name; MSGQ_TEST_SEEDS=1000 runs more of them.
-"""
+"""Random work on a ring beside a plain list that models it: nothing torn, doubled or reordered, losses exact."""
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass
 
@@ -14,7 +10,7 @@ import pytest
 import msgq
 from tests.unit.ringfile import RingFile, chunk, lap_end, need, position
 
-SEEDS = range(int(os.environ.get("MSGQ_TEST_SEEDS", "25")))
+SEEDS = pytest.mark.seeds(2, 25, 50)
 
 
 @dataclass
@@ -161,7 +157,7 @@ class World:
         self.ring.bytes.close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_a_ring_is_a_list(endpoint: str, seed: int) -> None:
     world = World(endpoint, seed)
     for _ in range(3):
@@ -180,7 +176,7 @@ def test_a_ring_is_a_list(endpoint: str, seed: int) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_arrays_are_a_list_of_numbers(endpoint: str, seed: int) -> None:
     """receive_array validates block by block: every number once, in order, or counted."""
     rng = random.Random(seed)

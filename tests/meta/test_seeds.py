@@ -1,0 +1,133 @@
+"""Seeds are the same in each run, or drawn; a test that fails with a drawn seed is run with it from then on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import FILE
+from tests.support import ROOT
+
+TESTS = """
+import os
+import pytest
+from hypothesis import given, strategies as st
+
+@pytest.mark.parametrize("kind", ["good", "bad"])
+def test_fixture(seed, kind):
+    assert kind == "good"
+
+@pytest.mark.seeds(2, 4, 8)
+def test_many(seed):
+    pass
+
+@pytest.mark.xdist_group("a")
+@given(st.integers())
+def test_property(number):
+    name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition("]")[0]
+    with open(f"drawn by {name}]", "a") as file:
+        print(number, file=file)
+    assert number == 0
+
+def test_crash(seed):
+    if os.environ["CRASH"] == "1":
+        os._exit(1)
+
+@pytest.mark.parametrize("seed", ["own"])
+def test_own_seed(seed):
+    assert False
+
+def test_without_a_seed():
+    assert False
+"""
+
+
+def run(folder: Path, seed: str, *options: str, crash: str = "0") -> dict[str, str]:
+    """Run the tests in a project of their own; return the outcome of each."""
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "test_it.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p tests.seeds\nmarkers =\n    ci")
+    for path in folder.glob("drawn*"):
+        path.unlink()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MSGQ_TEST_SEED": seed, "CRASH": crash}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-rA",
+        "--tb=no",
+        "--show-capture=no",
+        *options,
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    outcomes = re.findall(r"^(PASSED|FAILED) test_it.py::([^@\s]+)", done.stdout, re.MULTILINE)
+    return {name: outcome for outcome, name in outcomes}
+
+
+def failures(outcomes: dict[str, str]) -> set[str]:
+    return {name for name, outcome in outcomes.items() if outcome == "FAILED" and "seed=" in name}
+
+
+def drawn(folder: Path) -> dict[str, str]:
+    """Return the numbers that each test of Hypothesis has seen."""
+    return {path.name.removeprefix("drawn by "): path.read_text() for path in folder.glob("drawn*")}
+
+
+def listed(folder: Path) -> list[str]:
+    path = folder / FILE
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line.removeprefix("test_it.py::") for line in lines]
+
+
+FIXED = {f"test_{name}]" for name in ("fixture[good-seed=1", "fixture[bad-seed=1", "property[seed=1", "crash[seed=1")}
+UNSEEDED = {"test_own_seed[own]", "test_without_a_seed"}
+
+
+@pytest.mark.ci
+def test_seeds_by_default_are_the_same_in_each_run_and_not_listed(tmp_path: Path) -> None:
+    first, numbers = run(tmp_path, "", "-n", "0", "-m", "not ci"), drawn(tmp_path)
+    assert first.keys() == {*FIXED, *UNSEEDED, "test_many[seed=1]", "test_many[seed=2]"}
+    assert failures(first) == {"test_fixture[bad-seed=1]", "test_property[seed=1]"}
+    assert run(tmp_path, "", "-n", "0", "-m", "ci").keys() == {"test_many[seed=3]", "test_many[seed=4]"}
+    assert run(tmp_path, "", "-n", "0", "-m", "not ci") == first
+    assert drawn(tmp_path) == numbers
+    assert listed(tmp_path) == []
+
+
+@pytest.mark.ci
+def test_drawn_seeds_that_fail_are_listed_and_run_again(tmp_path: Path) -> None:
+    nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), drawn(tmp_path)
+    failed = failures(nightly)
+    names = sorted(re.sub(r"\d+", "N", name) for name in failed)
+    assert names == ["test_fixture[bad-seed=N]", *["test_property[seed=N]"] * 4]
+    assert len({*numbers.values()}) == 4
+    assert sorted(listed(tmp_path)) == sorted(failed)
+    again = run(tmp_path, "", "-n", "2", "--dist", "loadgroup", "-m", "ci")
+    assert again.keys() == {*failed, "test_many[seed=3]", "test_many[seed=4]"}
+    assert failures(again) == failed
+    assert drawn(tmp_path) == numbers
+    assert run(tmp_path, "", "-n", "0", "-m", "not ci").keys().isdisjoint(failed)
+    nightly = run(tmp_path, "random", "-n", "0")
+    assert failures(nightly) > failed
+    assert sorted(listed(tmp_path)) == sorted(failures(nightly))
+
+
+@pytest.mark.ci
+def test_a_drawn_seed_that_ends_the_process_is_listed(tmp_path: Path) -> None:
+    (failed,) = failures(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
+    assert listed(tmp_path) == [failed]
+
+
+def test_each_listed_test_exists() -> None:
+    for line in (ROOT / FILE).read_text().splitlines():
+        if not line.startswith("#"):
+            path, _, name = line.partition("[")[0].partition("::")
+            assert f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text(), line
