@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import accumulate
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
@@ -33,10 +34,9 @@ class Process(ForkedProcess):
 
     def __init__(self, words: list[str], environment: dict[str, str], **options: Any) -> None:
         assert not needs_own_start(environment), "use subprocess: a forked process has started already"
-        verb = "msgq.cli." + words[0]
-        imports = ["msgq.cli.app", verb, *(f"{verb}.{word}" for word in words[1:2] if word.isidentifier())]
-        streams = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
-        super().__init__("msgq.cli", "main", [words], imports, env=environment, **{**streams, **options})
+        modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, and of one in a group
+        options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, "env": environment, **options}
+        super().__init__("msgq.cli", "main", [words], ["msgq.cli.app", *modules], **options)
 
     def wait_opened(self, *parts: str) -> None:
         """Return when the process has mapped files whose paths have these parts, and sleeps."""

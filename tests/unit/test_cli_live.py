@@ -1,4 +1,4 @@
-"""The verbs that look at live topics, as processes of their own beside real publishers."""
+"""The verbs that show live topics, with real publishers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,25 +15,14 @@ import pytest
 
 import msgq
 from msgq.stats import topic
+from tests.command import run, start
 from tests.support import DEADLINE, Child, Task, wait_until
 from tests.unit import live_actors
 from visionipc import VisionIpcServer
 
-COMMAND = [sys.executable, "-m", "msgq"]
-
-
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=DEADLINE)
-
 
 def lines(*arguments: str) -> list[dict[str, Any]]:
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
 
 
 @pytest.fixture
@@ -63,8 +50,8 @@ def test_info_shows_publisher_schema_and_file(traffic: Child) -> None:
     text = run("info", "car", "--interval", "0.05").stdout
     assert f"{traffic.pid}" in text
     assert "Car, struct" in text
-    done = run("info", "bicycle")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    done = run("info", "bicycle", code=1)
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
 
 
 def test_echo_decodes_by_schema(traffic: Child) -> None:
@@ -81,8 +68,8 @@ def test_echo_shows_bytes_without_a_schema_in_hexadecimal(traffic: Child) -> Non
     assert (said["size"], said["hex"][:4]) == (10, "0001")
     assert len(bytes.fromhex(run("echo", "plain", "--once").stdout)) == 10
     assert json.loads(bytes.fromhex(run("echo", "weather", "--once", "--hex").stdout))["text"] == "grüß"
-    raw = subprocess.run([*COMMAND, "echo", "plain", "-n", "2", "--raw"], capture_output=True, timeout=DEADLINE)
-    assert (len(raw.stdout), raw.stdout[:2]) == (20, b"\x00\x01")
+    raw = run("echo", "plain", "-n", "2", "--raw").stdout_bytes
+    assert (len(raw), raw[:2]) == (20, b"\x00\x01")
 
 
 def test_echo_of_several_names_each(traffic: Child) -> None:
@@ -92,30 +79,25 @@ def test_echo_of_several_names_each(traffic: Child) -> None:
 
 @pytest.mark.parametrize("verb", ["echo", "hz", "bw"])
 def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str) -> None:
-    done = run(verb, "nothing", "--timeout", "0.2")
-    assert (done.returncode, done.stdout) == (3, "")
+    assert run(verb, "nothing", "--timeout", "0.1", code=3).stdout == ""
     with msgq.pub_sock("silent"):
-        done = run(verb, "silent", "--timeout", "0.2")
-    assert done.returncode == 3
-    assert "nothing came within 0.2 s" in done.stderr
+        assert "nothing came within 0.1 s" in run(verb, "silent", "--timeout", "0.1", code=3).stderr
 
 
 def test_hz_is_exact_at_full_speed(prefix: str) -> None:
     with Child(live_actors.publish_blocks, "busy", 2000) as child:
         child.hear()
         with start("hz", "busy", "--json", "--interval", "0.2") as meter:
-            assert meter.stdout is not None
-            assert json.loads(meter.stdout.readline())["messages"] == 0  # it is there before the first one
+            assert meter.line()["messages"] == 0  # it is there before the first one
             child.say()
             sent = child.result()
             seen = 0
             while seen < sent:
-                reading = json.loads(meter.stdout.readline())
+                reading = meter.line()
                 assert reading["lost"] is not None
                 seen += reading["messages"] + reading["lost"]
             assert seen == sent == topic("busy").messages
-            meter.send_signal(signal.SIGINT)
-            assert (meter.wait(DEADLINE), meter.stderr.read() if meter.stderr else "") == (0, "")
+            assert meter.end(signal.SIGINT)[1] == ""
 
 
 def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
@@ -134,17 +116,16 @@ def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
 
 
 def test_delay_needs_to_know_where_the_time_is(traffic: Child) -> None:
-    done = run("delay", "weather", "--once")
-    assert done.returncode == 1
-    assert "--offset" in done.stderr
-    assert done.stderr.count("\n") == 1
+    complaint = run("delay", "weather", "--once", code=1).stderr
+    assert "--offset" in complaint
+    assert complaint.count("\n") == 1
 
 
 def test_delay_of_frames_says_where_their_time_is(prefix: str) -> None:
     with VisionIpcServer("cam") as server:
         server.create_buffers(0, 2, 64, 64)
         server.start_listener()
-        said = run("delay", "visionipc_cam_0", "--once").stderr
+        said = run("delay", "visionipc_cam_0", "--once", code=1).stderr
         offset = re.findall(r"--offset \d+ --clock \w+", said)[0].split()
         over = threading.Event()
 
@@ -177,8 +158,7 @@ def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path
     subscriber = msgq.sub_sock("said", timeout=0)
 
     def pub(*arguments: str, stdin: str | None = None) -> list[bytes]:
-        done = run("pub", "said", *arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
+        run("pub", "said", *arguments, stdin=stdin)
         return subscriber.receive_many()
 
     file = tmp_path / "message"
@@ -199,35 +179,30 @@ def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
     with live_actors.publisher("car"):
         pass
     with msgq.sub_sock("car", timeout=0) as subscriber:
-        assert run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--as", "json").returncode == 0
+        run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--as", "json")
         (row,) = subscriber.receive_array(live_actors.CAR)
         assert (row["speed"], *row["wheels"]) == (2.5, 1, 2)
-        done = run("pub", "car", '{"wings": 2}', "--as", "json")
-        assert done.returncode == 1
-        assert "wings" in done.stderr
+        assert "wings" in run("pub", "car", '{"wings": 2}', "--as", "json", code=1).stderr
 
 
 def test_pub_leaves_a_living_publisher_alone(traffic: Child) -> None:
-    done = run("pub", "plain", "mine")
-    assert done.returncode == 1
-    assert str(traffic.pid) in done.stderr
+    assert str(traffic.pid) in run("pub", "plain", "mine", code=1).stderr
     publisher = topic("plain").publisher
     assert publisher is not None
     assert publisher.pid == traffic.pid
-    assert run("pub", "plain", "mine", "--force").returncode == 0
+    run("pub", "plain", "mine", "--force")
 
 
 def test_pub_waits_for_subscribers(prefix: str) -> None:
-    done = run("pub", "said", "x", "--wait", "1", "--timeout", "0.1")
-    assert done.returncode == 3
+    run("pub", "said", "x", "--wait", "1", "--timeout", "0.1", code=3)
     with msgq.sub_sock("said", timeout=0) as subscriber:
-        assert run("pub", "said", "x", "--wait", "1", "--timeout", "20").returncode == 0
+        run("pub", "said", "x", "--wait", "1", "--timeout", "20")
         assert subscriber.receive() == b"x"
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--as", "xml")])
 def test_pub_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
-    assert run("pub", "said", *arguments).returncode == 2
+    run("pub", "said", *arguments, code=2)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +240,8 @@ def test_an_endpoint_that_is_made_anew_is_followed(prefix: str) -> None:
     with msgq.pub_sock("x"):
         pass
     with start("echo", "x", "-n", "1") as running:
-        wait_until(lambda: "msgq_" + prefix in Path(f"/proc/{running.pid}/maps").read_text())
-        assert run("clean", "x").returncode == 0
+        running.wait_opened("msgq_" + prefix)
+        run("clean", "x")
         with msgq.pub_sock("x") as publisher:
             while running.poll() is None:
                 publisher.send(b"\xab")
@@ -282,21 +257,19 @@ def test_a_prefix_is_looked_under(traffic: Child, monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_are_completed(traffic: Child) -> None:
-    environment = {**os.environ, "_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq echo w", "COMP_CWORD": "2"}
-    code = "from msgq.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["plain,weather"]
+    environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq echo w", "COMP_CWORD": "2"}
+    with start(env=environment) as running:
+        assert running.communicate()[0].split() == ["plain,weather"]
 
 
 @pytest.mark.parametrize("verb", ["list", "echo", "hz", "top", "stat"])
 def test_a_bad_expression_is_wrong_usage(prefix: str, verb: str) -> None:
-    done = run(verb, "(")
-    assert done.returncode == 2
-    assert "no regular expression" in done.stderr
+    assert "no regular expression" in run(verb, "(", code=2).stderr
 
 
 def test_bench_measures_and_leaves_nothing(prefix: str) -> None:
-    found = lines("bench", "--seconds", "0.05", "--size", "64", "--size", "4096")
+    with start("bench", "--seconds", "0.05", "--size", "64", "--size", "4096", "--json") as running:
+        found, _ = running.end()
     assert [line["size"] for line in found] == [64, 4096]
     for line in found:
         assert 0 < line["p50_us"] <= line["p99_us"] <= line["max_us"]
