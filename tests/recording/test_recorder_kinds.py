@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,7 +169,7 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     publisher.send(b"before")
     taken(recorder, 1)
     recorder.pause()
-    time.sleep(0.1)  # a chunk's time: the thread that takes is in the pause then
+    wait_until(lambda: recorder._was_paused, "the thread that takes has noticed")
     for _ in range(100):
         publisher.send(b"unwanted")
     recorder.resume()
