@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from itertools import accumulate
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -11,6 +12,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+import msgq.cli
 from msgq.cli.app import app
 from tests.fork_server import ForkedProcess, needs_own_start
 from tests.support import DEADLINE, asleep, wait_until
@@ -29,6 +31,12 @@ def start(*arguments: object, env: dict[str, str] | None = None, **options: Any)
     return Process([*map(str, arguments)], {**os.environ, **(env or {})}, **options)
 
 
+def main(*words: str) -> None:
+    """In the forked process: run `msgq`, and exit with its code."""
+    warnings.simplefilter("ignore", ResourceWarning)  # a signal may come before an iterator is closed
+    msgq.cli.main(words)
+
+
 class Process(ForkedProcess):
     """`msgq` in a process of its own, killed at the end of a `with` block. By default its output goes to pipes."""
 
@@ -36,7 +44,7 @@ class Process(ForkedProcess):
         assert not needs_own_start(environment), "use subprocess: a forked process has started already"
         modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, and of one in a group
         options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, "env": environment, **options}
-        super().__init__("msgq.cli", "main", [words], ["msgq.cli.app", *modules], **options)
+        super().__init__(__name__, "main", words, [*modules], **options)
 
     def wait_opened(self, *parts: str) -> None:
         """Return when the process has mapped files whose paths have these parts, and sleeps."""
