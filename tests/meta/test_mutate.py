@@ -1,0 +1,220 @@
+"""tools.mutate: the mutants of a module, and the verdicts on those of a small tree."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+from tools.mutate import run
+from tools.mutate.operators import mutants
+from tools.mutate.run import (
+    KILLED,
+    NO_TIME,
+    NOT_REACHED,
+    NOT_RUN,
+    SURVIVED,
+    TIMED_OUT,
+    NotRunError,
+    is_complete,
+    mutate,
+    report,
+)
+
+
+def changes(source: str) -> list[str]:
+    return [f"{mutant.old} -> {mutant.new}" for mutant in mutants("a.py", source.encode())]
+
+
+def changes_in_function(body: str) -> list[str]:
+    return changes(f"def function(a, b):\n{indent(dedent(body), '    ')}")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("a < b", ["a < b -> a <= b", "a < b -> a >= b"]),
+        ("a == b", ["a == b -> a != b"]),
+        ("a in b", ["a in b -> a not in b"]),
+        ("a + b", ["a + b -> a - b"]),
+        ("a // b", ["a // b -> a * b"]),
+        ("a and b", ["a and b -> a or b"]),
+        ("not a", ["not a -> a"]),
+        ("a[3]", ["3 -> 4"]),
+        ("a[True]", ["True -> False"]),
+        ("a or 'text'", ["a or 'text' -> a and 'text'"]),
+        ("a()", ["a() -> pass"]),
+        ("a += b", ["a += b -> pass", "a += b -> a -= b"]),
+        ("a.b = b", ["a.b = b -> pass"]),
+        ("a = b", ["a = b -> pass"]),
+        ("del a", ["del a -> pass"]),
+        ("raise a(1 + 2)", ["raise a(1 + 2) -> pass"]),
+        ("return a", ["return a -> return None"]),
+        ("if a:\n    b", ["a -> not a"]),
+        ("while a:\n    break", ["a -> not a", "break -> pass"]),
+        ("b[a if b else 'c']", ["b -> not b"]),
+    ],
+)
+def test_mutants_of_a_statement_are_the_neighbours_of_its_parts(body: str, expected: list[str]) -> None:
+    assert changes_in_function(body) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A text with 1 + 2."""',
+        "__all__ = ['a' + 'b']",
+        "Number = int | float",
+        "a: list[1 < 2]",
+        "if TYPE_CHECKING:\n    import a",
+        "@decorated(1)\nclass A:\n    pass",
+        "def function(a: 1 < 2, b=3) -> 4:\n    pass",
+        "def function():\n    c = d",
+        "def function():\n    _log.warning('a')",
+        "def function():\n    f'{1 + 2}'",
+        "match a:\n    case -1:\n        pass",
+    ],
+)
+def test_mutants_leave_out_texts_and_types_and_names(source: str) -> None:
+    assert changes(source) == []
+
+
+def test_mutant_replaces_bytes_at_its_place_only() -> None:
+    source = "def ä(b):\n    return 'ä', (b +\n        1) * 2  # ä\n".encode()
+    changed = {mutant.new: mutant.apply(source).decode() for mutant in mutants("a.py", source)}
+    assert changed == {
+        "return None": "def ä(b):\n    return None  # ä\n",
+        "(b + 1) // 2": "def ä(b):\n    return 'ä', ((b + 1) // 2)  # ä\n",
+        "b - 1": "def ä(b):\n    return 'ä', ((b - 1)) * 2  # ä\n",
+        "2": "def ä(b):\n    return 'ä', (b +\n        (2)) * 2  # ä\n",
+        "3": "def ä(b):\n    return 'ä', (b +\n        1) * (3)  # ä\n",
+    }
+
+
+def test_report_has_counts_and_each_mutant_that_was_not_killed() -> None:
+    first, second, third = mutants("a.py", b"def function(a):\n    return a\n\nb = 1 < 2\n")[:3]
+    assert report({first: KILLED, third: SURVIVED, second: NOT_REACHED}).splitlines() == [
+        "3 mutants: 1 killed, 1 survived, 1 not reached, 0 timed out, 0 no time, 0 not run",
+        "not reached: a.py:4: 1 < 2 -> 1 <= 2",
+        "survived: a.py:4: 1 < 2 -> 1 >= 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "complete"),
+    [
+        ([SURVIVED, NOT_REACHED], True),
+        ([SURVIVED, NO_TIME], True),
+        ([NO_TIME, NO_TIME], False),
+        ([SURVIVED, NOT_RUN], False),
+    ],
+)
+def test_is_complete_unless_tests_did_not_run(verdicts: list[str], complete: bool) -> None:
+    both = mutants("a.py", b"1 < 2")[:2]
+    assert is_complete(dict(zip(both, verdicts, strict=True))) is complete
+
+
+MODULE = '''"""A module whose tests have gaps."""
+
+FACTORS = {1: 10}
+LEAST = FACTORS[1]
+
+
+def clip(value):
+    return LEAST if value < LEAST else value
+
+
+def forgotten(value):
+    return value
+'''
+TESTS = """
+import pytest
+
+from product.clip import clip
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3, 10), (30, 30)])
+def test_clip(value, expected):
+    assert clip(value) == expected
+
+
+def test_that_fails_always():
+    assert clip(3) == 0
+
+
+@pytest.mark.ci
+def test_that_is_not_in_make_test():
+    assert clip(10) == 10
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    (root / "product").mkdir(parents=True)
+    (root / "product" / "clip.py").write_text(MODULE)
+    (root / "test_clip.py").write_text(TESTS)
+    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    ci\n    nightly\n")
+    return root
+
+
+def verdicts(root: Path, seconds: float = 1000) -> dict[str, str]:
+    found = mutate(root, ["product/*.py"], [], None, 0, seconds)
+    return {str(mutant).removeprefix("product/clip.py:"): verdict for mutant, verdict in found.items()}
+
+
+@pytest.mark.ci
+def test_mutate_gives_each_mutant_its_verdict_and_leaves_no_trace(
+    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    assert verdicts(tree) == {
+        "3: 1 -> 2": KILLED,  # the module cannot be imported
+        "3: 10 -> 11": KILLED,
+        "4: 1 -> 2": KILLED,
+        "8: return LEAST if value < LEAST else value -> return None": KILLED,
+        "8: value < LEAST -> value <= LEAST": SURVIVED,
+        "8: value < LEAST -> value >= LEAST": KILLED,
+        "12: return value -> return None": NOT_REACHED,
+    }
+    assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
+    assert capsys.readouterr().out == "1 tests do not pass without a mutant, and are not used\n"
+    assert list(tmp_path.iterdir()) == [tree]
+
+
+@pytest.mark.ci
+def test_mutate_of_a_loop_that_does_not_end_times_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_SLACK_SECONDS", 2.0)
+    (tree / "product" / "clip.py").write_text("def clip(value):\n    while value:\n        break\n")
+    (tree / "test_clip.py").write_text("from product.clip import clip\n\n\ndef test_clip():\n    clip(1)\n")
+    assert verdicts(tree)["3: break -> pass"] == TIMED_OUT
+
+
+@pytest.mark.ci
+def test_mutate_does_not_take_tests_that_cannot_run_for_killed(tree: Path, tmp_path: Path) -> None:
+    """A conftest that fails from the second run of pytest on stands for a machine without memory."""
+    (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
+    lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
+    (tree / "conftest.py").write_text(f"{lines}def pytest_unconfigure():\n    file.touch()\n")
+    assert set(verdicts(tree).values()) == {NOT_RUN}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("broken", ["import nothing_such", "def test_a(): assert False"])
+def test_mutate_raises_when_no_test_passes_without_a_mutant(tree: Path, broken: str) -> None:
+    (tree / "test_clip.py").write_text(broken)
+    with pytest.raises(NotRunError, match="without a mutant"):
+        verdicts(tree)
+
+
+def test_mutate_without_time_raises(tree: Path) -> None:
+    with pytest.raises(NotRunError, match="without a mutant"):
+        verdicts(tree, seconds=0)
+
+
+def test_mutate_without_a_module_raises(tree: Path) -> None:
+    with pytest.raises(NotRunError, match=r"no mutants in nothing/\*\.py"):
+        mutate(tree, ["nothing/*.py"], [], None, 0, 1)

@@ -1,0 +1,24 @@
+"""Mutation testing: change one place of a Python module of the product, and see whether a test fails.
+
+``python -m tools.mutate --most 40`` takes these steps:
+
+1. List the mutants of all modules of msgq and visionipc, or of `--files`, and draw a sample (`--most`, `--seed`).
+2. Copy the working tree with its compiled extensions. The tool never writes to the tree itself.
+3. Run the tests of `make test` once under coverage.py, and note which tests execute which lines of the sampled files.
+4. For each mutant, run the tests that execute its lines, until one fails.
+
+The report has these counts, and a line ``file:line: old -> new`` for each mutant that was not killed:
+
+=========== ===========================================================================================
+killed      a test failed, or the tests crashed or could not be imported
+survived    all tests passed: a test is missing, or the mutant behaves as the original does
+not reached no test executes the line in its own process; child processes of tests are not measured
+timed out   the tests took much longer than without the mutant
+no time     `--seconds` were over
+not run     the tests do not run without the mutant either; the exit code is 1
+=========== ===========================================================================================
+
+Survivors do not change the exit code. `mutmut` and `cosmic-ray` were tried: the former runs pytest several times in one
+process and forks it, which tests with shared memory do not bear; the latter runs one set of tests on all mutants and
+drops no statements.
+"""
