@@ -1,13 +1,11 @@
-"""`msgq echo` on channels, work queues, vectors and boards, beside real processes; topics are in test_cli_live.py."""
+"""`msgq echo` on channels, work queues, vectors and boards, with real processes; topics are in test_cli_live.py."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,8 @@ from msgq.channel import Channel, Node
 from msgq.channel.channel import ReservedChannel
 from msgq.workqueue import MessageQueue
 from tests import command
-from tests.support import DEADLINE, Child, asleep, wait_until
+from tests.command import Process, start
+from tests.support import Child
 from tests.unit import traffic_actors
 from tests.unit.traffic_actors import POSE
 
@@ -28,38 +27,29 @@ def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run("echo", *words, "--json", code=code).stdout.splitlines()]
 
 
-class Echo:
-    """`msgq echo --json` in a process of its own, which listens to the files whose paths have these parts."""
+@pytest.fixture
+def listen(prefix: str) -> Iterator[Callable[..., Process]]:
+    """Start `msgq echo --json`, and return when it listens to files whose paths have these parts."""
+    with ExitStack() as stack:
 
-    def __init__(self, *words: str, opened: tuple[str, ...]) -> None:
-        called = [sys.executable, "-m", "msgq", "echo", "--json", *words]
-        self.process = subprocess.Popen(called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        maps = Path(f"/proc/{self.process.pid}/maps")
-        wait_until(lambda: all(part in maps.read_text() for part in opened))
-        wait_until(lambda: not opened or asleep(self.process.pid))  # it has subscribed, and waits
+        def listen(*words: str, opened: tuple[str, ...]) -> Process:
+            process = stack.enter_context(start("echo", "--json", *words))
+            process.wait_opened(*opened)
+            return process
 
-    def line(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
-
-    def end(self) -> tuple[list[dict[str, Any]], str]:
-        """Wait for its end; return the rest of what it printed, and what it complained of."""
-        out, complaints = self.process.communicate(timeout=DEADLINE)
-        assert self.process.returncode == 0, complaints
-        return [json.loads(line) for line in out.splitlines()], complaints
+        yield listen
 
 
 # ---- channels ----
 
 
-def test_a_channel_with_two_publishers(prefix: str) -> None:
+def test_a_channel_with_two_publishers(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         Child(traffic_actors.publish_on_channel, "cam", "left") as left,
         Child(traffic_actors.publish_on_channel, "cam", "right") as right,
     ):
         assert left.hear() == right.hear() == "up"
-        echo = Echo("channel/cam", "-n", "50", opened=(f"msgqchan_{prefix}/cam",))
+        echo = listen("channel/cam", "-n", "50", opened=(f"msgqchan_{prefix}/cam",))
         for child in (left, right):
             child.say(25)
         found, complaints = echo.end()
@@ -77,18 +67,18 @@ def test_a_channel_with_two_publishers(prefix: str) -> None:
         right.say(0)
 
 
-def test_a_channel_is_decoded_by_its_schema(prefix: str) -> None:
+def test_a_channel_is_decoded_by_its_schema(prefix: str, listen: Callable[..., Process]) -> None:
     with Channel("cam", schema=Schema("Image", "json")) as channel, channel.publisher() as publisher:
-        echo = Echo("channel/cam", "-n", "1", opened=("msgqchan_",))
+        echo = listen("channel/cam", "-n", "1", opened=("msgqchan_",))
         publisher.send(b'{"a": 1}', origin_time=7)
         ((found,), _) = echo.end()
         assert (found["schema"], found["value"], found["origin_time"]) == ("Image", {"a": 1}, 7)
 
 
-def test_a_channel_says_what_it_lost(prefix: str) -> None:
+def test_a_channel_says_what_it_lost(prefix: str, listen: Callable[..., Process]) -> None:
     with Channel("cam", capacity=4) as channel, channel.publisher() as publisher:
-        echo = Echo("channel/cam", "-n", "300", opened=("msgqchan_",))
-        while echo.process.poll() is None:
+        echo = listen("channel/cam", "-n", "300", opened=("msgqchan_",))
+        while echo.poll() is None:
             publisher.send_many([b"x"] * 100)
         found, complaints = echo.end()
         assert len(found) == 300
@@ -97,10 +87,10 @@ def test_a_channel_says_what_it_lost(prefix: str) -> None:
         assert 0 < skipped <= lost
 
 
-def test_broadcasts_are_channels(prefix: str) -> None:
+def test_broadcasts_are_channels(prefix: str, listen: Callable[..., Process]) -> None:
     with Node("left") as node:
         broadcast = node.join_broadcast("all")
-        echo = Echo("channel/all:broadcast", "-n", "1", opened=("msgqchan_",))
+        echo = listen("channel/all:broadcast", "-n", "1", opened=("msgqchan_",))
         broadcast.publisher.send(b"hello")
         ((found,), _) = echo.end()
         assert found["publisher"]["name"] == "left"
@@ -109,13 +99,13 @@ def test_broadcasts_are_channels(prefix: str) -> None:
 # ---- records ----
 
 
-def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str) -> None:
+def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str, listen: Callable[..., Process]) -> None:
     with Child(traffic_actors.write_vector, "poses", 4) as child:
         assert child.hear() == "up"
         for index in (2, 2, 3):
             child.say(index)
             child.hear()
-        echo = Echo("records/poses", "-n", "4", opened=(f"msgqrec_{prefix}/poses",))
+        echo = listen("records/poses", "-n", "4", opened=(f"msgqrec_{prefix}/poses",))
         there = [echo.line(), echo.line()]
         assert [(one["index"], one["count"]) for one in there] == [(2, 2), (3, 1)]
         assert there[0]["value"] == {"x": 1.0, "id": 2}
@@ -130,11 +120,11 @@ def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str) -> None:
         child.say(-1)
 
 
-def test_a_board_shows_what_is_there_and_then_each_change(prefix: str) -> None:
+def test_a_board_shows_what_is_there_and_then_each_change(prefix: str, listen: Callable[..., Process]) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
         mode, speed = board.declare("mode"), board.declare("speed")
         speed.write(b"1.5")
-        echo = Echo("records/state", "-n", "2", opened=("msgqrec_",))
+        echo = listen("records/state", "-n", "2", opened=("msgqrec_",))
         first = echo.line()
         assert (first["key"], first["count"], first["value"], first["schema"]) == ("speed", 1, 1.5, "State")
         mode.write(b'"auto"')
@@ -150,20 +140,17 @@ def test_a_single_number(prefix: str) -> None:
         text = command.run("echo", "records/speed", "--once").output
         assert text.startswith("0, write 1, ")
         assert text.endswith(" us ago: 2.5\n")
-        raw = subprocess.run(
-            [sys.executable, "-m", "msgq", "echo", "records/speed", "--once", "--raw"], capture_output=True, check=True
-        )
-        assert raw.stdout == np.float64(2.5).tobytes()
+        assert command.run("echo", "records/speed", "--once", "--raw").stdout_bytes == np.float64(2.5).tobytes()
 
 
 # ---- queues ----
 
 
-def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str) -> None:
+def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
         queue.send(b"1", 1)
         queue.send(b"2", 5)
-        echo = Echo("queue/jobs", "-n", "4", opened=(f"msgqjobs_{prefix}/jobs",))
+        echo = listen("queue/jobs", "-n", "4", opened=(f"msgqjobs_{prefix}/jobs",))
         assert [(one["event"], one["value"], one["priority"]) for one in (echo.line(), echo.line())] == [
             ("waiting", 2, 5),
             ("waiting", 1, 1),
@@ -179,14 +166,14 @@ def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str) -> None:
         assert (there.depth, there.in_flight, there.received, len(there.handles)) == (4, 0, 1, 1)
 
 
-def test_a_queue_says_how_many_were_taken_unseen(prefix: str) -> None:
+def test_a_queue_says_how_many_were_taken_unseen(prefix: str, listen: Callable[..., Process]) -> None:
     with Child(traffic_actors.work_in_queue, "jobs") as child, MessageQueue("other") as other:
         assert child.hear() == "up"
-        echo = Echo("queue/.*", "-n", "1", opened=("/jobs", "/other"))
+        echo = listen("queue/.*", "-n", "1", opened=("/jobs", "/other"))
         child.say(100)
         assert child.hear() == 100
-        assert echo.process.stderr is not None
-        complaint = echo.process.stderr.readline()
+        assert echo.stderr is not None
+        complaint = echo.stderr.readline()
         assert "queue/jobs: " in complaint
         assert "messages were taken before they were seen" in complaint
         assert 0 < int(complaint.split(": ")[2].split()[0]) <= 100
@@ -198,7 +185,7 @@ def test_a_queue_says_how_many_were_taken_unseen(prefix: str) -> None:
 # ---- several at once ----
 
 
-def test_endpoints_of_several_kinds_at_once(prefix: str) -> None:
+def test_endpoints_of_several_kinds_at_once(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         msgq.pub_sock("car") as topic,
         Channel("car") as channel,
@@ -206,7 +193,7 @@ def test_endpoints_of_several_kinds_at_once(prefix: str) -> None:
         MessageQueue("car") as queue,
         msgq.Seqlock("car", POSE) as record,
     ):
-        echo = Echo(".*car", "-n", "8", opened=("msgq_", "msgqchan_", "msgqjobs_", "msgqrec_"))
+        echo = listen(".*car", "-n", "8", opened=("msgq_", "msgqchan_", "msgqjobs_", "msgqrec_"))
         sends: tuple[Callable[[], object], ...] = (
             lambda: topic.send(b"t"),
             lambda: publisher.send(b"c"),
@@ -230,10 +217,10 @@ def test_lines_say_of_which_endpoint_they_are(prefix: str) -> None:
         assert text == "queue/a: waiting 1, priority 0: 01\nqueue/b: waiting 1, priority 3: 02\n"
 
 
-def test_what_comes_later_is_joined(prefix: str) -> None:
-    echo = Echo("records/later", "queue/later", "-n", "2", opened=())
-    assert echo.process.stderr is not None
-    assert "no such endpoint yet, waiting: records/later, queue/later" in echo.process.stderr.readline()
+def test_what_comes_later_is_joined(prefix: str, listen: Callable[..., Process]) -> None:
+    echo = listen("records/later", "queue/later", "-n", "2", opened=())
+    assert echo.stderr is not None
+    assert "no such endpoint yet, waiting: records/later, queue/later" in echo.stderr.readline()
     with MessageQueue("later") as queue, msgq.Seqlock("later", POSE) as record:
         queue.send(b"x")
         record.value = (1, 2)
@@ -259,10 +246,10 @@ def passed(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(one["event"], one["number"]) for one in found]
 
 
-def test_a_queue_with_events_shows_all_that_happens(prefix: str) -> None:
+def test_a_queue_with_events_shows_all_that_happens(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events="payload", schema=Schema("Job", "json")) as queue:
         queue.send(b"0")
-        echo = Echo("queue/jobs", "-n", "7", opened=(f"msgqjobs_{prefix}/jobs", f"msgqchan_{prefix}/jobs:events"))
+        echo = listen("queue/jobs", "-n", "7", opened=(f"msgqjobs_{prefix}/jobs", f"msgqchan_{prefix}/jobs:events"))
         there = echo.line()
         assert (there["event"], there["value"]) == ("waiting", 0)
         queue.send(b"1", 3)
@@ -283,10 +270,10 @@ def test_a_queue_with_events_shows_all_that_happens(prefix: str) -> None:
         assert there_now.subscribers == ()
 
 
-def test_a_queue_whose_first_event_is_still_to_come(prefix: str) -> None:
+def test_a_queue_whose_first_event_is_still_to_come(prefix: str, listen: Callable[..., Process]) -> None:
     """What: the channel of events is made by the first one, which is shown as well, once."""
     with MessageQueue("jobs", events=True) as queue:
-        echo = Echo("queue/jobs", "-n", "3", opened=(f"msgqjobs_{prefix}/jobs",))
+        echo = listen("queue/jobs", "-n", "3", opened=(f"msgqjobs_{prefix}/jobs",))
         queue.send(b"0")
         queue.receive(0)
         queue.send(b"1")
@@ -299,12 +286,12 @@ def test_a_queue_whose_first_event_is_still_to_come(prefix: str) -> None:
         assert all("hex" not in one and one["size"] == 1 for one in found if one["event"] != "waiting")
 
 
-def test_events_of_a_busy_queue_are_all_shown(prefix: str) -> None:
+def test_events_of_a_busy_queue_are_all_shown(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events=True), Child(traffic_actors.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         child.say(1)  # makes the channel of events
         child.hear()
-        echo = Echo("queue/jobs", "-n", "400", opened=(f"msgqchan_{prefix}/jobs:events",))
+        echo = listen("queue/jobs", "-n", "400", opened=(f"msgqchan_{prefix}/jobs:events",))
         for _ in range(2):
             child.say(100)
             child.hear()
@@ -317,11 +304,11 @@ def test_events_of_a_busy_queue_are_all_shown(prefix: str) -> None:
         child.say(0)
 
 
-def test_a_pattern_shows_each_event_once(prefix: str) -> None:
+def test_a_pattern_shows_each_event_once(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"0")
         queue.receive(0)
-        echo = Echo(".*", "-n", "2", opened=(f"msgqchan_{prefix}/jobs:events",))
+        echo = listen(".*", "-n", "2", opened=(f"msgqchan_{prefix}/jobs:events",))
         queue.send(b"1")
         queue.receive(0)
         found, _ = echo.end()
@@ -331,13 +318,13 @@ def test_a_pattern_shows_each_event_once(prefix: str) -> None:
         ]
 
 
-def test_what_is_no_event(prefix: str) -> None:
+def test_what_is_no_event(prefix: str, listen: Callable[..., Process]) -> None:
     """Anybody may publish on the channel of events."""
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"0")
         queue.receive(0)
         with ReservedChannel("jobs:events") as channel, channel.publisher() as publisher:
-            echo = Echo("queue/jobs", "-n", "3", opened=(f"msgqchan_{prefix}/jobs:events",))
+            echo = listen("queue/jobs", "-n", "3", opened=(f"msgqchan_{prefix}/jobs:events",))
             for data in (b"", b"\xff" * 48, b"\x00" * 100):
                 publisher.send(data)
             found, _ = echo.end()
