@@ -69,10 +69,23 @@ class Task(threading.Thread):
         """Return when the thread waits in the kernel."""
         wait_asleep(os.getpid(), self.native_id)
 
+    def is_woken_by(self, act: Callable[[], Any]) -> bool:
+        """Do something when the thread waits; return whether the wait was over when that was done."""
+        self.wait_asleep()
+        before = self.sleeps()
+        act()
+        return self.sleeps() != before
+
+    def sleeps(self) -> int | None:
+        """Return how often the thread has gone to sleep; None: it does not sleep now, or has ended."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return _sleeps(os.getpid(), self.native_id)
+        return None
+
 
 def asleep(pid: int, thread_id: int | None = None) -> bool:
     """Whether a thread sleeps in the kernel just now, perhaps only for a moment or for the GIL."""
-    return _switches(pid, thread_id) is not None
+    return _sleeps(pid, thread_id) is not None
 
 
 def wait_asleep(pid: int, thread_id: int | None = None) -> None:
@@ -81,13 +94,13 @@ def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     A nap, a ppoll and a wait on a futex that processes share are such waits at the first look. Any other wait must last
     for more than two switch intervals: it could be for a lock that is free in a moment.
     """
-    seen, since = _switches(pid, thread_id), time.monotonic()
+    seen, since = _sleeps(pid, thread_id), time.monotonic()
 
     def waits() -> bool:
         nonlocal seen, since
         before, last = time.monotonic(), seen
         lasting = _lasts(pid, thread_id)
-        seen = _switches(pid, thread_id)
+        seen = _sleeps(pid, thread_id)
         if lasting is False or seen is None or seen != last:
             since = time.monotonic()
         return lasting or before - since > 2.5 * sys.getswitchinterval()
@@ -95,7 +108,7 @@ def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     wait_until(waits, f"thread {thread_id or pid} waits")
 
 
-def _switches(pid: int, thread_id: int | None) -> int | None:
+def _sleeps(pid: int, thread_id: int | None) -> int | None:
     """Return how often a sleeping thread has gone to sleep; None: it does not sleep."""
     status = Path(f"/proc/{pid}/task/{thread_id or pid}/status").read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
