@@ -25,7 +25,7 @@ KINDS = ("receive", "take", "many", "into", "iterate", "poller", "fileno", "asyn
 PRIORITIES = (1, 2, 2, 2, 900, 32767)
 END = 2**32 - 1  # the source of a message after which a taker ends; its priority is the lowest
 LATE_S = 0.7  # who is woken takes sooner; who was forgotten looks after 1 s
-HESITATION_S = 0.1
+HESITATION_S = 0.9  # long enough for a busy machine, and shorter than the second after which a sleeper looks around
 SIZE = 1024
 
 
@@ -217,14 +217,16 @@ def sleepers(name: str, handles: int) -> list[int]:
 
 
 def hesitate(name: str, kind: str) -> dict[str, Any]:
-    """Watch, and take what is there only a while after it came, until the parent says so."""
+    """Watch, and take only messages that no process takes in HESITATION_S seconds, until the parent says so."""
     books, poller = Books(ordered=True), msgq.Poller()
     with MessageQueue(name) as queue:
         poller.registerSocket(queue)
         say("ready")
         while not told():
             if poller.poll(200) if kind == "poller" else select.select([queue.fileno()], [], [], 0.2)[0]:
-                time.sleep(HESITATION_S)
+                until = time.monotonic() + HESITATION_S
+                while queue.current_messages and time.monotonic() < until:
+                    time.sleep(0.001)
                 if (got := queue.receive(0)) is not None:
                     books.enter(got.data, got.priority, got.sent_time)
     return books.report()
