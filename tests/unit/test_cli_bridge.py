@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +16,7 @@ from msgq.channel import Channel
 from msgq.cli import bridge
 from msgq.cli.app import app
 from msgq.cli.common.render import console
-from tests.support import DEADLINE
+from tests.command import Process, start
 
 
 def msgq(*arguments: str) -> Any:
@@ -103,42 +99,32 @@ def test_the_table_shows_names_as_they_are() -> None:
         assert text in capture.get()
 
 
-IN = [sys.executable, "-m", "msgq", "bridge", "--in", "a", "--json", "--interval", "0.1"]
-
-
-def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "MSGQ_ZMQ_TRANSPORT": "ipc", **environment}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+IN = ("bridge", "--in", "a", "--json", "--interval", "0.1")
 
 
 @pytest.fixture
-def running(prefix: str) -> Iterator[subprocess.Popen[str]]:
+def running(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     """A bridge in a process of its own, that has begun."""
-    with start(IN) as made:
-        assert made.stdout is not None
-        first = json.loads(made.stdout.readline())
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    with start(*IN) as made:
+        first = made.line()
         assert (first["topic"], first["direction"], first["state"], first["final"]) == ("a", "in", CARRYING, False)
         yield made
-        made.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_well_with_the_totals(running: subprocess.Popen[str], number: int) -> None:
-    running.send_signal(number)
-    said, complaints = running.communicate(timeout=DEADLINE)
-    assert (running.returncode, complaints) == (0, "")
-    assert [json.loads(line)["final"] for line in said.splitlines()][-1] is True
+def test_it_ends_well_with_the_totals(running: Process, number: int) -> None:
+    said, complaints = running.end(number)
+    assert complaints == ""
+    assert said[-1]["final"] is True
 
 
-def test_a_second_bridge_waits_for_the_first_to_end(running: subprocess.Popen[str], prefix: str) -> None:
-    with start([*IN, "--prefix", prefix], OPENPILOT_PREFIX="") as second:
-        assert second.stdout is not None
-        assert f"msgq bridge {running.pid} publishes it here" in json.loads(second.stdout.readline())["state"]
+def test_a_second_bridge_waits_for_the_first_to_end(running: Process, prefix: str) -> None:
+    with start(*IN, "--prefix", prefix, env={"OPENPILOT_PREFIX": ""}) as second:
+        assert f"msgq bridge {running.pid} publishes it here" in second.line()["state"]
         running.kill()
         running.wait()
-        while json.loads(second.stdout.readline())["state"] != CARRYING:
+        while second.line()["state"] != CARRYING:
             pass
-        second.send_signal(signal.SIGTERM)
-        _, complaints = second.communicate(timeout=DEADLINE)
-        assert second.returncode == 0
+        _, complaints = second.end(signal.SIGTERM)
         assert len(complaints.splitlines()) == 1

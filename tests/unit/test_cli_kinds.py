@@ -9,8 +9,6 @@ import re
 import select
 import stat
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -367,10 +365,9 @@ class Screen:
     def __init__(self) -> None:
         self.keyboard, side = os.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
-        words = [sys.executable, "-m", "msgq", "top", "--interval", "0.05"]
-        environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        environment["TERM"] = "xterm"
-        self.process = subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=environment)
+        environment = {"TERM": "xterm", "COLUMNS": "", "LINES": ""}
+        words = "top", "--interval", "0.05"
+        self.process = command.start(*words, stdin=side, stdout=side, stderr=side, env=environment)
         os.close(side)
         self.text = ""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -61,10 +60,8 @@ def test_a_channel_that_is_not_there_is_made(prefix: str) -> None:
 
 
 def test_lines_go_to_a_channel_one_by_one(prefix: str) -> None:
-    called = [sys.executable, "-m", "msgq", "pub", "channel/cam", "--lines", "--as", "hex"]
     with Channel("cam") as channel, channel.subscriber() as subscriber:
-        done = subprocess.run(called, input="00 ff\n01\n", capture_output=True, text=True, timeout=DEADLINE)
-        assert done.returncode == 0, done.stderr
+        command.run("pub", "channel/cam", "--lines", "--as", "hex", stdin="00 ff\n01\n")
         assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
 
 
@@ -97,8 +94,7 @@ def test_a_full_queue_is_waited_for(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
         assert "holds 1 messages" in refused("queue/jobs", "x", "--timeout", "0.1", code=3)
-        called = [sys.executable, "-m", "msgq", "pub", "queue/jobs", "second"]
-        with subprocess.Popen(called) as running:
+        with command.start("pub", "queue/jobs", "second") as running:
             wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
             assert queue.receive(0) == (b"first", 0)
             assert running.wait(DEADLINE) == 0
@@ -108,12 +104,9 @@ def test_a_full_queue_is_waited_for(prefix: str) -> None:
 def test_a_signal_ends_it_while_a_queue_is_full(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
-        with subprocess.Popen(
-            [sys.executable, "-m", "msgq", "pub", "queue/jobs", "x"], stderr=subprocess.PIPE
-        ) as running:
+        with command.start("pub", "queue/jobs", "x") as running:
             wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
-            running.send_signal(signal.SIGINT)
-            assert (running.communicate(timeout=DEADLINE)[1], running.returncode) == (b"", 0)
+            assert running.end(signal.SIGINT) == ([], "")
         assert stats.queue("jobs").sent == 1
 
 
@@ -175,8 +168,9 @@ def test_what_makes_no_sense_is_refused_in_one_line(prefix: str, words: str, cod
 
 def test_what_two_publish_at_once_all_arrives(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=4) as queue:
-        called = [sys.executable, "-m", "msgq", "pub", "queue/jobs", "-n", "200", "--json"]
-        both = [subprocess.Popen([*called, text], stdout=subprocess.PIPE) for text in ("a", "b")]
-        found = [queue.receive().data for _ in range(400)]
-        assert [json.loads(one.communicate(timeout=DEADLINE)[0])["messages"] for one in both] == [200, 200]
+        with ExitStack() as stack:
+            words = "pub", "queue/jobs", "-n", "200", "--json"
+            both = [stack.enter_context(command.start(*words, text)) for text in ("a", "b")]
+            found = [queue.receive().data for _ in range(400)]
+            assert [one.line()["messages"] for one in both] == [200, 200]
         assert sorted(found) == [b"a"] * 200 + [b"b"] * 200

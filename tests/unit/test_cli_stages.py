@@ -6,8 +6,6 @@ import json
 import math
 import os
 import pty
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +20,7 @@ from msgq.cli.stages.timings import Timings
 from msgq.cli.stages.window import Spread, Window, spread
 from msgq.impl.ground import clock
 from msgq.stats import topic
-from tests.command import run
+from tests.command import run, start
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import stage_actors
 from tests.unit.stage_actors import publisher, record, step, steps, timings
@@ -319,13 +317,12 @@ def test_names_of_others_are_escaped(prefix: str) -> None:
 
 def test_a_terminal_shows_it_live_until_q(prefix: str) -> None:
     ours, theirs = pty.openpty()
-    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
-    command = [sys.executable, "-m", "msgq", "stages"]
+    terminal: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    environment = {"TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
     with (
         timings("planner", "orders") as socket,
         going_on(lambda now: socket.send(record(now - 9000, now - 7000, now, 0))),
-        subprocess.Popen(command, env=environment, **terminal) as process,  # type: ignore[call-overload]
+        start("stages", env=environment, **terminal) as process,
     ):
         os.close(theirs)
         shown = b""

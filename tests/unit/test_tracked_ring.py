@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +16,7 @@ from msgq.impl.ground import clock
 from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import watch
 from msgq.impl.ring import SubSocket
-from tests.command import run
+from tests.command import run, start
 from tests.unit.ringfile import HEADER, SIDE_BYTES, Words, ring_path, side_path
 
 TRACKED = 224  # of the side segment
@@ -140,10 +137,7 @@ def test_a_meter_may_date_by_the_payload_instead(endpoint: str) -> None:
 
 
 def test_echo_shows_payloads(endpoint: str) -> None:
-    with msgq.pub_sock(endpoint, tracked=True) as pub:
-        command = [sys.executable, "-m", "msgq", "echo", "--raw", "--once", "--timeout", "20", endpoint]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            while child.poll() is None:  # it is passive, so nobody can tell when it is there
-                pub.send(b"payload")
-                time.sleep(0.02)
-            assert child.communicate()[0] == b"payload"
+    with msgq.pub_sock(endpoint, tracked=True) as pub, start("echo", "--raw", "--once", endpoint) as process:
+        process.wait_opened(f"msgq_{endpoint}")
+        pub.send(b"payload")
+        assert process.communicate() == ("payload", "")
