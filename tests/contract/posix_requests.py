@@ -87,7 +87,7 @@ class Listener:
     def expect(self, heard: list[int]) -> list[int]:
         """Return what was heard, when it is as much as that."""
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: len(self.heard) >= len(heard), deadline=10)
+            wait_until(lambda: len(self.heard) >= len(heard))
         return self.heard
 
 

@@ -29,7 +29,7 @@ from msgq.errors import (
 from msgq.figures.channels import PublisherInfo
 from msgq.schema import Schema
 from tests.contract.conftest import Channels
-from tests.support import SHM, Task, in_fork, run_child
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, in_fork, run_child
 
 MESSAGES = [b"", b"one", b"\0" * 100, bytes(range(256)) * 30]
 
@@ -282,9 +282,9 @@ class TestReceiving:
                 poller.registerSocket(each)
             assert poller.poll(10) == []
             pub.send(b"message")
-            assert poller.poll(1000) == [sub]
+            assert poller.poll(DEADLINE_MS) == [sub]
             topic.send(b"message")
-            assert poller.poll(1000) == [sub, reader]
+            assert poller.poll(DEADLINE_MS) == [sub, reader]
             sub.receive(0)
             reader.receive()
             assert poller.poll(0) == []
@@ -551,7 +551,7 @@ class TestTheEnd:
         sub = passive.subscriber()
         assert sub.passive
         pub.send(b"message")
-        assert sub.receive(1) == b"message"
+        assert sub.receive(DEADLINE) == b"message"
 
     def test_who_has_it_open_goes_on_when_it_is_unlinked(self, channels: Channels) -> None:
         channel = channels.open()
@@ -581,7 +581,7 @@ class TestTheEnd:
     def test_other_processes_take_part(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         assert run_child(_publish, channels.token) == 64
-        assert sub.receive(1) == b"from a child"
+        assert sub.receive(DEADLINE) == b"from a child"
         assert sub.last.publisher.name == "child"
 
     @pytest.mark.needs("fork")

@@ -22,6 +22,7 @@ from tests.crash.queues import (
     program,
     said,
 )
+from tests.support import DEADLINE
 
 __all__ = ["place", "program"]
 
@@ -217,10 +218,10 @@ def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(place: Plac
     """Somebody who has a handle looks when there is no room, or nothing to take; nobody needs to come for that."""
     place.send(*range(PLACES))
     place.killed("join take:2")
-    assert sorted(place.queue.receive(5).data[0] for _ in range(PLACES)) == [*range(PLACES)]
+    assert sorted(place.queue.receive(DEADLINE).data[0] for _ in range(PLACES)) == [*range(PLACES)]
     place.killed("join hold hold")
     for number in range(PLACES):
-        place.queue.send(message(number), number % PRIORITIES, timeout=5)
+        place.queue.send(message(number), number % PRIORITIES, timeout=DEADLINE)
     assert [number for number, _ in place.drain()] == in_order(range(PLACES))
 
 

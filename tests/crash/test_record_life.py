@@ -230,7 +230,7 @@ class TestNamespaces:
             assert child.hear() == "wrote"
             assert not may_write(exclusive)
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: may_write(exclusive), deadline=5)
+            wait_until(lambda: may_write(exclusive))
 
     def test_somebody_in_another_namespace_takes_what_the_dead_had_here(self, place: Place) -> None:
         holder = place.waiting("join hold:0")

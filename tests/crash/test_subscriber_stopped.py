@@ -10,7 +10,7 @@ import pytest
 import msgq
 from tests.crash.victims import RING, Topic, flood, message, state
 from tests.stress.roles import subscriber
-from tests.support import Child, say, wait_asleep, wait_until
+from tests.support import DEADLINE_MS, Child, say, wait_asleep, wait_until
 
 ONES = 2**64 - 1  # each word of such a message looks like a wrap mark
 
@@ -96,7 +96,7 @@ def test_stopped_at_every_step_of_a_receive(
 def sleep_once(endpoint: str) -> int:
     """Child: sleep until a message comes."""
     with subscriber(endpoint) as socket:
-        socket.setTimeout(15_000)
+        socket.setTimeout(DEADLINE_MS)
         say("ready")
         return len(socket.receive() or b"")
 

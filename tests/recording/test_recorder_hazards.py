@@ -31,7 +31,7 @@ from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
 from msgq.selection import Selection
-from tests.support import Task, in_fork, run_child, wait_until
+from tests.support import DEADLINE, Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
 QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
@@ -263,7 +263,7 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
 
     monkeypatch.setattr(ros_images, "_connected", never)
     recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameChoice("nobody")], **QUICK)
-    assert waiting.wait(10)
+    assert waiting.wait(DEADLINE)
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
     recorder.stop()
 
@@ -301,7 +301,7 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
     feed = FrameReceiver(FrameChoice(camera.name), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
-    assert busy.wait(10)
+    assert busy.wait(DEADLINE)
     for _ in range(20):  # more than there are buffers
         camera.send(0, bytes(32))
     go_on.set()

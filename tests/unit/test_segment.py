@@ -374,7 +374,7 @@ class TestRemovedWhileInUse:
                 task = Task(newcomer.receive)
                 task.wait_asleep()
                 pub.send(b"x")
-                wait_until(lambda: not task.is_alive(), "the sleeper is woken", deadline=10)
+                wait_until(lambda: not task.is_alive(), "the sleeper is woken")
                 assert task.result() == b"x"
                 assert second.receive_many() == [b"seen by the second", b"x"]
 

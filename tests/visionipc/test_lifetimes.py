@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from msgq.impl.ground.views import Region, View
-from tests.support import in_fork, wait_until
+from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.leases import MAX_BUFFERS, TABLE_BYTES, ClientLeases
 from visionipc.impl.transfer import Frame, Incoming
@@ -33,7 +33,7 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name: Any) -> None
     assert listener is not None
     client = threading.Thread(target=VisionIpcClient.available_streams, args=(name, False))
     client.start()
-    assert asked.wait(10)
+    assert asked.wait(DEADLINE)
     del server
     go_on.set()
     client.join()
