@@ -48,14 +48,22 @@ _TICK_S = 0.1
     metavar="SERVER[:TYPE][@RATE]",
     help="Pictures of a visionipc server, at most RATE a second. Repeatable.",
 )
-@click.option("--frames-as", type=click.Choice(["raw", "jpeg"]), default="jpeg", show_default=True)
+@click.option(
+    "--frames-as",
+    type=click.Choice(["raw", "jpeg"]),
+    default="jpeg",
+    show_default=True,
+    help="Form of the recorded pictures.",
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     help="A directory for the segments, or one file, NAME.mcap.  [default: a directory with the time as its name]",
 )
-@click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
+@click.option(
+    "--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True, help="Compression of chunks."
+)
 @click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
 @click.option(
     "--chunk-bytes", type=options.BYTES, default="1MiB", show_default=True, help="A chunk ends at this size ..."

@@ -17,7 +17,9 @@ from msgq.cli.lake import arguments
 
 @click.command(short_help="Write one HTML page about a lake, or a recording.", epilog=options.EXIT_CODES)
 @click.argument("lake", metavar="LAKE|RECORDING")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="File to write."
+)
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="Only this run of a recorder; repeatable.")
 @arguments.master
 @options.as_json
