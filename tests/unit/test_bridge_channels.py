@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +16,8 @@ from msgq import naming, stats
 from msgq.bridge import CARRYING, Bridge, Flow, channels
 from msgq.channel import Channel
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from tests.support import DEADLINE, ROOT, Child, wait_until
+from tests.command import Process, start
+from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors
 from tests.unit.test_bridge import TOPIC, Crossing, Host, attached_plain, hosts, until
 
@@ -287,8 +284,8 @@ def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stac
     """Real processes: two bridges, a publisher that is killed and one that follows; nothing is uncounted."""
     here, there = hosts
     received: list[bytes] = []
-    out = command(stack, "--out", CHANNEL, "--prefix", here.prefix)
-    into = command(stack, "--in", CHANNEL, "--prefix", there.prefix)
+    out = stack.enter_context(start("bridge", "--json", "--out", CHANNEL, "--prefix", here.prefix))
+    into = stack.enter_context(start("bridge", "--json", "--in", CHANNEL, "--prefix", there.prefix))
     far = stack.enter_context(channel(there, capacity=8192))
     sub = stack.enter_context(far.subscriber())
 
@@ -314,23 +311,10 @@ def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stac
     assert len({pid for pid, _ in words}) == 2
 
 
-def command(stack: ExitStack, *arguments: str) -> subprocess.Popen[str]:
-    """Start `msgq bridge`."""
-    pipe = subprocess.PIPE
-    line = [sys.executable, "-m", "msgq", "bridge", "--json", *arguments]
-    process = stack.enter_context(subprocess.Popen(line, cwd=ROOT, text=True, stdout=pipe, stderr=pipe, env=os.environ))
-    stack.callback(process.kill)
-    return process
-
-
-def ended(process: subprocess.Popen[str]) -> Any:
+def ended(process: Process) -> Any:
     """End a command, and return its totals."""
-    process.send_signal(signal.SIGTERM)
-    said, complaints = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, complaints) == (0, "")
-    last = json.loads(said.splitlines()[-1])
-    assert last["final"]
-    assert last["topic"] == CHANNEL
+    (*_, last), complaints = process.end(signal.SIGTERM)
+    assert (last["final"], last["topic"], complaints) == (True, CHANNEL, "")
     return last
 
 

@@ -8,10 +8,10 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from msgq import naming
 from msgq.impl.ring.topic import unlink_orphan, unlink_topic
 from msgq.remains import topics
 from tests import command
-from tests.support import ROOT, SHM, Child, Task, hear, run_child, say
+from tests.support import DEADLINE, SHM, Child, Task, hear, run_child, say
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
@@ -211,13 +211,10 @@ def test_two_cleans_at_once(prefix: str) -> None:
             msgq.pub_sock(f"topic{number}", 4096).close()
         if ended:
             shutil.rmtree(naming.directories(prefix)[0])
-        command_line = [sys.executable, "-m", "msgq", "clean"]
-        running = [
-            subprocess.Popen(command_line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            for _ in range(3)
-        ]
-        said = [process.communicate(timeout=60)[0] for process in running]
-        assert [process.returncode for process in running] == [0, 0, 0], said
+        with ExitStack() as stack:
+            running = [stack.enter_context(command.start("clean")) for _ in range(3)]
+            said = [process.communicate(timeout=DEADLINE) for process in running]
+            assert [process.returncode for process in running] == [0, 0, 0], said
         assert not list(SHM.glob(f"msgq*_{prefix}/*"))
 
 
