@@ -8,7 +8,6 @@ import contextlib
 import copy
 import errno
 import math
-import os
 import pickle
 from typing import Any
 
@@ -30,7 +29,7 @@ from msgq.errors import (
 from msgq.impl.records.values import Value
 from msgq.schema import Schema
 from tests.contract.conftest import Records, readable
-from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, asleep, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Task
 
 SHORT = 0.05
 BAD_KEYS = ["", "x" * 112, "é" * 56, "a\0b", "\ud800"]
@@ -566,7 +565,7 @@ class TestThreads:
         board, watcher = records.board(), records.board(passive=True)
         tasks = [Task(board.wait), Task(watcher.wait)]
         tasks[0].wait_asleep()
-        wait_until(lambda: asleep(os.getpid(), tasks[1].native_id))  # who is passive sleeps for moments
+        tasks[1].wait_asleep()
         records.board().declare("key").write(b"value")
         assert [task.result() for task in tasks] == [True, True]
 

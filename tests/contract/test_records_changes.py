@@ -23,7 +23,7 @@ from msgq.errors import (
 from msgq.impl.records.values import Changes
 from tests.contract.conftest import Records, readable
 from tests.contract.record_actors import crowd
-from tests.support import DEADLINE, DEADLINE_MS, Task, asleep, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, Task
 
 SHORT = 0.05
 PAIR = np.dtype([("number", "<i8"), ("double", "<i8")])
@@ -182,7 +182,7 @@ class TestThreads:
         numbers = records.vector("i8", 3)
         watcher = records.vector(passive=True)
         task = Task(watcher.wait)
-        wait_until(lambda: asleep(os.getpid(), task.native_id))  # for moments
+        task.wait_asleep()
         numbers[1] = 5
         assert task.result() is True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -31,7 +30,7 @@ from tests.crash.records import (
     values,
 )
 from tests.crash.victims import Driver
-from tests.support import Task, asleep, wait_until
+from tests.support import Task
 
 __all__ = ["board", "exclusive", "place"]
 
@@ -314,7 +313,7 @@ def test_who_waits_for_one_that_dies_goes_on(place: Place) -> None:
     """Nobody wakes it for that: it asks."""
     holder = place.waiting("join hold:1")
     task = Task(lambda: place.reader.write([1], values(2), timeout=None))
-    wait_until(lambda: asleep(os.getpid(), task.native_id), "it naps")
+    task.wait_asleep()
     kill(holder)
     task.result()
     assert place.reader.counts().tolist() == [0, 1, 0, 0]

@@ -333,6 +333,7 @@ def test_who_begins_to_write_waits_for_who_removes(endpoint: str) -> None:
 
         def wanted(_found: RecordStats) -> bool:
             tasks.append(Task(vector.__setitem__, 0, 1.0))
+            tasks[-1].wait_asleep()
             return not any(stats.record(endpoint).writers for _ in range(20))
 
         assert remove_record(endpoint, "", wanted)
