@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from textwrap import dedent, indent
@@ -17,6 +19,7 @@ from tools.mutate.run import (
     NOT_RUN,
     SURVIVED,
     TIMED_OUT,
+    Copy,
     NotRunError,
     is_complete,
     mutate,
@@ -158,6 +161,18 @@ def tree(tmp_path: Path) -> Path:
     (root / "test_clip.py").write_text(TESTS)
     (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    ci\n    nightly\n")
     return root
+
+
+def test_copy_makes_python_read_each_version_of_a_module(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    copy, module = Copy(tree, tmp_path / "copy"), tmp_path / "module.py"
+    said = []
+    for version in range(3):  # of the same size, within a second
+        copy._write(module, b"print(%d)" % version)
+        said.append(subprocess.run([sys.executable, "-c", "import module"], cwd=tmp_path, capture_output=True).stdout)
+    assert said == [b"0\n", b"1\n", b"2\n"]
 
 
 def verdicts(root: Path, seconds: float = 1000) -> dict[str, str]:

@@ -185,6 +185,7 @@ class Copy:
         path = self._notes / "order"
         path.write_text(json.dumps(order))
         env = os.environ | {"PYTHONPATH": f"{self._tree}{os.pathsep}{ROOT}", "MUTATE_ORDER": str(path)}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # the next run in the copy starts faster
         with tempfile.TemporaryFile("w+") as output:
             command = [*_PYTEST, *arguments]
             process = subprocess.Popen(
