@@ -88,6 +88,15 @@ def test_conflating_keeps_the_newest_that_is_not_ones_own(channels: Channels) ->
     assert sub.receive(0) is None
 
 
+def test_conflating_looks_at_the_whole_order(channels: Channels) -> None:
+    channel, other = channels.open(capacity=4), channels.open()
+    sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
+    lap(theirs, 2)
+    lap(mine, 3)
+    assert sub.receive(0) == (1).to_bytes(4, "little")
+    assert (sub.lost, sub.resets) == (1, 0)
+
+
 # ---- on_lost="raise" ----
 
 

@@ -175,7 +175,7 @@ class Cursor(bus.Arrivals):
         order, tail = self.line.order, self.arrived
         if tail > self.position:
             self._repeats.clear()
-        for position in range(tail - 1, max(self.position, tail - order.capacity), -1):
+        for position in range(tail - 1, max(self.position, tail - order.capacity - 1), -1):
             entry = order.at(position)
             if entry.position != position:
                 return
