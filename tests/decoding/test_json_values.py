@@ -6,10 +6,8 @@ import csv
 import datetime
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 import msgq
 from msgq.decoding.json_values import json_text, json_value
 from msgq.schema import Schema
-from tests.command import run
+from tests.command import run, start
 from tests.recording.logs import struct_schema, write_log
 
 Types = descriptor_pb2.FieldDescriptorProto
@@ -180,15 +178,11 @@ def by_echo(log: Path) -> dict[str, str]:
         for name, (schema, data, _) in SAMPLES.items():
             publishers.append((stack.enter_context(msgq.PubSocket()), data))
             publishers[-1][0].connect(msgq.context, name, schema=schema)
-        arguments = [sys.executable, "-m", "msgq", "echo", *SAMPLES, "--json", "-n", str(20 * len(SAMPLES))]
-        process = stack.enter_context(subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True))
-        while process.poll() is None:
-            for socket, data in publishers:
-                socket.send(data)
-            with suppress(subprocess.TimeoutExpired):  # what is sent at once is of one endpoint only
-                process.wait(0.01)
-        assert process.stdout is not None
-        for line in process.stdout:
+        process = stack.enter_context(start("echo", *SAMPLES, "--json", "-n", len(SAMPLES)))
+        process.wait_opened(*(f"/{name}" for name in SAMPLES))
+        for socket, data in publishers:
+            socket.send(data)
+        for line in process.communicate()[0].splitlines():
             found[json.loads(line)["endpoint"]] = line.rstrip("\n").partition('"value": ')[2][:-1]
     return found
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import msgq
 from msgq import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Schemas, compare
-from tests.command import run
+from tests.command import run, start
 from tests.recording.logs import write_log
 
 EVENT = "@0xf3b1f17e25a4285c;\nstruct Event { time @0 :UInt64; union { speed @1 :Float32; name @2 :Text; } }\n"
@@ -157,12 +155,10 @@ def test_the_commands_take_them(log: Path, text: str, tmp_path: Path) -> None:
 
 
 def test_echo_takes_them(prefix: str, text: str, event: Any) -> None:
-    command = [sys.executable, "-m", "msgq", "echo", "car", "-n", "1", "--json", "--schema", text]
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "car")
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            while process.poll() is None:
-                pub.send(event.new_message(time=7, name="a").to_bytes())
-            assert process.stdout is not None
-            said = json.loads(process.stdout.read())
+        with start("echo", "car", "-n", "1", "--json", "--schema", text) as process:
+            process.wait_opened("msgq_")
+            pub.send(event.new_message(time=7, name="a").to_bytes())
+            ((said,), _) = process.end()
     assert (said["schema"], said["value"]) == ("Event", {"time": 7, "name": "a"})

@@ -7,7 +7,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from msgq import stats
 from msgq.errors import MultiplePublishersError
 from msgq.impl import zeromq
 from msgq.recording import LogReader
-from tests.command import run
+from tests.command import Process, run, start
 from tests.recording.logs import write_log
 from tests.recording.test_compare import json_log
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
@@ -148,41 +147,23 @@ def test_no_log(tmp_path: Path) -> None:
     run("play", code=2)
 
 
-@contextmanager
-def playing(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "msgq", "play", *map(str, arguments)]
-    with subprocess.Popen(command, text=True, **options) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ends_properly_when_told_to(prefix: str, tmp_path: Path, number: Any) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
-    with playing(path, "--json", stdout=subprocess.PIPE) as process:
+    with start("play", path, "--json") as process:
         assert sub.receive() == b"0"
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0
-    assert json.loads(output.splitlines()[-1])["messages"] == 1
+        said, _ = process.end(number)
+    assert said[-1]["messages"] == 1
     assert stats.topic("number").publisher is None
 
 
 @contextmanager
-def at_terminal(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def at_terminal(*arguments: object) -> Iterator[tuple[Process, int]]:
     """Play on a terminal of its own; give the process, and our end of the terminal."""
     ours, theirs = pty.openpty()
-    terminal = {
-        "stdin": theirs,
-        "stdout": theirs,
-        "stderr": theirs,
-        "start_new_session": True,
-        "env": {**os.environ, "TERM": "xterm", "COLUMNS": "150"},
-    }
-    with playing(*arguments, preexec_fn=take_terminal, **terminal) as process:
+    terminal: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    with start("play", *arguments, env={"TERM": "xterm", "COLUMNS": "150"}, **terminal) as process:
         os.close(theirs)
         try:
             yield process, ours
@@ -200,7 +181,7 @@ def shown_until(terminal: int, text: str) -> str:
     return shown.decode(errors="replace")
 
 
-def ended(process: subprocess.Popen[str], terminal: int) -> int:
+def ended(process: Process, terminal: int) -> int:
     """Return the exit code of who plays; what it still shows is read, for it would wait for that."""
     with suppress(OSError):  # the terminal is gone
         while select.select([terminal], [], [], DEADLINE)[0]:
@@ -253,14 +234,6 @@ def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> 
         shown_until(terminal, "rate 1024,")
         os.write(terminal, b" ")
         assert ended(process, terminal) == 0
-
-
-def take_terminal() -> None:
-    """In the child: let the pseudo terminal be its controlling one."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 # ---- comparing ----
@@ -332,10 +305,8 @@ def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None
 
 
 def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
-    with playing(numbers(tmp_path / "a.mcap"), "--json", stdout=subprocess.PIPE) as process:
-        wait_until(lambda: process.poll() is not None)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.read().splitlines()[-1])["messages"] == 10
+    said = run("play", numbers(tmp_path / "a.mcap"), "--json").stdout
+    assert json.loads(said.splitlines()[-1])["messages"] == 10
 
 
 # ---- how it is played ----

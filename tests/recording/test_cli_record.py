@@ -22,25 +22,22 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors, stats
 from msgq.cli import record
-from tests.command import run
+from tests.command import run, start
 from tests.recording.test_recorder import messages
-from tests.support import ROOT, Task, wait_until
+from tests.support import Task, wait_until
 from visionipc import VisionIpcServer
 
 
 def test_the_command(prefix: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "e", "--json", "-n", "10"]
     pub = msgq.pub_sock("e")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with start("record", "-o", tmp_path / "log", "e", "--json", "-n", "10") as process:
 
         def ended() -> bool:
             pub.send(b"x")
             return process.poll() is not None
 
         wait_until(ended)
-        assert process.stdout is not None
-        lines = [json.loads(line) for line in process.stdout]
-    assert process.returncode == 0
+        lines, _ = process.end()
     assert lines[-1]["final"] is True
     assert lines[-1]["messages"] == len(messages(tmp_path / "log")) >= 10
     assert lines[-1]["path"] == str(tmp_path / "log")
@@ -66,22 +63,10 @@ def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> 
 
 
 def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "msgq",
-        "record",
-        "-o",
-        str(tmp_path / "log"),
-        "e",
-        "--last-bytes",
-        "1MB",
-        "--trigger",
-        "go",
-    ]
+    words = "record", "-o", tmp_path / "log", "e", "--last-bytes", "1MB", "--trigger", "go"
     pub = msgq.pub_sock("e")
     trigger = msgq.pub_sock("go")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with start(*words, stderr=subprocess.STDOUT) as process:
         trigger.wait_for_readers(timeout=30)
 
         def triggered() -> bool:
@@ -91,8 +76,7 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
 
         wait_until(triggered)
         process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
-        text = process.stdout.read()
+        text, _ = process.communicate()
     assert process.returncode == 0, text
     assert messages(tmp_path / "log")
 
@@ -110,27 +94,21 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_commands(prefix: str, arguments: Any, code: Any, word: Any) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "msgq", "record", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code
-    assert word in done.stderr
-    assert "Traceback" not in done.stderr
+    assert word in run("record", *arguments, code=code).stderr
 
 
 def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), wrong, "--seconds", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"no such endpoint yet, waiting: {wrong}" in ended.stderr
+    said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0").stderr
+    assert f"no such endpoint yet, waiting: {wrong}" in said
 
 
-def test_a_recording_without_a_name_has_the_time_as_its_name(prefix: str, tmp_path: Path) -> None:
-    """Both of the same second are there, each in a directory of its own."""
-    command = [sys.executable, "-m", "msgq", "record", "--all", "--seconds", "0"]
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "cwd": tmp_path}
+def test_a_recording_without_a_name_has_the_time_as_its_name(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     before = datetime.now().replace(microsecond=0)
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **options)
+    done = run("record", "--all", "--seconds", "0")
     after = datetime.now()
     (directory,) = tmp_path.iterdir()
     assert before <= datetime.strptime(directory.name, "%Y-%m-%d_%H-%M-%S") <= after  # local time, and sorted by it

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from msgq.cli.common.payload import decode
 from msgq.decoding.decoders import NESTING_MAX, Undecoded
 from msgq.recording import LogReader, compare
 from msgq.schema import Schema
-from tests.command import run
+from tests.command import run, start
 from tests.recording.logs import write_log
 
 
@@ -154,15 +151,11 @@ def test_echo_goes_on(prefix: str, as_json: bool) -> None:
     arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if as_json else [])]
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "texts", schema=JSON)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "msgq", *arguments], stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}
-        )
-        with process:
-            while process.poll() is None:
-                for payload in payloads:
-                    pub.send(payload)
-            assert process.stdout is not None
-            lines = process.stdout.read().decode().splitlines()
+        with start(*arguments) as process:
+            process.wait_opened("msgq_")
+            for payload in payloads:
+                pub.send(payload)
+            lines = process.communicate()[0].splitlines()
     assert process.returncode == 0
     assert len(lines) == len(payloads)
     if as_json:

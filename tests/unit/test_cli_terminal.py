@@ -19,10 +19,14 @@ import msgq
 from msgq.cli.app import app
 from msgq.cli.common.render import console, echo, echo_json, stacked, styled
 from msgq.tooling.terminal import printable
+from tests.command import start
 from tests.recording.logs import write_log
+from tests.support import DEADLINE, Child, hear, say
 
 #: Clears the screen, sets the title, turns the writing, hides, feeds lines; and rich's markup.
 EVIL = "\x1b[2J\x1b]0;t\x07\x9b31m\u202e\u2066\u200f\u061c\r\n\t\x7f[red]\u2028"
+#: The name of such a process, of 15 bytes.
+NAME = "\x1b[31m\x9bx\n[red]"
 OWN_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -91,36 +95,31 @@ def test_the_console_prints_no_control_characters_but_its_own(
     assert said.count("[red]") >= 7  # of markup nothing is left out
 
 
-PARTICIPANT = """
-import sys, msgq
-open("/proc/self/comm", "w").write("\\x1b[31m\\x9bx\\n[red]")
-with msgq.{kind}Socket() as socket:
-    socket.connect(msgq.context, sys.argv[1]{more})
-    print("up", flush=True)
-    sys.stdin.read()
-"""
+def publish(endpoint: str) -> None:
+    Path("/proc/self/comm").write_text(NAME)
+    with msgq.PubSocket() as socket:
+        socket.connect(msgq.context, endpoint, schema=msgq.Schema("\x1b[31m\n\u202e[red]", "json\x1b", b""))
+        say()
+        hear()
+
+
+def subscribe(endpoint: str) -> None:
+    Path("/proc/self/comm").write_text(NAME)
+    with msgq.sub_sock(endpoint):
+        say()
+        hear()
 
 
 @pytest.fixture
 def hostile(prefix: str) -> Iterator[str]:
     """An endpoint with such a name, a schema and participants that have them as well."""
     endpoint = EVIL.replace("\n", "\n\n")
-    schema = ', schema=msgq.Schema("\\x1b[31m\\n\\u202e[red]", "json\\x1b", b"")'
-    started = []
-    for kind, more in (("Pub", schema), ("Sub", "")):
-        code = PARTICIPANT.format(kind=kind, more=more)
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-    no_text = os.fsencode(f"/dev/shm/msgq_{prefix}/") + b"no text \xff\x1b"
-    Path(os.fsdecode(no_text)).write_bytes(b"x" * 1000)
-    yield endpoint
-    for process in started:
-        process.kill()
-        process.communicate()
+    with Child(publish, endpoint) as publisher, Child(subscribe, endpoint) as subscriber:
+        publisher.hear()
+        subscriber.hear()
+        no_text = os.fsencode(f"/dev/shm/msgq_{prefix}/") + b"no text \xff\x1b"
+        Path(os.fsdecode(no_text)).write_bytes(b"x" * 1000)
+        yield endpoint
 
 
 LOOKING: dict[str, list[Any]] = {
@@ -159,34 +158,39 @@ def test_echo_shows_payloads_of_any_text_in_one_line_each(prefix: str) -> None:
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "texts", schema=msgq.Schema("text", "json"))
         for arguments in ([], ["--json"], ["--hex"]):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "msgq", "echo", "texts", "-n", str(len(payloads)), *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONIOENCODING": "ascii"},
-            )
-            while process.poll() is None:
+            with start("echo", "texts", "-n", len(payloads), *arguments, stderr=subprocess.STDOUT) as process:
+                process.wait_opened("msgq_")
                 for payload in payloads:
                     pub.send(payload)
-            said = process.communicate()[0].decode()
+                said = process.communicate()[0]
             assert process.returncode == 0, said
             assert not bad(said)
             assert len([line for line in said.splitlines() if not line.startswith("msgq:")]) == len(payloads)
+
+
+def test_echo_runs_where_python_would_print_ascii_only(prefix: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with msgq.MessageQueue("jobs", schema=msgq.Schema("text", "json")) as queue:
+        queue.send('"grüß"'.encode())
+        called = [sys.executable, "-m", "msgq", "echo", "queue/jobs", "-n", "1"]
+        done = subprocess.run(called, env=environment, capture_output=True, timeout=DEADLINE)
+    assert (done.stdout.decode(), done.stderr) == ('waiting 1, priority 0: "grüß"\n', b"")
 
 
 def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
     leader, terminal = os.openpty()
     try:
         with msgq.pub_sock("raw") as pub:
-            command = [sys.executable, "-m", "msgq", "echo", "raw", "--raw", "--once"]
-            for stdout in (terminal, subprocess.PIPE):
-                process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
-                while process.poll() is None:
-                    pub.send(b"\x1b[2J")
-                out, err = process.communicate()
-                assert process.returncode == (2 if stdout == terminal else 0)
-                assert (b"a terminal would obey" in err) == (stdout == terminal)
-                assert out == (None if stdout == terminal else b"\x1b[2J")
+            words = "echo", "raw", "--raw", "--once"
+            with start(*words, stdout=terminal) as process:
+                process.wait_opened("msgq_")
+                pub.send(b"\x1b[2J")
+                assert "a terminal would obey" in process.communicate()[1]
+                assert process.returncode == 2
+            with start(*words) as process:
+                process.wait_opened("msgq_")
+                pub.send(b"\x1b[2J")
+                assert process.communicate() == ("\x1b[2J", "")
     finally:
         os.close(leader)
         os.close(terminal)
@@ -213,9 +217,8 @@ def test_errors_are_escaped(arguments: list[str]) -> None:
 def test_names_that_a_shell_would_obey_are_not_offered_to_it(hostile: str, prefix: str) -> None:
     with msgq.pub_sock("harmless"):
         environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq info ", "COMP_CWORD": "2"}
-        command = [sys.executable, "-c", "from msgq.cli import main; main()"]
-        said = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
-    assert said.stdout == "plain,harmless\n"
+        with start(env=environment) as process:
+            assert process.communicate()[0] == "plain,harmless\n"
 
 
 def test_logs_of_anybody_are_escaped(tmp_path: Path, prefix: str) -> None:
