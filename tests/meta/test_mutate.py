@@ -111,10 +111,11 @@ def test_report_has_counts_and_each_mutant_that_was_not_killed() -> None:
         ([SURVIVED, NOT_REACHED], True),
         ([SURVIVED, NO_TIME], True),
         ([NO_TIME, NO_TIME], False),
+        ([NO_TIME, NOT_REACHED], False),
         ([SURVIVED, NOT_RUN], False),
     ],
 )
-def test_is_complete_unless_tests_did_not_run(verdicts: list[str], complete: bool) -> None:
+def test_is_complete_needs_tests_that_ran(verdicts: list[str], complete: bool) -> None:
     both = mutants("a.py", b"1 < 2")[:2]
     assert is_complete(dict(zip(both, verdicts, strict=True))) is complete
 
@@ -196,7 +197,7 @@ def test_mutate_gives_each_mutant_its_verdict_and_leaves_no_trace(
         "12: return value -> return None": NOT_REACHED,
     }
     assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
-    assert capsys.readouterr().out == "1 tests do not pass without a mutant, and are not used\n"
+    assert capsys.readouterr().out == "tests that fail or are skipped without a mutant, and are not used: 1\n"
     assert list(tmp_path.iterdir()) == [tree]
 
 

@@ -18,7 +18,8 @@ no time     `--seconds` were over
 not run     the tests do not run without the mutant either; the exit code is 1
 =========== ===========================================================================================
 
-Survivors do not change the exit code. `mutmut` and `cosmic-ray` were tried: the former runs pytest several times in one
-process and forks it, which tests with shared memory do not bear; the latter runs one set of tests on all mutants and
-drops no statements.
+Survivors do not change the exit code. If the tests ran on no mutant at all, it is 1.
+
+`mutmut` and `cosmic-ray` were tried. mutmut runs pytest several times in one process and forks it, which breaks tests
+with shared memory. cosmic-ray runs the same tests on all mutants and drops no statements.
 """

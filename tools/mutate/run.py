@@ -112,7 +112,7 @@ def report(verdicts: dict[Mutant, str]) -> str:
 def is_complete(verdicts: dict[Mutant, str]) -> bool:
     """Return whether the tests ran on all mutants for which there was time, and on one at least."""
     counts = Counter(verdicts.values())
-    return not counts[NOT_RUN] and counts[NO_TIME] < len(verdicts)
+    return not counts[NOT_RUN] and counts[NO_TIME] + counts[NOT_REACHED] < len(verdicts)
 
 
 class Copy:
@@ -136,7 +136,7 @@ class Copy:
         if code not in (0, 1) or not reach.seconds:
             raise NotRunError(f"without a mutant, pytest ended with {code}:\n{output[-3000:]}")
         if reach.failed:
-            print(f"{reach.failed} tests do not pass without a mutant, and are not used", flush=True)
+            print(f"tests that fail or are skipped without a mutant, and are not used: {reach.failed}", flush=True)
         return reach
 
     def judge(self, mutant: Mutant, tests: list[str], reach: Reach, until_s: float) -> str:
