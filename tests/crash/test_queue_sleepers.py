@@ -175,10 +175,13 @@ def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
     with place.another("full", places=1) as where:
         holder = where.waiting("join hold")
         task = Task(send, where.queue)
-        task.wait_asleep()
-        holder.process.kill()
-        holder.process.wait()
-        assert task.is_woken_by(lambda: where.driver("enter sweep", "*never*").ended(0))
+
+        def find() -> None:
+            holder.process.kill()
+            holder.process.wait()
+            where.driver("enter sweep", "*never*").ended(0)
+
+        assert task.is_woken_by(find)
         assert task.result()
 
 
