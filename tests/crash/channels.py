@@ -15,7 +15,7 @@ from msgq.channel import Channel
 from msgq.errors import EndpointClosedError
 from tests.crash.victims import WRITES, Driver, message, number_of
 from tests.support import SHM
-from tools.fuzz.build import compile_program
+from tools.fuzz.build import compiled
 
 CAPACITY = 16  # small, so that a few messages make a lap
 BURST = 4
@@ -161,9 +161,9 @@ def pins(place: Place) -> Iterator[int]:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The driver, compiled."""
-    return compile_program(Path(__file__).with_name("channel.c"), tmp_path_factory.mktemp("crash") / "channel", "-O1")
+    return compiled(Path(__file__).with_name("channel.c"), "-O1")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.victims import Topic
 from tests.stress.conftest import scene
-from tools.fuzz.build import compile_program
+from tools.fuzz.build import compiled
 
 __all__ = ["scene", "tools", "topic"]
 
@@ -20,16 +20,16 @@ HERE = Path(__file__).parent
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the compiled driver and interposer."""
     folder = tmp_path_factory.mktemp("crash")
-    compile_program(HERE / "driver.c", folder / "driver", "-O1")
-    compile_program(HERE / "roster.c", folder / "roster", "-O1")
-    compile_program(HERE / "interpose.c", folder / "interpose.so", "-O1", "-shared", "-fPIC", "-ldl")
+    (folder / "driver").symlink_to(compiled(HERE / "driver.c", "-O1"))
+    (folder / "roster").symlink_to(compiled(HERE / "roster.c", "-O1"))
+    (folder / "interpose.so").symlink_to(compiled(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl"))
     return folder
 
 
 @pytest.fixture(scope="session")
-def record_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def record_driver() -> Path:
     """The driver of vectors and boards, compiled."""
-    return compile_program(HERE / "record.c", tmp_path_factory.mktemp("crash") / "record", "-O1")
+    return compiled(HERE / "record.c", "-O1")
 
 
 @pytest.fixture

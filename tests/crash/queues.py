@@ -16,7 +16,7 @@ from msgq.impl.ground import clock
 from msgq.workqueue import MessageQueue
 from tests.crash.victims import WRITES, Driver
 from tests.support import SHM
-from tools.fuzz.build import compile_program
+from tools.fuzz.build import compiled
 
 PLACES = 6  # few, so that every place has had many messages soon
 PRIORITIES = 3
@@ -209,9 +209,9 @@ def life_goes_on(place: Place) -> None:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The driver, compiled."""
-    return compile_program(Path(__file__).with_name("queue.c"), tmp_path_factory.mktemp("crash") / "queue", "-O1")
+    return compiled(Path(__file__).with_name("queue.c"), "-O1")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""Hostile bytes, for a bounded time: what may a stranger do to us by writing where we read?
+"""Hostile bytes: what may a stranger do to us by writing where we read?
 
-What: a few seconds of each level of `tools.fuzz`, from the seed of the run.
+What: the same cases of each level of `tools.fuzz` in each run, and at night as many as a time allows.
 Why: every word of a segment can be written by any process of the user, by a bug of a stock program as well; a recording
 or a request may come from anybody.
 A failure would mean: one bad word in shared memory, in a file or in a request crashes or hangs a process, or makes it
@@ -16,12 +16,26 @@ import pytest
 
 from tests.mutated import mutated
 from tests.support import LONGER
-from tools.fuzz import build, parent
-from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
+from tools.fuzz import build
+from tools.fuzz.parent import DRIVERS, LEVELS, Outcome, fuzz, fuzz_in_c, source
 
-SECONDS = 2.0 * LONGER
+#: How many cases of a level are some second's work.
+CASES = {
+    "channels": 100,
+    "core": 1000,
+    "gates": 3000,
+    "leases": 3000,
+    "logs": 2000,
+    "messages": 5000,
+    "queues": 1000,
+    "records": 1000,
+    "sockets": 30,
+    "frames": 30,
+}
+ENOUGH_SECONDS = 100.0  # for the cases above, however busy the machine is
+NIGHT_SECONDS = 20.0 * LONGER
 FOUND_SECONDS = 20.0  # in which a missing bound is found
-pytestmark = [pytest.mark.ci, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
+pytestmark = pytest.mark.watchdog(300.0 * max(LONGER, 1))  # above those of the levels, which say more
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
@@ -31,16 +45,19 @@ def check(outcome: Outcome) -> None:
     assert outcome.ok, f"{outcome.text}\nreplay with: {outcome.replay}"
 
 
-@needs_sanitizer
-@pytest.mark.parametrize("level", DRIVERS)
-def test_c_survives_hostile_bytes(tmp_path: Path, level: Any, seed: int) -> None:
-    driver = parent.build(tmp_path, level)
-    check(fuzz_in_c(level, seed, SECONDS, driver=driver))
+def levels() -> list[Any]:
+    return [pytest.param(level, marks=[needs_sanitizer] if level in DRIVERS else []) for level in LEVELS]
 
 
-@pytest.mark.parametrize("level", ["sockets", "frames"])
-def test_python_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
-    check(fuzz_in_python(level, seed, SECONDS))
+@pytest.mark.parametrize("level", levels())
+def test_level_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
+    check(fuzz(level, seed, ENOUGH_SECONDS, count=CASES[level]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("level", levels())
+def test_level_survives_hostile_bytes_for_long(level: Any, seed: int, prefix: str) -> None:
+    check(fuzz(level, seed, NIGHT_SECONDS))
 
 
 LENGTH = "value->length = length;"
@@ -48,6 +65,7 @@ PLACED = "mq_queue_place(parts, queue, messages, size)"
 CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;"
 
 
+@pytest.mark.nightly
 @needs_sanitizer
 @pytest.mark.parametrize(
     ("level", "folder", "header", "safe", "unsafe"),
@@ -153,7 +171,8 @@ def test_fuzzer_finds_a_bound_that_is_missing(
 ) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
     mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
-    outcome = fuzz_in_c(level, 1, FOUND_SECONDS, driver=parent.build(tmp_path, level))
+    driver = build.compile_program(source(level), tmp_path / level, *build.SANITIZED)
+    outcome = fuzz_in_c(level, 1, FOUND_SECONDS, driver=driver)
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

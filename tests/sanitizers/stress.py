@@ -1,15 +1,16 @@
-"""What the tests of the C programs here share: their builds, and a run of one with what it counted."""
+"""What the tests of the C programs here share: their builds, and runs of one until all took place."""
 
 from __future__ import annotations
 
 import re
-import secrets
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import LONGER
 from tools.fuzz import build
 
 WATCHDOG = 240
@@ -22,42 +23,51 @@ FLAGS = {
     "thread": THREAD,
     "address": build.SANITIZED,
 }
-SLOW = [pytest.mark.ci, pytest.mark.watchdog(2 * WATCHDOG)]
+LIMITS = [pytest.mark.watchdog(2 * WATCHDOG * max(LONGER, 1))]
 needs_tsan = pytest.mark.skipif(not build.has_sanitizer("thread"), reason="the compiler has no thread sanitizer")
 needs_asan = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
-BUILDS = ["native", pytest.param("thread", marks=needs_tsan), pytest.param("address", marks=needs_asan)]
+SHORT, LONG = 0.4, 5.0 * LONGER  # seconds
+#: Builds, and the seconds of a first run.
+RUNS = [
+    ("native", SHORT),
+    pytest.param("address", SHORT, marks=needs_asan),
+    pytest.param("native", LONG, marks=pytest.mark.nightly),
+    pytest.param("thread", LONG, marks=[pytest.mark.nightly, needs_tsan]),
+]
 
 
 class Stress:
-    """A program of this folder, compiled in the test's own; its arguments are seconds, a seed, and `more`."""
+    """A program of this folder; its arguments are seconds, a seed, and `more`."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self._source, self._target = Path(__file__).with_name(f"{name}.c"), folder / name
+    def __init__(self, name: str) -> None:
+        self._source = Path(__file__).with_name(f"{name}.c")
 
-    def run(self, flags: str, seconds: float, *more: Any) -> subprocess.CompletedProcess[str]:
-        """Compile it, with one of FLAGS, and run it for so long with a new seed, which it says when it fails."""
-        program = build.compile_program(self._source, self._target, *FLAGS[flags])
-        command = [str(program), str(seconds), str(secrets.randbits(16)), *map(str, more)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WATCHDOG)
+    def check(self, seed: int, flags: str, seconds: float, *more: Any, seldom: Iterable[str] = ()) -> None:
+        """Run it, with one of FLAGS, for longer each time until all that it counts took place; it must succeed.
 
-    def counts(self, flags: str, seconds: float, *more: Any) -> dict[str, int]:
-        """The same; it must succeed. Return what it counted."""
-        done = self.run(flags, seconds, *more)
-        assert done.returncode == 0, f"{done.args}\n{done.stderr[-6000:]}"
-        return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", done.stdout)}
+        What comes `seldom` may be missing.
+        """
+        program = build.compiled(self._source, *FLAGS[flags])
+        for longer in (1, 4, 16):
+            done = run(program, longer * seconds, seed, *more)
+            assert done.returncode == 0, f"{done.args}\n{done.stderr[-6000:]}"
+            counts = re.findall(r"(\w+) (\d+)", done.stdout)
+            if all(int(value) or name in seldom for name, value in counts):
+                return
+        raise AssertionError(f"{done.args}: {done.stdout}")
 
-    def complaint(self, flags: str, seconds: float, *more: Any) -> str:
-        """Run it until it fails, for a test of the test; return what it said."""
-        for _ in range(GOES):
-            done = self.run(flags, seconds, *more)
+    def complaint(self, folder: Path, flags: str, seconds: float, *more: Any) -> str:
+        """Compile it to a folder and run it until it fails, for a test of the test; return what it said."""
+        program = build.compile_program(self._source, folder / self._source.stem, *FLAGS[flags])
+        for seed in range(1, GOES + 1):
+            done = run(program, seconds, seed, *more)
             if done.returncode:
                 return done.stderr
         raise AssertionError(f"{done.args} found nothing in {GOES} goes\n{done.stdout}")
 
 
-def check_counts(counts: dict[str, int], *seldom: str) -> None:
-    """Everything that the stress is about took place, except perhaps for what comes seldom."""
-    idle = [name for name, value in counts.items() if not value and name not in seldom]
-    assert not idle, counts
+def run(program: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WATCHDOG * max(LONGER, 1))

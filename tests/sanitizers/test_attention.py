@@ -1,4 +1,4 @@
-"""Attention among several publishers as threads (attention.c), with the thread sanitizer and without.
+"""Attention among several publishers as threads (attention.c), under the sanitizers and without.
 
 What, why, and what a failure would mean are at the top of attention.c. The orders are searched by tools/model.
 """
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.stress import Stress, check_counts, needs_tsan
+from tests.sanitizers.stress import LIMITS, RUNS, Stress
 
-SECONDS = 2
+pytestmark = LIMITS
 #: What may be missing in attention.h: (what stands there, what to write instead).
 PIECES = {
     "the flag stands until the wake": (
@@ -24,18 +24,15 @@ PIECES = {
 }
 
 
-def test_nobody_sleeps_through_a_message_of_several_publishers(tmp_path: Path) -> None:
-    check_counts(Stress("attention", tmp_path).counts("native", SECONDS))
-
-
-@needs_tsan
-def test_no_word_is_touched_by_a_plain_access(tmp_path: Path) -> None:
-    check_counts(Stress("attention", tmp_path).counts("thread", SECONDS))
+@pytest.mark.parametrize(("flags", "seconds"), RUNS)
+def test_nobody_sleeps_through_a_message_of_several_publishers(seed: int, flags: Any, seconds: Any) -> None:
+    Stress("attention").check(seed, flags, seconds)
 
 
 @pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutated(tmp_path, monkeypatch, "HEADERS", "ground/attention.h", *PIECES[piece])
-    complaint = Stress("attention", tmp_path).complaint("impatient", 10)
+    complaint = Stress("attention").complaint(tmp_path, "impatient", 10)
     assert "attention: somebody sleeps through" in complaint or "attention: the others" in complaint

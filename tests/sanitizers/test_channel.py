@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
-SECONDS = 2
-pytestmark = SLOW
+pytestmark = LIMITS
 
 
-@pytest.mark.parametrize("flags", BUILDS)
-def test_no_message_is_torn_or_miscounted(tmp_path: Path, flags: Any) -> None:
-    check_counts(Stress("channel", tmp_path).counts(flags, SECONDS), "refused")  # all slots are seldom held at once
+@pytest.mark.parametrize(("flags", "seconds"), RUNS)
+def test_no_message_is_torn_or_miscounted(seed: int, flags: Any, seconds: Any) -> None:
+    # all slots are seldom held at once
+    Stress("channel").check(seed, flags, seconds, seldom=["refused"])
 
 
 EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
@@ -45,10 +45,11 @@ RELAXED = {
 
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
+@pytest.mark.nightly
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutated(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
-    assert "data race" in Stress("channel", tmp_path).complaint("thread", 5)
+    assert "data race" in Stress("channel").complaint(tmp_path, "thread", 5)
 
 
 MISSING = {
@@ -77,7 +78,8 @@ MISSING = {
 
 
 @pytest.mark.parametrize("piece", MISSING)
+@pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutated(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
-    assert "channel:" in Stress("channel", tmp_path).complaint("native", 10)
+    assert "channel:" in Stress("channel").complaint(tmp_path, "native", 10)

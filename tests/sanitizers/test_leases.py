@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
-SECONDS = 2
-pytestmark = SLOW
+pytestmark = LIMITS
 
 
-@pytest.mark.parametrize("flags", BUILDS)
-def test_no_frame_changes_while_it_is_held(tmp_path: Path, flags: Any) -> None:
+@pytest.mark.parametrize(("flags", "seconds"), RUNS)
+def test_no_frame_changes_while_it_is_held(seed: int, flags: Any, seconds: Any) -> None:
     # all buffers are seldom held at once
-    check_counts(Stress("leases", tmp_path).counts(flags, SECONDS), "dropped")
+    Stress("leases").check(seed, flags, seconds, seldom=["dropped"])
 
 
 LEASES = ("FRAME_HEADERS", "leases.h")
@@ -35,15 +34,17 @@ RELAXED = {
 
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
+@pytest.mark.nightly
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
     mutated(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
-    assert "data race" in Stress("leases", tmp_path).complaint("thread", 3)
+    assert "data race" in Stress("leases").complaint(tmp_path, "thread", 3)
 
 
+@pytest.mark.nightly
 def test_stress_sees_a_missing_look_at_the_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
     look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
     mutated(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")
-    assert "leases:" in Stress("leases", tmp_path).complaint("native", 10)
+    assert "leases:" in Stress("leases").complaint(tmp_path, "native", 10)

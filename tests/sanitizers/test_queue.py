@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
-SECONDS = 3
-pytestmark = SLOW
+pytestmark = LIMITS
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("flags", BUILDS)
-def test_no_message_is_torn_lost_or_done_twice(tmp_path: Path, flags: Any, processes: int) -> None:
-    check_counts(Stress("queue", tmp_path).counts(flags, SECONDS, processes), *([] if processes else ["killed"]))
+@pytest.mark.parametrize(("flags", "seconds"), RUNS)
+def test_no_message_is_torn_lost_or_done_twice(seed: int, flags: Any, seconds: Any, processes: int) -> None:
+    Stress("queue").check(seed, flags, seconds, processes, seldom=[] if processes else ["killed"])
 
 
 def relaxed_exchange(word: str, expected: str, desired: str) -> tuple[str, str]:
@@ -50,11 +49,12 @@ RELAXED = {
 
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
+@pytest.mark.nightly
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test."""
     header, old, new = RELAXED[edge]
     mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
-    assert "data race" in Stress("queue", tmp_path).complaint("thread", 20, 0)
+    assert "data race" in Stress("queue").complaint(tmp_path, "thread", 20, 0)
 
 
 MISSING = {
@@ -87,8 +87,9 @@ MISSING = {
 
 
 @pytest.mark.parametrize("piece", MISSING)
+@pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
-    assert "queue:" in Stress("queue", tmp_path).complaint("native", 12, 0)
+    assert "queue:" in Stress("queue").complaint(tmp_path, "native", 12, 0)

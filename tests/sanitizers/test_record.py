@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
-SECONDS = 3
-pytestmark = SLOW
+pytestmark = LIMITS
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("flags", BUILDS)
-def test_no_value_is_torn_old_or_lost(tmp_path: Path, flags: Any, processes: int) -> None:
-    check_counts(Stress("record", tmp_path).counts(flags, SECONDS, processes), *([] if processes else ["killed"]))
+@pytest.mark.parametrize(("flags", "seconds"), RUNS)
+def test_no_value_is_torn_old_or_lost(seed: int, flags: Any, seconds: Any, processes: int) -> None:
+    Stress("record").check(seed, flags, seconds, processes, seldom=[] if processes else ["killed"])
 
 
 PLAIN = {
@@ -33,11 +32,12 @@ PLAIN = {
 
 @needs_tsan
 @pytest.mark.parametrize("copy", PLAIN)
+@pytest.mark.nightly
 def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
     """A test of the test."""
     header, old, new = PLAIN[copy]
     mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
-    assert "data race" in Stress("record", tmp_path).complaint("thread", 20, 0)
+    assert "data race" in Stress("record").complaint(tmp_path, "thread", 20, 0)
 
 
 MISSING = {
@@ -70,8 +70,9 @@ MISSING = {
 
 
 @pytest.mark.parametrize("piece", MISSING)
+@pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
-    assert "record:" in Stress("record", tmp_path).complaint("native", 20, 0)
+    assert "record:" in Stress("record").complaint(tmp_path, "native", 20, 0)

@@ -14,7 +14,6 @@ import select
 import signal
 import struct
 import subprocess
-import tempfile
 import termios
 import time
 import zlib
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tests.support import DEADLINE, SHM, asleep, wait_until
-from tools.fuzz.build import compile_program
+from tools.fuzz.build import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -147,12 +146,10 @@ def segment_path(endpoint: str) -> Path:
 
 @functools.cache
 def executable(source: str = "peer.c") -> str:
-    """Build a peer and return a path to run it by; the file has lost its name and vanishes with this process."""
+    """Return the path of a compiled peer."""
     if source == "peer.c" and (ready := os.environ.get("MSGQ_STOCK_PEER")):
         return ready
-    with tempfile.TemporaryDirectory(prefix="msgq-stock-") as folder:
-        binary = compile_program(Path(__file__).with_name(source), Path(folder, "peer"), "-O2")
-        return f"/proc/{os.getpid()}/fd/{os.open(binary, os.O_RDONLY)}"
+    return str(compiled(Path(__file__).with_name(source), "-O2"))
 
 
 class Driven:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import Self
 
 import msgq
 from tests.support import ROOT
-from tools.fuzz.build import SANITIZED, compiler
+from tools.fuzz.build import SANITIZED, cached, compiler, digest, run_compiler
 
 EXAMPLES = ROOT / "examples" / "c"
 INCLUDE = Path(msgq.get_include())
@@ -22,8 +21,7 @@ KINDS = ("topic", "channel", "queue", "records")
 
 
 def call(*command: str | Path) -> None:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stderr}"
+    run_compiler([*map(str, command)])
 
 
 def cpp_compiler() -> str:
@@ -39,18 +37,31 @@ def targets(folder: Path) -> Iterator[tuple[tuple[str | Path, ...], Path]]:
         yield (cpp_compiler(), "-std=c++17", EXAMPLES / f"{kind}.cpp"), folder / f"{kind}-cpp"
 
 
-def build(folder: Path, sanitized: bool) -> Path:
-    """Compile all programs to a folder: topic, topic-cpp and so on."""
+def programs_folder(sanitized: bool) -> Path:
+    """Return the folder of all compiled programs: topic, topic-cpp and so on."""
     flags = SANITIZED if sanitized else ("-O1",)
+    sources = [
+        path
+        for folder in ("examples/c", "msgq", "tests/unit", "visionipc")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".c", ".cpp", ".h", ".hpp")
+    ]
+    texts = (Path(__file__).read_text(), run_compiler([cpp_compiler(), "--version"]), *FLAGS, *flags)
+    return cached("c-programs", digest(texts, sources), lambda folder: _build(folder, flags))
+
+
+def _build(folder: Path, flags: tuple[str, ...]) -> None:
+    folder.mkdir()
     objects = {unit: folder / f"{unit.stem}.o" for unit in sorted(UNITS.glob("*.c"))}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        units = [(compiler(), "-std=c11", *FLAGS, *flags, "-c", "-o", to, unit) for unit, to in objects.items()]
+        units: list[tuple[str | Path, ...]] = [
+            (compiler(), "-std=c11", *FLAGS, *flags, "-c", "-o", to, unit) for unit, to in objects.items()
+        ]
         for done in [pool.submit(call, *command) for command in units]:
             done.result()
-        ends = (*FLAGS, *flags, "-pedantic", *objects.values(), "-pthread", "-o")
+        ends: tuple[str | Path, ...] = (*FLAGS, *flags, "-pedantic", *objects.values(), "-pthread", "-o")
         for done in [pool.submit(call, *command, *ends, to) for command, to in targets(folder)]:
             done.result()
-    return folder
 
 
 class Program:

@@ -18,7 +18,6 @@ from msgq.impl.ground import clock
 from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_until
 from tests.unit.c_programs import INCLUDE, UNITS, Program
 
-pytestmark = pytest.mark.xdist_group("c programs")  # they are compiled once a process
 READING = struct.Struct("<Qd")
 NUMBER = struct.Struct("<d")
 QUOTE = [("price", "<f8"), ("size", "<i8")]

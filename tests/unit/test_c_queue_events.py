@@ -22,7 +22,6 @@ from msgq.recording.recorder.recorder import Recorder
 from tests.support import DEADLINE, SHM, wait_until
 from tests.unit.c_programs import Program
 
-pytestmark = pytest.mark.xdist_group("c programs")  # they are compiled once a process
 SENT, TAKEN, ACKNOWLEDGED, RETURNED, REFUSED, RECEIVED = Event
 LEASE_MS = 20
 OPEN_OR_MAKE, OPEN, MAKE = range(3)

@@ -38,7 +38,7 @@ TESTS = (
     ),
     "tests/crash/test_publisher_killed.py",
     "tests/crash/test_creation_killed.py",
-    "tests/sanitizers/test_tsan.py",
+    "tests/sanitizers/test_threads.py",
     "tests/sanitizers/test_leases.py",
 )
 #: Other backends are not the matter here, and a stock process beside an emulated one cannot be judged (see below).

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from .build import ROOT, SANITIZED, compile_program
+from .build import ROOT, SANITIZED, compiled
 from .corpus import make_corpus
 
 DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "messages", "queues", "records")} | {
@@ -44,17 +44,17 @@ def _run(command: list[str], seconds: float, environment: dict[str, str] | None 
     return process.returncode, out, err
 
 
-def build(folder: Path, level: str) -> Path:
-    """Build the driver of a level in C; needs a compiler with the address sanitizer."""
-    return compile_program(Path(__file__).with_name(f"{DRIVERS[level]}.c"), folder / level, *SANITIZED)
+def source(level: str) -> Path:
+    """Return the source of the driver of a level in C; it needs a compiler with the address sanitizer."""
+    return Path(__file__).with_name(f"{DRIVERS[level]}.c")
 
 
 def fuzz_in_c(
     level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None
 ) -> Outcome:
-    """Fuzz what is plain C, with a driver that was built already or with a new one."""
+    """Fuzz what is plain C, with a driver or with the one of the cache."""
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
-        program = driver or build(Path(folder), level)
+        program = driver or compiled(source(level), *SANITIZED)
         corpus = make_corpus(Path(folder)) if level == "logs" else []
         arguments = [str(word) for word in (seed, first, count, seconds, *corpus)]
         code, out, err = _run([str(program), *arguments], seconds)
