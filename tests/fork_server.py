@@ -29,8 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES = 1 << 20
-# Variables that a process reads when it starts, or that others read in /proc/PID/environ.
-_READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "TMPDIR")
+# Variables that a process or a module reads when it starts, or that others read in /proc/PID/environ. LD_LIBRARY_PATH
+# is not among them, because the import of OpenCV sets it.
+_READ_AT_START = (
+    *("PYTHON", "LANG", "LC_", "LD_PRELOAD", "MALLOC_", "GLIBC_", "OPENBLAS_", "TMPDIR"),
+    *("MSGQ_BACKEND", "ZMQ"),
+)
 
 
 def needs_own_start(environment: Mapping[str, str]) -> bool:
