@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.console import Console
 from msgq.cli.app import app
 from msgq.cli.frames import view
 from msgq.stats import topic, topic_inodes
+from tests.command import start
 from tests.support import SHM, Child, Task, hear, say, wait_until
 from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
 from visionipc.formats import geometry
@@ -286,9 +286,9 @@ def test_a_picture_fits_the_terminal_and_keeps_its_shape() -> None:
 def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:
     ours, theirs = os.openpty()
     saved = tmp_path / "last.png"
-    command = [sys.executable, "-m", "msgq", "frames", "view", name, "--stream", "7", "--png", str(saved)]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    with Stream(cameras), subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment) as process:
+    words = "frames", "view", name, "--stream", "7", "--png", saved
+    environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    with Stream(cameras), start(*words, stdin=theirs, stdout=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
         while b"RGB24" not in shown:  # the line below the first picture
@@ -327,8 +327,7 @@ def test_bench_measures_two_runs_and_leaves_nothing(prefix: str, monkeypatch: py
 
 
 def test_bench_that_is_killed_leaves_nothing(prefix: str) -> None:
-    command = [sys.executable, "-m", "msgq", "frames", "bench", "--duration", "600"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with start("frames", "bench", "--duration", "600") as process:
         wait_until(lambda: any("visionipc" in path for path in left_of_benches(prefix)), "a server listens")
         process.kill()
     wait_until(lambda: not left_of_benches(prefix), "its server has swept up")
