@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,21 +60,21 @@ def cameras(name: str) -> Iterator[Child]:
 
 
 class Stream:
-    """Frames in the background, while a verb runs in this process or another."""
+    """Some 200 frames a second in the background, while a verb runs in this process or another."""
 
     def __init__(self, cameras: Child) -> None:
-        self._cameras, self._more = cameras, True
+        self._cameras, self._over = cameras, threading.Event()
         self._task = Task(self._send)
 
     def _send(self) -> None:
-        while self._more:
+        while not self._over.wait(0.005):
             self._cameras.say(1)
             self._cameras.hear()
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        self._more = False
+        self._over.set()
         self._task.result()
 
 
