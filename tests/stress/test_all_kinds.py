@@ -54,6 +54,7 @@ def finish(one: Worker, books: Books, folder: Path, others: int = 0) -> Outcome:
     return Outcome(books, folder, lives)
 
 
+@pytest.mark.nightly
 def test_one_process_with_all_kinds_and_one_poller(books: Books, tmp_path: Path, seed: int) -> None:
     """What: a process publishes, sends, renders and writes, and gets all of it back by one poller.
 
@@ -73,6 +74,7 @@ def test_one_process_with_all_kinds_and_one_poller(books: Books, tmp_path: Path,
         assert line.taken > 0, line
 
 
+@pytest.mark.nightly
 def test_processes_wake_each_other_by_every_kind(books: Books, tmp_path: Path, seed: int) -> None:
     """What: this process makes nothing; it sleeps in its poller, and two others make things of all kinds.
 

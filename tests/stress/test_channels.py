@@ -14,10 +14,11 @@ from tests.stress import channels
 from tests.stress.scene import Scene, finish
 from tests.support import DEADLINE, LONGER, Task, wait_until
 
-pytestmark = pytest.mark.ci
 
-
-def test_four_publishers_and_six_subscribers_that_come_and_go(scene: Scene, endpoint: str, seed: int) -> None:
+@pytest.mark.parametrize("count", [1000, pytest.param(int(8000 * LONGER), marks=pytest.mark.nightly)])
+def test_four_publishers_and_six_subscribers_that_come_and_go(
+    scene: Scene, endpoint: str, seed: int, count: int
+) -> None:
     """What: publishers send messages of all sizes, by copies and several loans, leave and join, and grow; subscribers
     of every kind leave and join.
 
@@ -27,7 +28,6 @@ def test_four_publishers_and_six_subscribers_that_come_and_go(scene: Scene, endp
     received nor lost.
     """
     channel = Channel(endpoint, capacity=64)
-    count = int(8000 * LONGER)
     readers = scene.start_all([(channels.subscribe, endpoint, kind, seed + i) for i, kind in enumerate(channels.KINDS)])
     sources = scene.start_all([(channels.publish, endpoint, i, count, seed - i) for i in range(4)])
     for source in sources:
@@ -114,6 +114,7 @@ def test_subscribers_that_keep_more_views_than_there_are_slots(scene: Scene, end
         assert held == {keeper.pid: kept for keeper, kept in zip(keepers, [8, 8, 8, 7, 8, 8, 8, 8, 2], strict=True)}
 
 
+@pytest.mark.nightly
 def test_readers_that_are_killed_with_views_starve_nobody(scene: Scene, endpoint: str, seed: int) -> None:
     """What: again and again a subscriber that holds eight of ten slots is killed, while two publishers go on."""
     rng, channel = random.Random(seed), Channel(endpoint, capacity=32)
@@ -140,6 +141,7 @@ def wait_for_messages(channel: Channel, count: int) -> None:
     wait_until(lambda: channel.messages >= before + count, "others publish", interval=0)
 
 
+@pytest.mark.nightly
 def test_publishers_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, seed: int) -> None:
     """What: two processes publish without a pause, and are stopped at random moments; meanwhile this one publishes and
     receives.

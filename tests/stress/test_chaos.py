@@ -18,7 +18,7 @@ from tools.chaos.run import Life, Run
 SECONDS = 10.0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
 def test_books_balance_whoever_is_killed_or_stopped(seed: int, prefix: str) -> None:
     """What: publishers and subscribers of topics, and processes that use all kinds of endpoints at once, come, go, are

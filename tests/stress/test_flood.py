@@ -9,10 +9,11 @@ from tests.stress.scene import Scene, assert_complete, finish, ring
 from tests.support import LONGER
 
 SECONDS = 0.8 * LONGER
-pytestmark = pytest.mark.ci
 
 
-@pytest.mark.parametrize("ring_bytes", [1024, 4096, 1 << 20])
+@pytest.mark.parametrize(
+    "ring_bytes", [4096, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1024, 1 << 20))]
+)
 def test_every_kind_of_subscriber_gets_whole_messages_in_order(
     scene: Scene, endpoint: str, seed: int, ring_bytes: int
 ) -> None:
@@ -33,6 +34,7 @@ def test_every_kind_of_subscriber_gets_whole_messages_in_order(
         assert_complete(finish(readers), published)
 
 
+@pytest.mark.nightly
 def test_more_subscribers_than_slots(scene: Scene, endpoint: str, seed: int) -> None:
     """What: 18 subscribers on a ring that has 15 slots.
 
@@ -49,6 +51,7 @@ def test_more_subscribers_than_slots(scene: Scene, endpoint: str, seed: int) -> 
         assert_complete(finish(readers), published)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("ring_bytes", "words"), [(1024, 1), (1 << 16, 13), (1 << 20, 2)])
 def test_arrays_of_equal_messages(scene: Scene, endpoint: str, seed: int, ring_bytes: int, words: int) -> None:
     """What: batches of rows to subscribers that take arrays, which are validated block by block, not message by
@@ -66,6 +69,7 @@ def test_arrays_of_equal_messages(scene: Scene, endpoint: str, seed: int, ring_b
         assert_complete(finish(readers), published)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ring_bytes", [4096, 1 << 20])
 def test_subscribers_come_and_go(scene: Scene, endpoint: str, seed: int, ring_bytes: int) -> None:
     """What: four processes join and leave all the time, as fast as they can, during a flood; three others stay.

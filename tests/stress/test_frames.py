@@ -12,7 +12,6 @@ from tests.visionipc.conftest import name
 __all__ = ["name"]
 
 SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
-pytestmark = pytest.mark.ci
 
 
 def test_no_frame_is_torn_while_clients_are_killed(scene: Scene, name: str, seed: int) -> None:
@@ -37,6 +36,7 @@ def test_no_frame_is_torn_while_clients_are_killed(scene: Scene, name: str, seed
     assert server.result()["taken_back"] <= killed
 
 
+@pytest.mark.nightly
 def test_clients_follow_servers_that_die(scene: Scene, name: str, seed: int) -> None:
     """What: a server is killed at a random moment, often in the middle of a frame, or closed, and the next one starts,
     while clients hold frames of former lives.

@@ -190,7 +190,7 @@ def work(endpoint: str, count: int) -> int:
     return done
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_many_processes(queue: MessageQueue, ear: Ear) -> None:
     """Failure would mean: a number belongs to two messages, a message's events run backwards, or one is missing."""
     with ExitStack() as stack:

@@ -104,7 +104,7 @@ def test_threads_that_share_a_handle_do_each_message_once(endpoint: str) -> None
     share_one_handle(endpoint, 0.4)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_threads_that_share_a_handle_for_long(endpoint: str) -> None:
     share_one_handle(endpoint, 5 * LONGER)
 
@@ -331,7 +331,7 @@ def test_an_interpreter_that_ends_in_the_middle_gives_all_back(queue: MessageQue
 # ---- all of it, at random ----
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_threads_that_do_anything(endpoint: str, seed: int) -> None:
     """What: threads use, close and reopen handles that they share, in all ways, for some seconds.
 

@@ -75,14 +75,14 @@ def test_full_and_empty_at_the_same_time(scene: Scene, endpoint: str, seed: int,
     run(scene, endpoint, ["receive", "receive"], 2, int(800 * LONGER), seed)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_four_senders_and_four_takers(scene: Scene, endpoint: str, seed: int) -> None:
     """Messages of mixed priorities; each sender's come in its order to each taker."""
     MessageQueue(endpoint, max_messages=64, max_message_size=queues.SIZE).close()
     run(scene, endpoint, ["receive", "many", "into", "iterate"], 4, int(3000 * LONGER), seed)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("max_messages", [1, 10, 200])
 def test_takers_of_every_kind(scene: Scene, endpoint: str, seed: int, max_messages: int) -> None:
     """What: blocked receivers beside pollers, descriptors and coroutines; some give messages back.
@@ -93,7 +93,6 @@ def test_takers_of_every_kind(scene: Scene, endpoint: str, seed: int, max_messag
     run(scene, endpoint, list(queues.KINDS), 2, int(800 * LONGER), seed)
 
 
-@pytest.mark.ci
 def test_sixty_four_sleepers(scene: Scene, endpoint: str) -> None:
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
@@ -112,7 +111,6 @@ def sleeping(queue: MessageQueue, how: str) -> int:
     return sum(how in one.waits for one in stats.queue(queue.name).handles)
 
 
-@pytest.mark.ci
 def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int) -> None:
     """What: 65,536 messages wait; three receivers drain the queue together, each in the right order."""
     rng, count = random.Random(seed), 65536
@@ -130,7 +128,7 @@ def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int
         settled(queue)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scene: Scene, endpoint: str) -> None:
     """What: one process sends without a pause into places far apart; another takes, looking at 65,536 places each time.
 
@@ -151,7 +149,7 @@ def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scen
 # ---- those who disturb ----
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["poller", "fileno"])
 def test_watchers_do_not_use_up_wakes(scene: Scene, endpoint: str, seed: int, kind: str) -> None:
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
@@ -171,7 +169,7 @@ def test_watchers_do_not_use_up_wakes(scene: Scene, endpoint: str, seed: int, ki
         settled(queue)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_who_gives_up_passes_the_wake_on(scene: Scene, endpoint: str, seed: int) -> None:
     """What: two processes wait and give up all the time, by time-outs and handlers that raise, also in the moment in
     which they are woken, and give back what they took; two others wait patiently.
@@ -191,7 +189,7 @@ def test_who_gives_up_passes_the_wake_on(scene: Scene, endpoint: str, seed: int)
         settled(queue)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, seed: int) -> None:
     """What: senders and takers are stopped at random moments; meanwhile this one sends and receives.
 
@@ -221,7 +219,7 @@ def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, 
         settled(queue)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_rows_change_hands_under_traffic(scene: Scene, endpoint: str, seed: int) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
     count = int(500 * LONGER)

@@ -15,8 +15,6 @@ import pytest
 from msgq.records import RecordQueue
 from tests.support import SHM, Task
 
-pytestmark = pytest.mark.ci
-
 ROUNDS, BURST = 1000, 64
 RECORD = np.dtype([("producer", "<i8"), ("number", "<i8"), ("check", "<i8", (6,))])
 

@@ -17,7 +17,7 @@ from tests.stress.scene import Scene, finish
 from tests.support import DEADLINE, LONGER, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
-SLOW = pytest.mark.ci
+NIGHT = pytest.mark.nightly
 
 
 def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, seed: int) -> None:
@@ -39,13 +39,13 @@ def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, see
     ("item", "length", "copies", "seconds"),
     [
         (8, 1, 2, 0.5),
-        pytest.param(8, 1000, 2, 1.5, marks=SLOW),
-        pytest.param(56, 1, 2, 1.5, marks=SLOW),
-        pytest.param(56, 20, 4, 1.5, marks=SLOW),
-        pytest.param(4096, 1, 2, 1.5, marks=SLOW),
-        pytest.param(4096, 50, 4, 1.5, marks=SLOW),
-        pytest.param(1 << 20, 2, 2, 2, marks=SLOW),
-        pytest.param(1 << 20, 2, 4, 2, marks=SLOW),
+        pytest.param(8, 1000, 2, 1.5, marks=NIGHT),
+        pytest.param(56, 1, 2, 1.5, marks=NIGHT),
+        pytest.param(56, 20, 4, 1.5, marks=NIGHT),
+        pytest.param(4096, 1, 2, 1.5, marks=NIGHT),
+        pytest.param(4096, 50, 4, 1.5, marks=NIGHT),
+        pytest.param(1 << 20, 2, 2, 2, marks=NIGHT),
+        pytest.param(1 << 20, 2, 4, 2, marks=NIGHT),
     ],
 )
 def test_floods(scene: Scene, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float) -> None:
@@ -57,7 +57,7 @@ def test_floods(scene: Scene, endpoint: str, seed: int, item: int, length: int, 
         run(scene, endpoint, 2 if seconds < 1 else 3, 1 if seconds < 1 else 2, seconds, seed)
 
 
-@SLOW
+@NIGHT
 def test_an_exclusive_vector_changes_hands(scene: Scene, endpoint: str, seed: int) -> None:
     """What: three processes want to be its one writer, all the time."""
     with SeqlockVector(endpoint, records.dtype(56), 1, exclusive=True) as vector:
@@ -75,7 +75,7 @@ def test_an_exclusive_vector_changes_hands(scene: Scene, endpoint: str, seed: in
 
 @pytest.mark.parametrize(
     ("item", "length", "seconds"),
-    [(8, 100, 0.5), pytest.param(56, 1000, 2, marks=SLOW), pytest.param(4096, 30, 2, marks=SLOW)],
+    [(8, 100, 0.5), pytest.param(56, 1000, 2, marks=NIGHT), pytest.param(4096, 30, 2, marks=NIGHT)],
 )
 def test_snapshots_of_one_instant(
     scene: Scene, endpoint: str, seed: int, item: int, length: int, seconds: float
@@ -141,14 +141,14 @@ def test_each_change_wakes_who_waits(scene: Scene, made: Any, seed: int, how: st
 
 @pytest.mark.parametrize(
     ("how", "vectors"),
-    [("poller", 20), pytest.param("fileno", 60, marks=SLOW), pytest.param("asyncio", 60, marks=SLOW)],
+    [("poller", 20), pytest.param("fileno", 60, marks=NIGHT), pytest.param("asyncio", 60, marks=NIGHT)],
 )
 def test_many_vectors_are_watched_at_once(scene: Scene, made: Any, seed: int, how: str, vectors: int) -> None:
     """What: one Poller, one epoll, or one event loop watches all; any of them may change."""
     ask(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
 
 
-@SLOW
+@NIGHT
 def test_many_sleepers_of_one_vector(scene: Scene, made: Any) -> None:
     """What: five processes sleep in each way; each of them sees the last of a burst of writes."""
     rng, number, late, many = random.Random(1), 0, 0, 1 << 40
@@ -171,7 +171,7 @@ def test_many_sleepers_of_one_vector(scene: Scene, made: Any) -> None:
 # ---- boards ----
 
 
-@pytest.mark.parametrize(("writers", "seconds"), [(2, 0.5), pytest.param(4, 2, marks=SLOW)])
+@pytest.mark.parametrize(("writers", "seconds"), [(2, 0.5), pytest.param(4, 2, marks=NIGHT)])
 def test_keys_change_hands(scene: Scene, endpoint: str, seed: int, writers: int, seconds: float) -> None:
     """What: processes declare the same few keys, write some values, and give them back; others read all of them.
 
@@ -191,7 +191,7 @@ def test_keys_change_hands(scene: Scene, endpoint: str, seed: int, writers: int,
         assert not [found for found in values if found and found.owner]
 
 
-@SLOW
+@NIGHT
 def test_changes_of_a_board_end_while_all_keys_are_written(scene: Scene, endpoint: str, seed: int) -> None:
     """What: 200 keys are written without a pause; each look for changes tells each of them once at most."""
     with Board(endpoint, keys=200, value_bytes=400) as board:

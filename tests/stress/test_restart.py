@@ -31,7 +31,7 @@ def test_nothing_is_lost_over_restarts_when_readers_keep_up(scene: Scene, endpoi
 
 
 @pytest.mark.parametrize("ring_bytes", [1024, 1 << 16])
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_count_goes_on_over_restarts(scene: Scene, endpoint: str, seed: int, ring_bytes: int) -> None:
     """What: the same without back-pressure, so that subscribers are lapped while the publisher changes.
 

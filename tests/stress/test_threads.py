@@ -18,7 +18,7 @@ from tests.support import DEADLINE_MS, LONGER
 RING = 1 << 16
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_socket_for_each_of_many_threads(seed: int, prefix: str) -> None:
     """What: four topics, each with a publisher and four subscribers, every socket in a thread of its own; beside them
     threads that open and close sockets, and one that reads statistics.

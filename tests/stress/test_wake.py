@@ -12,7 +12,7 @@ from tests.stress.scene import Scene, ring
 from tests.support import LONGER
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 
@@ -33,7 +33,7 @@ def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, pref
         child.result()
 
 
-@pytest.mark.parametrize("readers", [1, 6])
+@pytest.mark.parametrize("readers", [1, pytest.param(6, marks=pytest.mark.nightly)])
 def test_bursts_of_whole_laps_lose_no_wake_up(scene: Scene, endpoint: str, seed: int, readers: int) -> None:
     """What: bursts of exactly one or two laps of a tiny ring, each awaited by blocking receives.
 
