@@ -157,7 +157,7 @@ def check_restarts(summary: dict[str, Any]) -> None:
     assert lost["display"] > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     summary = summary_of(start(2))
     assert summary["ok"], summary["failures"]
@@ -174,6 +174,7 @@ def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     assert load["bytes"] == load["messages"] * PICTURE_BYTES
 
 
+@pytest.mark.nightly
 def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
@@ -184,6 +185,7 @@ def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str
     assert leftovers(prefix) == []
 
 
+@pytest.mark.nightly
 def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: bool(leftovers(prefix)), "the first segment exists", DEADLINE_S)
@@ -192,7 +194,7 @@ def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: 
     assert leftovers(prefix) == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
@@ -205,7 +207,7 @@ def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -
     assert leftovers(prefix) == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_two_demos_at_once_do_not_meet(prefix: str, start: Start) -> None:
     for summary in [summary_of(process) for process in (start(2), start(2))]:
         assert summary["ok"]
@@ -224,7 +226,7 @@ def everybody_bound(prefix: str) -> bool:
     return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(reporting) - 1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
@@ -243,7 +245,7 @@ def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str,
     assert leftovers(prefix) == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
     wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
@@ -252,7 +254,7 @@ def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
     assert leftovers(prefix) == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
     wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
@@ -264,6 +266,7 @@ def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) 
     assert leftovers(prefix) == []
 
 
+@pytest.mark.nightly
 def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) -> None:
     summary = summary_of(start(3, "fake"))
     assert (summary["ok"], summary["backend"], summary["duration_s"]) == (True, "fake", 3.0)
@@ -278,6 +281,7 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert leftovers(prefix) == []
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_a_demo_in_virtual_time(prefix: str, start: Start) -> None:
     process = start(600, "fake")
     wait_until(lambda: handles(process.pid, signal.SIGTERM), "it is prepared for signals", DEADLINE_S)

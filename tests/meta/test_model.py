@@ -32,7 +32,7 @@ from tools.model.task import Steps
 from tools.model.truth import PROPERTIES
 
 QUICK_SCHEDULES = 200
-CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.ci)]
+CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.nightly)]
 MUTATION_SCHEDULES = 5000  # most are found within a hundred
 LITMUS_SCHEDULES = 600
 
@@ -43,7 +43,7 @@ Thread = Callable[[Result], Steps[None]]
 SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "doze", "attention_x86", "channel_sleep", "channel_full"]
 SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_told"]
 SLEEPING += ["cell_sleep", "cell_sleep_exclusive", "cell_board"]
-# One of each protocol; the others are of the slow tier.
+# One of each protocol; the others are searched at night.
 QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered", "cell-read-fence"}
 
 
@@ -93,7 +93,7 @@ def test_names_belong_to_one_protocol() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.ci) for name in MUTATIONS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in MUTATIONS]
 )
 def test_mutation_is_found(name: str) -> None:
     """Failure would mean: the model no longer notices that this piece of the protocol is missing."""

@@ -119,7 +119,7 @@ def test_unknown_case_is_refused_with_the_names_of_all(short_folder: Any) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_nothing_stays_behind_when_it_is_interrupted(short_folder: Any, number: Any) -> None:
     """Interrupted while processes measure: their files are there before, and all is gone after."""
     run = subprocess.Popen(
@@ -152,7 +152,7 @@ def await_tag(folder: Any) -> Any:
     raise AssertionError("no measurement has begun")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.watchdog(LIMIT_S)
 def test_two_checkouts_are_compared_by_each_figure() -> None:
     command = [sys.executable, "-m", "tools.bench.compare", str(PROJECT), "--rounds", "1", "--quick"]
@@ -211,7 +211,7 @@ def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_kil
     assert row["reached"] == [row["medians"]["channel"]]
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ten_subscribers_take_a_burst(tmp_path: Path) -> None:
     rows = channels(tmp_path, "send_1,burst_64")[1]["rows"]
     assert 0 < rows[1]["medians"]["channel"] <= 100

@@ -47,7 +47,7 @@ def test_the_table_sets_queues_beside_those_of_the_kernel_and_of_multiprocessing
     assert all(value is None or value > 0 for value in data["rows"][1]["reached"])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_four_senders_and_four_workers_lose_nothing(tmp_path: Path) -> None:
     """The role that leads them receives what the workers left, and would wait for what is lost until it is ended."""
     _, data = measure(tmp_path, "crowd_128", "pipe,mp-queue")
@@ -56,7 +56,7 @@ def test_four_senders_and_four_workers_lose_nothing(tmp_path: Path) -> None:
     assert data["failed"] == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_depth_that_the_kernel_does_not_allow_is_said(tmp_path: Path) -> None:
     pytest.importorskip("posix_ipc")
     printed, data = measure(tmp_path, "pair_10,pair_65528", "posix_ipc")

@@ -48,7 +48,7 @@ def test_the_table_sets_records_beside_both_blackboards(tmp_path: Path) -> None:
     assert data["failed"] == []
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_value_is_watched_by_processes_whose_own_waiting_does_not_count(tmp_path: Path) -> None:
     _, data = measure(tmp_path, "write_seqlock_5", "kickmsg-board")
     (sample,) = [each for each in data["samples"] if each["system"] == "records"]
@@ -56,6 +56,7 @@ def test_a_value_is_watched_by_processes_whose_own_waiting_does_not_count(tmp_pa
     assert all(0 <= waited <= 1 for waited in sample["waited"])
 
 
+@pytest.mark.nightly
 def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
     _, data = measure(tmp_path, "spmc")
     (row,) = data["rows"]
@@ -64,7 +65,7 @@ def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
     assert reached is None or reached > 0  # None: other load disturbed all of it
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_every_other_case_of_records_is_measured(tmp_path: Path) -> None:
     cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
     cases += ",tracked,open,two_same"
