@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci nightly pythons bench lint format dist clean
+.PHONY: help demo test ci nightly random-tests mutants pythons bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -61,6 +61,24 @@ ci: $(READY)
 	$(call timed,make lint,$(MAKE) --no-print-directory lint)
 	@$(MAKE) --no-print-directory test
 	$(call timed,tests marked ci,$(PYTEST) -m "ci and not nightly")
+
+# Everything, also when one of the steps fails.
+nightly: $(READY)
+	@$(MAKE) --no-print-directory --keep-going lint random-tests mutants pythons
+
+random-tests: $(READY)
+	rm -rf build/coverage
+	$(call timed,all tests,MSGQ_TEST_SEED=random $(BIN)/python -m coverage run -m pytest -n auto --dist loadgroup)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report > build/coverage/report.txt
+	head -n 22 build/coverage/report.txt
+	@! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }
+
+mutants: $(READY)
+	$(call timed,mutants,$(BIN)/python -m tools.mutate)
+
+pythons: $(READY)
+	tools/pythons.sh
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
