@@ -33,7 +33,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Any:
     cython = [sys.executable, "-m", "cython", "-3", "-I", str(ROOT), "-o", str(source)]
     subprocess.run([*cython, str(ROOT / "tests/unit/ground_user.pyx")], check=True, cwd=ROOT)
     folders = (f"-I{HEADERS}", f"-I{sysconfig.get_path('include')}")
-    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", *folders)
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O0", "-shared", "-fPIC", *folders)
     subprocess.run([compiler(), *flags, "-o", str(built), str(source)], check=True)
     spec = importlib.util.spec_from_file_location("ground_user", built)
     assert spec is not None
