@@ -152,6 +152,7 @@ print(count, re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").re
 """  # not ru_maxrss, which begins with what the parent had when it forked
 
 
+@pytest.mark.ci
 @pytest.mark.watchdog(300)
 def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
     """Of 31 bytes each, which compress to nothing: as objects of Python they would take fifteen times as much."""
