@@ -103,7 +103,7 @@ def watch(endpoint: str, views: bool) -> dict[str, int]:
 
 
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_anybody_killed_at_any_moment(endpoint: str, seed: int) -> None:
     """What: a thousand publishers and subscribers are killed at random moments; two subscribers watch from the start.
 

@@ -174,7 +174,7 @@ def check_received(records: list[Record]) -> None:
 
 
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("places", [64, 1])
 @pytest.mark.parametrize("way", WAYS)
 def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, seed: int, way: str, places: int) -> None:

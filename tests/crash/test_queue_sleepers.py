@@ -242,7 +242,7 @@ def bully(name: str, places: int, seed: int) -> dict[str, float]:
     return {"waited": most, "late": late, "sent": sent}
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_no_message_waits_while_one_of_64_sleeps(endpoint: str, seed: int) -> None:
     """What: 64 handles sleep, each message wakes one of them; processes are killed and stopped all the while.
 

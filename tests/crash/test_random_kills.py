@@ -99,7 +99,7 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.watchdog(180.0 * max(LONGER, 1))
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int) -> None:
     """What: processes that publish, or join and leave, are killed at random moments, hundreds of times; three
     subscribers watch from the start.

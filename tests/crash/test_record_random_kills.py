@@ -96,7 +96,7 @@ def test_no_value_is_torn(record_driver: Path, endpoint: str, seed: int, item_by
     tear(record_driver, endpoint, random.Random(seed), item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
@@ -219,7 +219,7 @@ def look(handle: Any, counts: list[int]) -> list[int]:
     return now
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str) -> None:
