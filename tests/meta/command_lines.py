@@ -252,7 +252,7 @@ class _Module:
             case ast.Name(id=name) if name in self.partials:
                 called, *first = self.partials[name].args
                 yield from self._call(ast.Call(called, [*first, *call.args], call.keywords), scope, depth)
-            case ast.Attribute(value=ast.Name(id="command"), attr="run"):
+            case ast.Attribute(value=ast.Name(id="command"), attr="run" | "start"):
                 yield from map(_flat, scope.values(ast.Tuple(call.args)))
             case ast.Name(id=name) if name in self.runners:
                 yield from map(_flat, scope.values(ast.Tuple(call.args)))

@@ -149,6 +149,7 @@ ALL = ["run NAME", "run --fast", "run --log", "run --no-check", "run --size"]
     [
         ('run("run", "x", "--fast")', {"run NAME", "run --fast"}),
         ('command.run("run", "-f", "--size", 3)', {"run --fast", "run --size"}),
+        ('with command.start("run", "--log") as process:\n    pass', {"run --log"}),
         ('CliRunner().invoke(app, ["run", "x", "--size=3"])', {"run NAME", "run --size"}),
         ('Popen([sys.executable, "-m", "msgq", "run", str(path), "--log"])', {"run NAME", "run --log"}),
         ('MSGQ = [sys.executable, "-m", "msgq"]\nPopen([*MSGQ, "run", "--no-log"])', set()),  # the default
