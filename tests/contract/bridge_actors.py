@@ -30,6 +30,10 @@ def listen(topic: str) -> None:
         say([int(word) for word in message.split()])
 
 
+def main(role: str, topic: str) -> None:
+    {"speak": speak, "listen": listen}[role](topic)
+
+
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(CHILD_LIFETIME, exit=True)
-    {"speak": speak, "listen": listen}[sys.argv[1]](sys.argv[2])
+    main(*sys.argv[1:])

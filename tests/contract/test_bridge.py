@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import ForkedProcess
 from tests.support import DEADLINE, ROOT, SHM, wait_until
 
 UP, DOWN = "state", "command"  # from the first host to the second, and back
-MSGQ = [sys.executable, "-m", "msgq"]
-ACTOR = [sys.executable, "-m", "tests.contract.bridge_actors"]
+ACTOR = "tests.contract.bridge_actors"
+MAIN = {"msgq": "tests.command", ACTOR: ACTOR}  # the module whose function `main` a forked process calls
 
 
 @dataclass
@@ -34,14 +35,18 @@ class Host:
 
 
 class Process:
-    """A process on a host, whose standard output is read line by line."""
+    """`python -m` with a module and words on a host. Its standard output is read line by line."""
 
-    def __init__(self, stack: ExitStack, host: Host, *command: str) -> None:
-        environment = {**os.environ, **host.environment}
+    def __init__(self, stack: ExitStack, host: Host, module: str, *words: str) -> None:
         pipe = subprocess.PIPE
-        command = (*host.wrapper, *command)
-        made = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=pipe, stderr=pipe)
-        self.process = stack.enter_context(made)
+        options: dict[str, Any] = {"env": {**os.environ, **host.environment}, "stdout": pipe, "stderr": pipe}
+        self.process: subprocess.Popen[str]
+        if host.wrapper:
+            command = [*host.wrapper, sys.executable, "-m", module, *words]
+            self.process = subprocess.Popen(command, cwd=ROOT, text=True, **options)
+        else:
+            self.process = ForkedProcess(MAIN[module], "main", words, **options)
+        stack.enter_context(self.process)
         stack.callback(self.process.kill)
 
     def hear(self) -> Any:
@@ -72,7 +77,7 @@ class Listener(Process):
     """A subscriber. What it hears of one speaker must be new each time: nothing comes twice, or from a loop."""
 
     def __init__(self, stack: ExitStack, host: Host, topic: str) -> None:
-        super().__init__(stack, host, *ACTOR, "listen", topic)
+        super().__init__(stack, host, ACTOR, "listen", topic)
         self._newest: dict[int, int] = {}
 
     def hear(self) -> Any:
@@ -153,10 +158,10 @@ def test_a_bus_spans_two_hosts_and_survives_the_restart_of_everybody(
         def bridge(host: Host) -> Process:
             mine, theirs, peer = (UP, DOWN, other) if host is one else (DOWN, UP, one)
             options = ["--out", f"{mine}.*", "--in", f"{theirs}@{peer.address}", "--bind", host.address]
-            return Process(stack, host, *MSGQ, "bridge", *options, "--json", "--interval", "0.5")
+            return Process(stack, host, "msgq", "bridge", *options, "--json", "--interval", "0.5")
 
         bridges = [bridge(host) for host in hosts]
-        speakers = {topic: Process(stack, host, *ACTOR, "speak", topic) for topic, host in ((UP, one), (DOWN, other))}
+        speakers = {topic: Process(stack, host, ACTOR, "speak", topic) for topic, host in ((UP, one), (DOWN, other))}
         listeners = {topic: Listener(stack, host, topic) for topic, host in ((UP, other), (DOWN, one))}
 
         def all_hear() -> None:
@@ -166,7 +171,7 @@ def test_a_bus_spans_two_hosts_and_survives_the_restart_of_everybody(
         all_hear()
         for topic, host in ((UP, one), (DOWN, other)):  # the publishers
             speakers[topic].kill()
-            speakers[topic] = Process(stack, host, *ACTOR, "speak", topic)
+            speakers[topic] = Process(stack, host, ACTOR, "speak", topic)
             all_hear()
         for i, host in enumerate(hosts):  # the bridges
             bridges[i].kill()
@@ -207,11 +212,11 @@ def check_counts(bridges: list[Process]) -> None:
 def test_between_two_running_bridges_every_message_is_counted(loopback: list[Host]) -> None:
     one, other = loopback
     with ExitStack() as stack:
-        receiver = Process(stack, other, *MSGQ, "bridge", "--in", f"{UP}@{one.address}", "--json", "--interval", "0.1")
+        receiver = Process(stack, other, "msgq", "bridge", "--in", f"{UP}@{one.address}", "--json", "--interval", "0.1")
         receiver.hear()
-        listener = Process(stack, other, *ACTOR, "listen", UP)
-        sender = Process(stack, one, *MSGQ, "bridge", "--out", UP, "--json", "--interval", "0.1")
-        speaker = Process(stack, one, *ACTOR, "speak", UP)
+        listener = Process(stack, other, ACTOR, "listen", UP)
+        sender = Process(stack, one, "msgq", "bridge", "--out", UP, "--json", "--interval", "0.1")
+        speaker = Process(stack, one, ACTOR, "speak", UP)
         _, first = listener.hear()
         last = first + 300
         assert [listener.hear()[1] for _ in range(300)] == list(range(first + 1, last + 1))
