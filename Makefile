@@ -75,7 +75,7 @@ random-tests: $(READY)
 	@! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }
 
 mutants: $(READY)
-	$(call timed,mutants,$(BIN)/python -m tools.mutate)
+	$(call timed,mutants,$(BIN)/python -m tools.mutate --most 60 --seconds 3000)
 
 pythons: $(READY)
 	tools/pythons.sh

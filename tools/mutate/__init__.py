@@ -20,6 +20,6 @@ not run     the tests do not run without the mutant either; the exit code is 1
 
 Survivors do not change the exit code. If the tests ran on no mutant at all, it is 1.
 
-`mutmut` and `cosmic-ray` were tried. mutmut runs pytest several times in one process and forks it, which breaks tests
-with shared memory. cosmic-ray runs the same tests on all mutants and drops no statements.
+mutmut 3.8 does not fit: it runs pytest several times in one process and forks it, which breaks tests with shared
+memory. cosmic-ray 8.7 does not fit, by its documentation: it runs the same tests on all mutants and drops no statement.
 """
