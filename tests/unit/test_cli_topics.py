@@ -3,55 +3,49 @@
 import json
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from msgq import pub_sock, sub_sock
 from msgq.cli.app import app
 from msgq.remains.topics import users
 from msgq.stats import Participant, SubscriberInfo, TopicStats
-from tests.support import SHM
+from tests.support import SHM, Child, hear, say
 
 HEADER_BYTES, WRITE_UID = 384, 16
 
-PUBLISHER = (
-    "import msgq, sys; s = msgq.pub_sock(sys.argv[1]); s.send(b'hello'); print('up', flush=True); sys.stdin.read()"
-)
-SUBSCRIBER = "import msgq, sys; s = msgq.sub_sock(sys.argv[1]); print('up', flush=True); sys.stdin.read()"
 
-Start = Callable[[str, str], subprocess.Popen[str]]
+def publish(endpoint: str) -> None:
+    with pub_sock(endpoint) as socket:
+        socket.send(b"hello")
+        say()
+        hear()
+
+
+def subscribe(endpoint: str) -> None:
+    with sub_sock(endpoint):
+        say()
+        hear()
+
+
+Start = Callable[[Callable[[str], None], str], Child]
 
 
 @pytest.fixture
 def start(prefix: str) -> Iterator[Start]:
     """Start a participant in a process of its own; returns when it is attached."""
-    started = []
+    with ExitStack() as stack:
 
-    def start(code: str, endpoint: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, endpoint],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        return process
+        def start(function: Callable[[str], None], endpoint: str) -> Child:
+            child = stack.enter_context(Child(function, endpoint))
+            child.hear()
+            return child
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
+        yield start
 
 
 def msgq(*arguments: str) -> Result:
@@ -78,7 +72,7 @@ def make_stock_segment(prefix: str, endpoint: str, publisher_uid: int) -> None:
 
 
 def test_list_shows_a_topic_with_its_publisher_and_subscriber(prefix: str, start: Start) -> None:
-    publisher, subscriber = start(PUBLISHER, "weather"), start(SUBSCRIBER, "weather")
+    publisher, subscriber = start(publish, "weather"), start(subscribe, "weather")
     result = msgq("list", "--prefix", prefix)
     assert result.exit_code == 0
     assert "weather" in result.output
@@ -87,8 +81,8 @@ def test_list_shows_a_topic_with_its_publisher_and_subscriber(prefix: str, start
 
 
 def test_list_as_json_has_one_object_a_topic(prefix: str, start: Start) -> None:
-    publisher = start(PUBLISHER, "weather")
-    start(PUBLISHER, "traffic")
+    publisher = start(publish, "weather")
+    start(publish, "traffic")
     found = {topic["endpoint"]: topic for topic in lines(msgq("list", "--json", "--prefix", prefix))}
     assert found.keys() == {"weather", "traffic"}
     assert found["weather"]["publisher"]["pid"] == publisher.pid
@@ -97,7 +91,7 @@ def test_list_as_json_has_one_object_a_topic(prefix: str, start: Start) -> None:
 
 
 def test_list_says_that_a_publisher_is_dead(prefix: str, start: Start) -> None:
-    kill(start(PUBLISHER, "weather"))
+    start(publish, "weather").kill()
     assert "(dead)" in msgq("list", "--prefix", prefix).output
 
 
@@ -108,18 +102,20 @@ def test_list_of_nothing_is_empty(prefix: str) -> None:
 
 
 def test_clean_removes_a_topic_whose_participants_all_died(prefix: str, start: Start) -> None:
-    for process in (start(PUBLISHER, "weather"), start(SUBSCRIBER, "weather")):
-        kill(process)
+    for process in (start(publish, "weather"), start(subscribe, "weather")):
+        process.kill()
     result = msgq("clean", "--json", "--prefix", prefix)
     assert result.exit_code == 0
     assert [(line["endpoint"], line["action"]) for line in lines(result)] == [("weather", "removed")]
     assert segments(prefix) == []
 
 
-@pytest.mark.parametrize("survivor", [PUBLISHER, SUBSCRIBER], ids=["publisher", "subscriber"])
-def test_clean_keeps_a_topic_that_somebody_alive_uses(prefix: str, start: Start, survivor: str) -> None:
+@pytest.mark.parametrize("survivor", [publish, subscribe], ids=["publisher", "subscriber"])
+def test_clean_keeps_a_topic_that_somebody_alive_uses(
+    prefix: str, start: Start, survivor: Callable[[str], None]
+) -> None:
     living = start(survivor, "weather")
-    kill(start(SUBSCRIBER, "weather"))
+    start(subscribe, "weather").kill()
     before = segments(prefix)
     result = msgq("clean", "--force", "--json", "--prefix", prefix)
     assert result.exit_code == 0
@@ -129,7 +125,7 @@ def test_clean_keeps_a_topic_that_somebody_alive_uses(prefix: str, start: Start,
 
 
 def test_clean_of_a_named_topic_in_use_fails(prefix: str, start: Start) -> None:
-    start(PUBLISHER, "weather")
+    start(publish, "weather")
     result = msgq("clean", "weather", "--prefix", prefix)
     assert result.exit_code == 1
     assert "in use by" in result.output
@@ -137,13 +133,13 @@ def test_clean_of_a_named_topic_in_use_fails(prefix: str, start: Start) -> None:
 
 def test_clean_removes_only_the_topics_that_are_named(prefix: str, start: Start) -> None:
     for endpoint in ("weather", "traffic"):
-        kill(start(PUBLISHER, endpoint))
+        start(publish, endpoint).kill()
     assert msgq("clean", "weather", "--prefix", prefix).exit_code == 0
     assert set(segments(prefix)) == {"traffic"}
 
 
 def test_clean_of_an_unknown_name_fails_and_removes_nothing(prefix: str, start: Start) -> None:
-    kill(start(PUBLISHER, "weather"))
+    start(publish, "weather").kill()
     before = segments(prefix)
     result = msgq("clean", "weather", "sunshine", "--prefix", prefix)
     assert result.exit_code == 1
@@ -152,7 +148,7 @@ def test_clean_of_an_unknown_name_fails_and_removes_nothing(prefix: str, start: 
 
 
 def test_dry_run_removes_nothing(prefix: str, start: Start) -> None:
-    kill(start(PUBLISHER, "weather"))
+    start(publish, "weather").kill()
     before = segments(prefix)
     result = msgq("clean", "--dry-run", "--prefix", prefix)
     assert result.exit_code == 0
