@@ -9,8 +9,6 @@ import re
 import resource
 import signal
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,6 +33,7 @@ from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.ros_images import FrameChoice
 from msgq.recording.recorder.wall_clock import WallClock
+from tests import command
 from tests.support import Child, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -497,21 +496,9 @@ def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) ->
 
 
 def test_frames_by_the_command(camera: Any, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "msgq",
-        "record",
-        "-o",
-        str(tmp_path / "log"),
-        "--frames",
-        f"{camera.name}:1@50",
-        "-n",
-        "3",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with command.start("record", "-o", tmp_path / "log", "--frames", f"{camera.name}:1@50", "-n", "3") as process:
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
-    assert process.returncode == 0
+        assert process.returncode == 0
     assert len(messages(tmp_path / "log")) >= 3
 
 
