@@ -1,6 +1,7 @@
 """The command itself: versions, errors in one line, and what happens without the extra."""
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -35,6 +36,32 @@ def test_python_dash_m_runs_the_command() -> None:
     result = run_python("-m", "msgq", "version", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["msgq"] == version("msgq-bus")
+
+
+def started(*program: str) -> subprocess.Popen[str]:
+    """Start a new process that prints a line again and again, and return when it has printed one."""
+    process = subprocess.Popen(
+        [*program, "stat", "--interval", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return process
+
+
+def test_installed_script_ends_quietly_by_ctrl_c(prefix: str) -> None:
+    with started(str(Path(sys.executable).with_name("msgq"))) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=DEADLINE_S)[1] == ""
+        assert process.returncode == 0
+
+
+def test_python_dash_m_ends_quietly_when_its_pipe_is_closed(prefix: str) -> None:
+    with started(sys.executable, "-m", "msgq") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("verb", VERBS)
