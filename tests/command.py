@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import msgq.cli
 from msgq.cli.app import app
 from tests.fork_server import ForkedProcess, needs_own_start
-from tests.support import DEADLINE, asleep, wait_until
+from tests.support import DEADLINE, wait_asleep, wait_until
 
 
 def run(*arguments: object, code: int | None = 0, stdin: str | None = None) -> Result:
@@ -47,10 +47,15 @@ class Process(ForkedProcess):
         super().__init__(__name__, "main", words, [*modules], **options)
 
     def wait_opened(self, *parts: str) -> None:
-        """Return when the process has mapped files whose paths have these parts, and sleeps."""
+        """Return when the process has mapped files whose paths have these parts, and waits."""
         maps = Path(f"/proc/{self.pid}/maps")
-        wait_until(lambda: all(part in maps.read_text() for part in parts), f"{parts} are open")
-        wait_until(lambda: asleep(self.pid))
+
+        def opened() -> bool:
+            assert self.poll() is None, self.communicate()
+            return all(part in maps.read_text() for part in parts)
+
+        wait_until(opened, f"{parts} are open")
+        wait_asleep(self.pid)
 
     def line(self) -> Any:
         """Return the object in the next line of the output."""
