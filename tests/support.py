@@ -6,8 +6,6 @@ Nothing here imports pytest, so that a child process starts fast.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import importlib
 import json
 import os
 import signal
@@ -20,6 +18,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
+from tests.fork_server import ForkedProcess, needs_own_start
+
 ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
 DEADLINE = 30.0  # seconds that any condition may take; a bug is slower, nothing else is
@@ -29,7 +29,6 @@ _CALLS = {"x86_64": (202, 449, 35, 230, 271), "aarch64": (98, 449, 101, 115, 73)
 _FUTEX, *_PATIENT = _CALLS.get(os.uname().machine, (-1,))
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
 LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
-CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
 
 
 def wait_until(
@@ -179,16 +178,16 @@ class Child:
     """
 
     def __init__(self, function: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> None:
-        code = "from tests.support import child_main; child_main()"
-        what = [function.__module__, function.__qualname__, json.dumps(args)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", code, *what],
-            cwd=ROOT,
-            env={**os.environ, **(env or {})},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        environment = {**os.environ, **(env or {})}
+        call = function.__module__, function.__qualname__
+        options: Any = {"env": environment, "cwd": ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process: subprocess.Popen[str]
+        if needs_own_start(environment):
+            code = "from tests.fork_server import main; main()"
+            words = [sys.executable, "-W", "error", "-c", code, *call, json.dumps(args)]
+            self.process = subprocess.Popen(words, text=True, **options)
+        else:
+            self.process = ForkedProcess(*call, args, **options)
 
     @property
     def pid(self) -> int:
@@ -243,12 +242,3 @@ def say(value: Any = None) -> None:
 def hear() -> Any:
     """In a child: wait for what the parent says."""
     return json.loads(sys.stdin.readline())
-
-
-def child_main() -> None:
-    """Run the function that the command line names."""
-    faulthandler.dump_traceback_later(CHILD_LIFETIME, exit=True)
-    module, name, args = sys.argv[1:]
-    value = getattr(importlib.import_module(module), name)(*json.loads(args))
-    faulthandler.cancel_dump_traceback_later()
-    say(value)
