@@ -71,7 +71,7 @@ class Task(threading.Thread):
     def is_woken_by(self, act: Callable[[], Any]) -> bool:
         """Do something when the thread waits; return whether the wait was over when that was done."""
         self.wait_asleep()
-        before = wait_until(self.sleeps)
+        before: int = wait_until(self.sleeps)
         act()
         return self.sleeps() != before
 
