@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests import seeds
+from tests import fork_server, seeds, tiers
 from tests.leftovers import Leftovers, files_named, new_token
 from tests.run_times import RunTimes
 from tests.support import SHM
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _leftovers.append(Leftovers())
     config.pluginmanager.register(RunTimes())
     config.pluginmanager.register(seeds)
+    config.pluginmanager.register(tiers)
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
@@ -55,6 +56,7 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run for what it leaves behind, when its processes are gone."""
+    fork_server.stop()
     left = _leftovers.pop().found() if _leftovers else []
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

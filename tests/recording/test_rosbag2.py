@@ -283,6 +283,7 @@ def test_a_compressed_file_is_not_recovered(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.mcap.zstd", "plain"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["a.mcap", "a.mcap.zstd", "metadata.yaml"])
 @settings(max_examples=60)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=4))

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
+from tests.fork_server import CHILD_LIFETIME
 from tests.stress.traffic import Ledger, Stream, largest
-from tests.support import CHILD_LIFETIME, DEADLINE, DEADLINE_MS, LONGER, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, LONGER, hear, say
 
 #: How a subscriber takes messages. "slow" pauses so that it is lapped again and again.
 KINDS = ("plain", "conflate", "passive", "slow", "many", "into", "poller")

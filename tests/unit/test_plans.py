@@ -90,6 +90,7 @@ STRUCTS = st.lists(TYPES, min_size=1, max_size=4).map(struct_of)
 FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
 
 
+@pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 def test_columns_say_what_was_written(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
@@ -112,6 +113,7 @@ def octets(of: Type, value: Any) -> Any:
     return value
 
 
+@pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 @settings(max_examples=300)
 def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
