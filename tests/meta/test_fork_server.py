@@ -1,0 +1,102 @@
+"""A forked process of the tests behaves like a new one: streams, environment, exit codes, and its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+
+from tests.fork_server import ForkedProcess
+
+PIPES: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+
+
+def forked(function: str, *arguments: object, **options: Any) -> ForkedProcess:
+    return ForkedProcess(__name__, function, arguments, **{**PIPES, **options})
+
+
+def leave(code: Any) -> None:
+    print("out")
+    print("grüß\udcff", file=sys.stderr)
+    sys.exit(code)
+
+
+@pytest.mark.parametrize(("code", "status", "said"), [(None, 0, ""), (3, 3, ""), ("why", 1, "why\n")])
+def test_forked_process_exits_as_a_new_one_does(code: object, status: int, said: str) -> None:
+    with forked("leave", code) as process:
+        assert process.communicate() == ("out\n", f"grüß\\udcff\n{said}")
+        assert process.returncode == status
+
+
+def fail() -> None:
+    raise ValueError("wrong")
+
+
+def test_forked_process_that_raises_prints_a_traceback() -> None:
+    with forked("fail") as process:
+        assert process.communicate()[1].endswith("ValueError: wrong\n")
+        assert process.returncode == 1
+
+
+def leave_late() -> None:
+    def outlast() -> None:
+        threading.main_thread().join()
+        print("thread")
+
+    atexit.register(print, "at exit")
+    threading.Thread(target=outlast).start()
+
+
+def test_forked_process_waits_for_threads_and_runs_exit_handlers() -> None:
+    with forked("leave_late") as process:
+        assert process.communicate() == ("null\nthread\nat exit\n", "")
+
+
+def print_later() -> None:
+    sys.stdin.read()
+    print("out")
+    sys.exit(0)
+
+
+def test_forked_process_whose_pipe_is_closed_has_the_exit_code_of_python() -> None:
+    with forked("print_later") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.close()
+        assert process.wait() == 120
+
+
+def surroundings() -> list[Any]:
+    return [os.getcwd(), os.environ.get("FORKED"), os.getppid(), sys.stdin.read()]
+
+
+def test_forked_process_has_the_directory_environment_and_parent_of_a_new_one(tmp_path: Path) -> None:
+    with forked("surroundings", cwd=tmp_path, env={**os.environ, "FORKED": "yes"}) as process:
+        output, _ = process.communicate("input")
+    assert output == f'["{tmp_path}", "yes", {os.getpid()}, "input"]\n'
+
+
+def wait_for_signal() -> None:
+    print("up", flush=True)
+    signal.pause()
+
+
+def test_ctrl_c_in_the_terminal_of_a_new_session_reaches_it() -> None:
+    leader, terminal = os.openpty()
+    try:
+        with forked("wait_for_signal", stdin=terminal, start_new_session=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            os.write(leader, b"\x03")
+            assert process.wait() == -signal.SIGINT
+    finally:
+        os.close(leader)
+        os.close(terminal)
