@@ -291,7 +291,7 @@ def test_a_notification_by_signal_ends_a_wait(both: Queues, ear: Ear) -> None:
         other.request_notification(signal.SIGUSR1)
 
         def send() -> None:
-            wait_asleep(os.getpid(), threading.main_thread().native_id)
+            wait_asleep(os.getpid())
             other.send("x")
 
         sending = Task(send)
