@@ -34,7 +34,7 @@ help:
 $(INSTALLED): pyproject.toml
 	@echo "set-up, 1 of 4: a virtual environment in $(VENV), with what compiles the extension modules"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) --quiet 'setuptools>=77' 'cython>=3.1'
+	@$(PIP) --quiet 'setuptools>=77' 'cython>=3.3'
 	@echo "set-up, 2 of 4: the extension modules, about two minutes on two cores"
 	@$(BUILD)
 	@echo "set-up, 3 of 4: the packages that tests and tools need, about 1 GB; later from pip's cache"

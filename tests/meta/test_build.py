@@ -18,7 +18,13 @@ from tools.fuzz.build import compiler
 PROGRAM = """
 import json
 from tools.building.extensions import extensions
-print(json.dumps({module.sources[0]: [module.include_dirs, module.depends] for module in extensions()}))
+modules = [module for module in extensions() if module.sources]
+print(json.dumps({module.sources[0]: [module.include_dirs, module.depends] for module in modules}))
+"""
+SETUP = """
+from setuptools import setup
+from tools.building.extensions import BuildExtensions, extensions
+setup(name="broken", ext_modules=extensions()[1:], cmdclass={"build_ext": BuildExtensions})
 """
 Modules = dict[str, tuple[list[str], list[str]]]
 
@@ -70,6 +76,19 @@ def test_headers_in_a_new_folder_are_noticed(tmp_path: Path) -> None:
     [(_, depends)] = described(tmp_path).values()
     assert {Path(path).name for path in depends} >= {"setup.py", "core.pxd", "outer.h", "inner.h"}
     assert "msgq/impl/piece/unrelated.h" not in depends
+
+
+def test_build_with_a_broken_module_fails_and_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "msgq").mkdir()
+    for name in ("__init__.py", "__init__.pxd"):
+        (tmp_path / "msgq" / name).touch()
+    (tmp_path / "msgq" / "broken.pyx").write_text("fine = 1\ncdef int wrong = missing\n")
+    (tmp_path / "setup.py").write_text(SETUP)
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "msgq/broken.pyx:2:" in done.stdout + done.stderr
 
 
 def test_a_cython_with_another_step_for_docstrings_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The extension modules: one of each `.pyx` of the packages, made anew when anything that it is made of has changed.
+"""The extension modules: one for each `.pyx` of the packages, and one for the code that Cython gives all of them.
 
 Paths are relative to the folder of setup.py, which is the current one.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from glob import glob
+from multiprocessing import get_context
 from pathlib import Path
 
+import Cython
 from Cython.Build.Dependencies import create_dependency_tree
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
@@ -19,22 +23,30 @@ from setuptools.modified import newer_group
 FOLDERS = ("msgq", "visionipc")
 # Without binding a call is faster; `inspect.signature` reads the first line of a docstring, as Argument Clinic has it.
 DIRECTIVES = {"language_level": 3, "binding": False, "embedsignature": True, "embedsignature.format": "clinic"}
+SHARED = "msgq.impl.utilities"  # has no source: Cython generates it
+BUILD = ["setup.py", *sorted(glob("tools/building/*.py")), Cython.__file__]  # a change in these compiles all modules
 
 
 def extensions() -> list[Extension]:
     """Return all modules."""
-    return [extension(source) for source in files("pyx")]
+    shared = extension(SHARED, [], BUILD)
+    return [shared, *[extension(name_of(source), [source], needed(source)) for source in files("pyx")]]
 
 
-def extension(source: str) -> Extension:
-    """Return the module of a `.pyx` file."""
+def name_of(source: str) -> str:
+    """Return the name of the module of a `.pyx` file."""
+    return source.removesuffix(".pyx").replace("/", ".")
+
+
+def extension(name: str, sources: list[str], depends: list[str]) -> Extension:
+    """Return a module. With debug information, gcc takes a third more time, and files six times the room."""
     return Extension(
-        source.removesuffix(".pyx").replace("/", "."),
-        [source],
+        name,
+        sources,
         include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl", "msgq"],
         define_macros=[("_GNU_SOURCE", "1")],
-        extra_compile_args=["-std=gnu11", "-O3"],
-        depends=needed(source),
+        extra_compile_args=["-std=gnu11", "-g0", "-O3"],
+        depends=depends,
     )
 
 
@@ -45,7 +57,7 @@ def files(ending: str) -> list[str]:
 
 
 def needed(source: str) -> list[str]:
-    """Return what a module is made of: its stub, each `.pxd` that it imports from, each header of these, the build."""
+    """Return the files that a module is made of: the build, its stub, the `.pxd` it imports from, and their headers."""
     found: set[str] = set()
     tree = create_dependency_tree(quiet=True)  # type: ignore[no-untyped-call]  # Cython's own
     todo = [*tree.all_dependencies(source), source]
@@ -55,24 +67,57 @@ def needed(source: str) -> list[str]:
             found.add(path)
             names = re.findall(r'"([\w/]+\.h)"', Path(path).read_text())
             todo += [header for header in files("h") if any(header.endswith(f"/{name}") for name in names)]
-    return ["setup.py", *sorted(glob("tools/building/*.py")), *glob(f"{source[:-1]}i"), *sorted(found)]
+    return [*BUILD, *glob(f"{source[:-1]}i"), *sorted(found)]
 
 
 class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stubs of its own
-    """Makes a module anew, from the source, when anything that it is made of has changed: Cython looks at less."""
+    """Compiles the modules whose sources have changed, in as many processes as there are cores."""
 
     def finalize_options(self) -> None:
-        """Let editable installs, and what builds in place, keep what they made, in the same folder."""
+        """Let editable installs and builds in place keep their results in the same folder."""
         super().finalize_options()
         self.cython_directives = DIRECTIVES
         self.cython_c_in_temp = True  # an editable install by pip does not see that of setup.cfg
-        self.parallel: int | bool | None = self.parallel or os.cpu_count()
+        self.shared_utility_qualified_name = SHARED
         if self.inplace:
             self.build_temp, self.build_lib = "build/temp", "build/lib"
+        else:  # a wheel needs no symbols; in place, `perf` and `gdb` name functions by them
+            for module in self.extensions:
+                module.extra_link_args = ["-Wl,-s"]
+
+    def build_extensions(self) -> None:
+        """Compile in forked processes: Cython holds the GIL, so threads would take turns."""
+        self.check_extensions_list(self.extensions)
+        changed = [e for e in self.extensions if self.force or newer_group(e.depends, self.get_ext_fullpath(e.name))]
+        if changed:
+            forks = ProcessPoolExecutor(self.parallel or os.cpu_count(), get_context("fork"), _become, (self,))
+            with forks as processes:
+                names = processes.map(_compile, sorted(changed, key=_size, reverse=True))
+                for number, name in enumerate(names, 1):
+                    print(f"compiled {number} of {len(changed)} modules: {name}", flush=True)
 
     def build_extension(self, ext: Extension) -> None:
-        """Say which module is made, since that takes a minute for all."""
-        if newer_group(ext.depends, self.get_ext_fullpath(ext.name)):
-            Path(self.build_temp, ext.sources[0]).with_suffix(".c").unlink(missing_ok=True)
-            print(f"compiling {ext.name}\n", end="", flush=True)  # in one piece: several threads are here
+        """Compile one module from its source: Cython checks fewer dependencies than `needed`."""
+        for source in ext.sources:
+            Path(self.build_temp, source).with_suffix(".c").unlink(missing_ok=True)
         super().build_extension(ext)
+
+
+def _size(module: Extension) -> int:
+    """Return the size of the source: large modules come first, so that no process ends long after the others."""
+    return sum(os.path.getsize(source) for source in module.sources) or sys.maxsize
+
+
+_command: BuildExtensions
+
+
+def _become(command: BuildExtensions) -> None:
+    """In a forked process: keep the command for `_compile`. No part of it is pickled."""
+    global _command
+    _command = command
+
+
+def _compile(module: Extension) -> str:
+    """In a forked process: compile a module, and return its name."""
+    _command.build_extension(module)
+    return str(module.name)
