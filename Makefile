@@ -2,15 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Stamps: each is newer than what it was made of.
+TOOLS := $(VENV)/tools
+COMPILED := $(VENV)/compiled
+LINKED := $(VENV)/linked
+LIGHT := $(VENV)/light
+SPARK := $(VENV)/spark
 INSTALLED := $(VENV)/installed
+STARTED := $(VENV)/started
 READY := $(VENV)/ready
 SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h')
 C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.cpp')
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
-BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
-# What is worth a line of what pip says: downloads of more than 10 MB, what is built, and the end.
+BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+ALONGSIDE := $(MAKE) --no-print-directory --jobs=2
+# Python keeps bytecode here, also of packages: pip compiles none, and Python only the modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+
+# The lines of pip that are worth showing: downloads of more than 10 MB, builds, and the end.
 STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
-  -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  installing/p'
+  -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  unpacking/p'
+# Installs what extras need, and shows progress: `$(call install,EXTRAS)`.
+install = @mkdir -p build; log=build/pip-$(notdir $@).log; \
+  $(BIN)/python tools/requirements.py $(1) | $(PIP) install --no-compile --requirement /dev/stdin > $$log 2>&1 & pip=$$!; \
+  tail --pid=$$pip --lines=+1 --follow=name --retry $$log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
+  wait $$pip || { tail -n 20 $$log; exit 1; }
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 # Reports what a step took: `$(call timed,NAME,COMMAND)`.
@@ -30,29 +47,61 @@ help:
 	@echo "make dist    set up, then make the archive and the wheel, and test them in an environment of their own"
 	@echo "make clean   remove what the targets made"
 
-# Packages are installed anew when their list changes; when a source changes, what is made of it is compiled.
-$(INSTALLED): pyproject.toml
-	@echo "set-up, 1 of 4: a virtual environment in $(VENV), with what compiles the extension modules"
+$(TOOLS): pyproject.toml
+	@echo "set-up: a virtual environment in $(VENV), with Cython"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) --quiet 'setuptools>=77' 'cython>=3.3'
-	@echo "set-up, 2 of 4: the extension modules, about two minutes on two cores"
-	@$(BUILD)
-	@echo "set-up, 3 of 4: the packages that tests and tools need, about 1 GB; later from pip's cache"
-	@mkdir -p build
-	@$(PIP) --no-build-isolation --editable '.[dev]' > build/pip.log 2>&1 & pip=$$!; \
-	  tail --pid=$$pip --lines=+1 --follow build/pip.log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
-	  wait $$pip || { tail -n 20 build/pip.log; exit 1; }
-	@echo "set-up, 4 of 4: the first start of Spark, after which others are faster"
+	$(call install)
+	@touch $@
+
+$(COMPILED): $(TOOLS) $(BUILDS)
+	@echo "set-up: the extension modules"
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+# The mode `compat` adds this folder to the path. Without it, each Python process would start 20 ms later.
+$(LINKED): pyproject.toml | $(COMPILED)
+	@$(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
+	@touch $@
+
+$(LIGHT): pyproject.toml | $(TOOLS)
+	@echo "set-up: the packages of the demo's processes"
+	$(call install,cli frames record zmq)
+	@touch $@
+
+$(SPARK): pyproject.toml | $(LIGHT) $(LINKED)
+	@echo "set-up: Spark, about 450 MB; later from pip's cache"
+	$(call install,demo)
+	@$(BIN)/python -c 'from msgq.spark.runtime.java import find_java; find_java()' 2> /dev/null \
+	  || { echo "set-up: a Java runtime"; \
+	    $(PIP) --quiet install --no-compile $$($(BIN)/python tools/requirements.py spark-jdk); }
+	@touch $@
+
+$(INSTALLED): pyproject.toml | $(TOOLS)
+	@echo "set-up: the packages of tests and tools, about 1 GB; later from pip's cache"
+	$(call install,dev)
+	@touch $@
+
+$(STARTED): $(INSTALLED) | $(LINKED)
+	@echo "set-up: the first start of Spark, which makes later ones faster"
 	@$(BIN)/python -c 'from msgq.spark import session; session("local[1]").range(1).count()'
 	@touch $@
 
-$(READY): $(INSTALLED) setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
-	@$(BUILD)
+# Packages are downloaded while the modules are compiled.
+$(READY): pyproject.toml $(BUILDS)
+	@$(ALONGSIDE) $(STARTED) $(COMPILED) $(LINKED)
 	@touch $@
 
-demo: $(READY)
-	rm -rf build/demo
-	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
+# Spark is installed while the demo's processes run. Only the report needs it, and MSGQ_BACKEND=zmq or fake has none.
+demo:
+	@$(ALONGSIDE) $(LIGHT) $(COMPILED) $(LINKED)
+	@rm -rf build/demo && mkdir -p build/demo
+	@nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
+	  trap 'kill $$spark 2> /dev/null' EXIT; \
+	  $(BIN)/msgq demo --output build/demo/recording || exit; \
+	  test -d build/demo/recording || exit 0; \
+	  echo "the report: as soon as Spark is installed"; \
+	  tail --pid=$$spark --lines=+1 --follow build/demo/spark.log; \
+	  wait $$spark && $(BIN)/msgq lake report build/demo/recording --output build/demo/report.html
 
 test: $(READY)
 	$(call timed,make test,$(PYTEST) -m "not ci and not nightly")
@@ -81,7 +130,7 @@ pythons: $(READY)
 	tools/pythons.sh
 
 bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(call install,bench)
 	$(BIN)/python -m tools.bench
 
 lint: $(READY)

@@ -14,6 +14,7 @@ import pytest
 from tests.meta.sources import PACKAGES, ROOT
 from tools.building import docstrings as building
 from tools.fuzz.build import compiler
+from tools.requirements import requirements
 
 PROGRAM = """
 import json
@@ -89,6 +90,17 @@ def test_build_with_a_broken_module_fails_and_names_the_line(tmp_path: Path) -> 
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "msgq/broken.pyx:2:" in done.stdout + done.stderr
+
+
+def test_requirements_of_an_extra_include_those_of_the_extras_it_names() -> None:
+    project = {
+        "name": "bus",
+        "dependencies": ["base>=1"],
+        "optional-dependencies": {"a": ["bus[b]", "x"], "b": ["y<2"]},
+    }
+    pyproject = {"project": project, "build-system": {"requires": ["builder"]}}
+    assert requirements(pyproject, ["a"]) == ["base>=1", "x", "y<2"]
+    assert requirements(pyproject, []) == ["builder"]
 
 
 def test_a_cython_with_another_step_for_docstrings_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
