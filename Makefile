@@ -146,16 +146,25 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C)
 
-# The archive of the sources, the wheel made of it, and the fast tests on that wheel, away from this folder.
-dist: $(READY)
-	rm -rf dist build/away
-	$(BIN)/python -m build
+# The archive of the sources, and the wheel made of it. auditwheel gives the wheel the tag of the oldest glibc that it runs
+# with. The tests of each day run away from this folder: those that read no sources on the wheel, then some on the archive.
+AWAY := $(CURDIR)/build/away
+ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup -m "not ci and not nightly"
+dist: $(TOOLS)
+	$(call install,dist)
+	rm -rf dist $(AWAY)
+	mkdir -p $(AWAY) && $(BIN)/python -m build --outdir $(AWAY) > $(AWAY)/build.log || { tail -n 20 $(AWAY)/build.log; exit 1; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist $(AWAY)/*.whl
+	mv $(AWAY)/*.tar.gz dist
 	$(BIN)/python -m twine check --strict dist/*
-	mkdir -p build/away && tar -xzf dist/*.tar.gz -C build/away --strip-components=1
-	rm -rf build/away/msgq build/away/visionipc
-	$(PYTHON) -m venv build/away/.venv
-	build/away/.venv/bin/python -m pip install --quiet dist/*.whl 'pytest>=8,<9.2'
-	cd build/away && .venv/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_naming.py tests/unit/test_ring_reader.py
+	mkdir $(AWAY)/archive && tar -xzf dist/*.tar.gz -C $(AWAY)/archive --strip-components=1
+	@# Without these files, Python imports the packages of the wheel. The headers remain, for tests that compile.
+	cp -r $(AWAY)/archive $(AWAY)/wheel && rm $(AWAY)/wheel/{msgq,visionipc}/__init__.py $(AWAY)/wheel/p*_msgq*.py
+	$(PYTHON) -m venv $(AWAY)/.venv
+	$(AWAY)/.venv/bin/python -m pip install --quiet --no-compile "$$(echo dist/*.whl)[test]"
+	cd $(AWAY)/wheel && $(ELSEWHERE) --ignore tests/meta
+	cd $(AWAY)/archive && $(AWAY)/.venv/bin/python setup.py --quiet build_ext --inplace
+	cd $(AWAY)/archive && $(ELSEWHERE) tests/unit tests/contract tests/meta
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
