@@ -70,11 +70,18 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(tmp_path: Path, 
     check(lake)
 
 
-@pytest.mark.ci
 @pytest.mark.watchdog(600)
-@pytest.mark.parametrize("every", [False, True])
-def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, every: bool) -> None:
-    for moment in range(1000):
+@pytest.mark.parametrize(
+    ("every", "step"),
+    [
+        (False, 7),
+        pytest.param(False, 1, marks=pytest.mark.nightly),
+        pytest.param(True, 1, marks=pytest.mark.nightly),
+    ],
+)
+def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, every: bool, step: int) -> None:
+    """With a step, at some moments before and after commits."""
+    for moment in range(0, 1000, step):
         lake = filled(tmp_path / str(moment))
         if every:
             lake.decode()
