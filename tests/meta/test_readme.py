@@ -65,7 +65,7 @@ def environment(prefix: str, tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path, "TMPDIR": str(tmp_path)}
 
 
-SLOW = {"docs/lake.md": (pytest.mark.ci, pytest.mark.watchdog(300))}  # Spark starts
+SLOW = {"docs/lake.md": (pytest.mark.nightly, pytest.mark.watchdog(900))}  # Spark starts
 
 
 @pytest.mark.parametrize("document", [pytest.param(name, marks=SLOW.get(name, ())) for name in DOCUMENTS])

@@ -17,11 +17,11 @@ import pyspark
 
 from msgq.spark.runtime.class_archive import archive_options
 from msgq.spark.runtime.java import find_java, launcher_home
-from tests.support import DEADLINE, wait_until
+from tests.spark.deadline import DEADLINE
+from tests.support import wait_until
 
 HOME = Path(pyspark.__file__).parent
 LIFETIME = 1800  # seconds after which a forgotten server ends by itself
-START_SECONDS = 200  # for one server, on two busy cores
 
 
 @cache
@@ -80,7 +80,7 @@ class Server:
             assert self._process.poll() is None, text
             return re.search(pattern, text)
 
-        return str(wait_until(found, f"{pattern} in {self._log}", START_SECONDS, 0.05)[1])
+        return str(wait_until(found, f"{pattern} in {self._log}", DEADLINE, 0.05)[1])
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,11 @@
-"""One session for all tests about Spark; what starts a Java is slow."""
+"""One session for the tests about Spark. A test that starts a Java of its own has the mark `nightly`.
+
+`make ci` has one test of each sort of them:
+
+- a command, which is interrupted while Java starts: test_cli_lake.py
+- a program with a session: test_session.py
+- a cluster, with an executor in another process: test_clusters.py
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support import DEADLINE
+from tests.spark.deadline import DEADLINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,14 +24,11 @@ _GROUPS = {"standalone": "spark servers", "spark": "spark"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Group tests by what they share, and give those that start a Java time."""
+    """Group tests by what they share, and give all of them time."""
     shared = [fixture for fixture in _GROUPS if fixture in getattr(item, "fixturenames", ())]
-    if shared:
-        item.add_marker(pytest.mark.ci)
-        if item.config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]]))
-    if item.get_closest_marker("ci"):
-        item.add_marker(pytest.mark.watchdog(900))
+    if shared and item.config.pluginmanager.hasplugin("xdist"):
+        item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]]))
+    item.add_marker(pytest.mark.watchdog(900))
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,18 @@ def executors(spark: SparkSession) -> int:
     return spark.range(0, 100, 1, 8).mapInArrow(parents, "parent long").distinct().count()
 
 
+def something(master: str, recordings: str, out: str) -> dict[str, Any]:
+    """Read recordings through the source and a lake; return the rows of both."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
+    spark = session(master, **cluster.settings())
+    found = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
+    lake = Lake(spark, f"{out}/lake")
+    found["ingested"] = lake.ingest([recordings]).messages
+    found["lake"] = rows(lake.messages())
+    spark.stop()
+    return found
+
+
 def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Take recordings through the source, a stream and a lake; return what each has found."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)

@@ -34,7 +34,16 @@ def expected(left: Any, right: Any, tolerance: Any) -> Any:
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
-@pytest.mark.parametrize("tolerance", [None, 0, 3 * SECOND, 70 * SECOND, 10**18])
+@pytest.mark.parametrize(
+    "tolerance",
+    [
+        None,
+        pytest.param(0, marks=pytest.mark.nightly),
+        3 * SECOND,
+        70 * SECOND,
+        pytest.param(10**18, marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolerance: Any) -> None:
     """Times over several spans of the window strategy, so that right rows are needed beyond the border of theirs."""
@@ -144,8 +153,8 @@ def chosen(left: Any, right: Any) -> str:
     return "arrow" if "CoGroupsInArrow" in plan else "window"
 
 
-def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any) -> None:
-    """A few rows with pictures do not fit in a worker, millions of numbers do."""
+def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows with pictures do not fit in a worker, thousands of numbers do: of one that takes 1 MiB."""
     from pyspark.sql import functions as F
 
     def numbers(rows: int, keys: int = 1) -> Any:
@@ -154,10 +163,11 @@ def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any) -> N
     def pictures(rows: int, size: int, keys: int = 1) -> Any:
         return numbers(rows, keys).withColumn("data", F.expr(f"CAST(repeat('x', {size}) AS binary)"))
 
-    assert chosen(numbers(1_000_000), numbers(1_000_000)) == "arrow"
-    assert chosen(pictures(300, 1 << 20), numbers(1)) == "window"
-    assert chosen(pictures(300, 1 << 20, keys=3), numbers(3, keys=3)) == "arrow", "a key after the other"
-    assert chosen(numbers(300), pictures(1, 1 << 20)) == "window", "each row takes one"
-    nested = pictures(300, 1 << 20).selectExpr("key", "publish_time", "map('a', array(struct(data))) AS value")
+    monkeypatch.setattr(align, "_ARROW_BYTES_MAX", 1 << 20)
+    assert chosen(numbers(4000), numbers(4000)) == "arrow"
+    assert chosen(pictures(300, 1 << 12), numbers(1)) == "window"
+    assert chosen(pictures(300, 1 << 12, keys=3), numbers(3, keys=3)) == "arrow", "a key after the other"
+    assert chosen(numbers(300), pictures(1, 1 << 12)) == "window", "each row takes one"
+    nested = pictures(300, 1 << 12).selectExpr("key", "publish_time", "map('a', array(struct(data))) AS value")
     assert chosen(nested, numbers(1)) == "window"
     assert chosen(numbers(0), numbers(0)) == "arrow"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +22,7 @@ from msgq.spark.runtime import session as sessions
 from msgq.stats import topics
 from tests.command import run
 from tests.recording import logs
+from tests.spark.deadline import DEADLINE
 from tests.spark.kind_logs import BEGIN, Told, of_queue, write_kinds
 from tests.spark.pages import sections, table
 from tests.support import ROOT, Task, wait_until
@@ -29,15 +30,35 @@ from tests.support import ROOT, Task, wait_until
 OTHER = logs.chunk(logs.channel(1, "gps", encoding="json"), logs.message(1, 0, 10**18, b'{"x": 1}'))
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Any:
+def write(path: Path) -> Path:
     sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20) if i != 7]
-    return logs.write(tmp_path / "000000.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    return logs.write(path, logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
 
 
-def test_from_a_recording_to_answers_and_files(spark: Any, tmp_path: Path, recording: Any) -> None:
-    lake = tmp_path / "lake"
-    assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 19
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return write(tmp_path / "000000.mcap")
+
+
+class Ingested(NamedTuple):
+    """A lake with all tables of one recording, which tests only read; and what the command said of it."""
+
+    lake: Path
+    recording: Path
+    said: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ingested(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    place = tmp_path_factory.mktemp("ingested")
+    recording = write(place / "000000.mcap")
+    said = json.loads(run("lake", "ingest", place / "lake", recording, "--json").stdout)
+    return Ingested(place / "lake", recording, said)
+
+
+def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Path) -> None:
+    lake, recording, said = ingested
+    assert said["messages"] == 19
     assert "0 new files, 1 files known" in run("lake", "ingest", lake, recording).stdout
     asked = run("lake", "sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
     assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
@@ -50,6 +71,7 @@ def test_from_a_recording_to_answers_and_files(spark: Any, tmp_path: Path, recor
     assert json.loads(rows)["rows"] == 1
 
 
+@pytest.mark.nightly
 def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) -> None:
     told = [Told(Event.SENT, 1, BEGIN, 0, BEGIN, publisher="boss"), Told(Event.RECEIVED, 1, BEGIN + 9, 1, BEGIN)]
     recording = write_kinds(tmp_path / "000000.mcap", of_queue("jobs", told))
@@ -69,17 +91,15 @@ def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) 
     assert list(LogReader(out)) == list(LogReader(recording))
 
 
-def test_the_questions_have_answers(spark: Any, tmp_path: Path, recording: Any) -> None:
-    lake = Lake(spark, tmp_path / "lake")
-    lake.ingest([recording])
-    lake.refresh()
-    lake.register()
+def test_the_questions_have_answers(spark: Any, ingested: Ingested) -> None:
+    Lake(spark, ingested.lake).register()
     answers = {question: spark.sql(sql).collect() for question, sql in questions.QUESTIONS.items()}
     assert len(answers) == 5
     assert [tuple(row) for row in next(iter(answers.values()))] == [("imu", 1, 5.0)]
 
 
-def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Any) -> None:
+@pytest.mark.nightly
+def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake = tmp_path / "lake"
     for _ in range(2):
         run("lake", "stream", lake, tmp_path, "--once")
@@ -87,8 +107,7 @@ def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: 
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
-@pytest.mark.ci
-def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: Path, recording: Any) -> None:
+def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: Path, recording: Path) -> None:
     """Also without a Java: one whose driver left it half-way would stay for ever, and hold its driver's output."""
     lake = tmp_path / "lake"
     program = [sys.executable, "-m", "msgq", "lake", "ingest", str(lake), str(recording)]
@@ -96,24 +115,24 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: P
         program, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: children.read_text() or process.poll() is not None)  # Java, which takes seconds from here
+        # Java, which takes seconds from here
+        wait_until(lambda: children.read_text() or process.poll() is not None, deadline=DEADLINE)
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        said: tuple[str, str | None] = process.communicate(timeout=120)
+        said: tuple[str, str | None] = process.communicate(timeout=DEADLINE)
         assert said == ("", None)
     assert process.returncode == 130
 
 
-def test_a_wrong_table_is_told_with_those_that_are_there(spark: Any, tmp_path: Path, recording: Any) -> None:
-    run("lake", "ingest", tmp_path / "lake", recording)
+def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> None:
     for query, name in (("SELECT * FROM endpoint", "endpoint"), ("SELECT * FROM silver_gps, gaps", "silver_gps")):
-        done = run("lake", "sql", tmp_path / "lake", query, code=1)
+        done = run("lake", "sql", ingested.lake, query, code=1)
         assert f"has no table '{name}'; there are messages, " in done.output
         there, _, hint = done.output.strip().rpartition("there are ")[2].partition("; ")
         assert {"endpoints", "gaps", "silver_imu"} <= set(there.split(", "))
         assert hint.startswith("do you mean ")
         assert len(done.output.splitlines()) == 1
-    unknown = run("lake", "sql", tmp_path / "lake", "SELECT speeed FROM endpoints", code=1)
+    unknown = run("lake", "sql", ingested.lake, "SELECT speeed FROM endpoints", code=1)
     assert "speeed" in unknown.output
     assert "there are" not in unknown.output
 
@@ -141,7 +160,7 @@ def test_what_a_user_can_mend_is_said_in_one_line(
 
 
 def test_a_page_of_a_recording_leaves_no_lake(
-    spark: Any, tmp_path: Path, recording: Any, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
@@ -157,7 +176,7 @@ def has_parts(place: Path) -> bool:
     return any(name.endswith(".parquet") for _, _, names in os.walk(place) for name in names)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
     """Of a recording that takes long, when its lake has grown."""
     sent = (logs.message(1, i, 10**18 + i * 10**6, b'{"n": %d}' % i) for i in range(50_000))
@@ -170,10 +189,10 @@ def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
     with subprocess.Popen(
         program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        wait_until(lambda: has_parts(temporary) or process.poll() is not None, deadline=200)
+        wait_until(lambda: has_parts(temporary) or process.poll() is not None, deadline=DEADLINE)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=DEADLINE)[0]
     assert (process.returncode, said) == (130, "")
     assert not list(temporary.glob("msgq-lake-*"))
 
@@ -211,7 +230,7 @@ def test_master_is_where_spark_runs(
 
 
 def test_version_is_the_messages_of_an_earlier_ingest(
-    spark: Any, tmp_path: Path, prefix: str, recording: Any, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, prefix: str, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
     run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
@@ -275,12 +294,12 @@ def test_run_is_that_of_the_page(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_stream_looks_every_so_often_and_keeps_its_place_where_it_is_told(
-    spark: Any, tmp_path: Path, recording: Any
+    spark: Any, tmp_path: Path, recording: Path
 ) -> None:
     lake, place = tmp_path / "lake", tmp_path / "place"
 
     def interrupt() -> None:
-        wait_until(lambda: (place / "commits" / "0").exists(), deadline=200)
+        wait_until(lambda: (place / "commits" / "0").exists(), deadline=DEADLINE)
         os.kill(os.getpid(), signal.SIGINT)
 
     task = Task(interrupt)

@@ -12,10 +12,9 @@ pytest.importorskip("pyspark")
 from msgq.recording import LogReader
 from tests.recording import logs
 from tests.spark import cluster
-from tests.spark.jobs import everything, found_by_the_server
+from tests.spark.jobs import everything, found_by_the_server, something
 from tests.support import ROOT, run_child
 
-pytestmark = pytest.mark.ci
 RUN = "ab" * 16
 
 
@@ -35,9 +34,14 @@ def recordings(tmp_path: Path) -> Path:
     return where
 
 
-def check(found: dict[str, Any], recordings: Path, executors: int) -> None:
+def known_rows(recordings: Path) -> list[list[Any]]:
     known = sorted([RUN, m.endpoint, 1, m.sequence, m.log_time, zlib.crc32(m.data)] for m in LogReader(recordings))
     assert len(known) == 400
+    return known
+
+
+def check(found: dict[str, Any], recordings: Path, executors: int) -> None:
+    known = known_rows(recordings)
     assert found["source"] == found["stream"] == found["lake"] == known
     assert found["sql"] == [row for row in known if row[1] == "a"]
     assert found["read"] == [row for row in known if row[1] == "big"]
@@ -46,22 +50,37 @@ def check(found: dict[str, Any], recordings: Path, executors: int) -> None:
     assert found["executors"] == executors
 
 
-def test_local_cluster(tmp_path: Path, recordings: Path) -> None:
-    """Executors in processes of their own; Spark keeps their folders in its home, so this one has another home."""
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """For a local cluster: Spark keeps the folders of executors in its home, so this one has another home."""
     home = tmp_path / "home"
     home.mkdir()
     for path in cluster.HOME.iterdir():
         (home / path.name).symlink_to(path)
-    environment = cluster.environment(SPARK_HOME=str(home))
+    return cluster.environment(SPARK_HOME=str(home))
+
+
+def test_executor_in_another_process_reads_and_ingests_all_messages(
+    tmp_path: Path, recordings: Path, environment: dict[str, str]
+) -> None:
+    found = run_child(something, "local-cluster[1,1,1024]", str(recordings), str(tmp_path), env=environment)
+    assert found["source"] == found["lake"] == known_rows(recordings)
+    assert (found["ingested"], found["executors"]) == (400, 1)
+
+
+@pytest.mark.nightly
+def test_local_cluster(tmp_path: Path, recordings: Path, environment: dict[str, str]) -> None:
     found = run_child(everything, "local-cluster[2,1,1024]", str(recordings), str(tmp_path), env=environment)
     check(found, recordings, 2)
 
 
+@pytest.mark.nightly
 def test_standalone_cluster(tmp_path: Path, recordings: Path, standalone: str) -> None:
     found = run_child(everything, standalone, str(recordings), str(tmp_path), env=cluster.environment())
     check(found, recordings, 2)
 
 
+@pytest.mark.nightly
 def test_spark_connect(tmp_path: Path, recordings: Path) -> None:
     """The client has no Java of its own; the server finds the source where its Python has what is installed."""
     pytest.importorskip("grpc")

@@ -18,13 +18,14 @@ from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from tests.leftovers import new_token
+from tests.spark.deadline import DEADLINE
 from tests.spark.pages import sections, table
 from tests.support import SHM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE_S = 300
+pytestmark = pytest.mark.nightly
 
 
 class Demo(NamedTuple):
@@ -52,7 +53,7 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "4", "--output", str(where / "recording")]
     prefix = f"p{new_token()}"
     env = {**os.environ, "OPENPILOT_PREFIX": prefix}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
     for directory in SHM.glob(f"msgq*_{prefix}"):
         shutil.rmtree(directory)
     summary = json.loads(done.stdout)

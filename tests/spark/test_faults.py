@@ -22,14 +22,13 @@ from msgq.spark.lake import Lake
 from tests.recording import logs
 from tests.spark import cluster
 from tests.spark.children import record
+from tests.spark.deadline import DEADLINE
 from tests.spark.jobs import rows, stream
 from tests.spark.rows import listed
 from tests.support import Child, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PATIENCE = 200  # seconds until a batch is done, of which some begin with the start of a JVM
 
 
 @contextmanager
@@ -75,9 +74,10 @@ def batches(out: Path) -> list[int]:
 def wait_for_batches(out: Path) -> None:
     """Return when both streams have done a batch that began just now or later."""
     enough = [last + 2 for last in batches(out)]
-    wait_until(lambda: all(map(int.__ge__, batches(out), enough)), f"batches {enough}", PATIENCE, 0.05)
+    wait_until(lambda: all(map(int.__ge__, batches(out), enough)), f"batches {enough}", DEADLINE, 0.05)
 
 
+@pytest.mark.nightly
 def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefix: str, tmp_path: Path) -> None:
     """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.
 
@@ -118,6 +118,7 @@ def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefi
     assert rows(Lake(spark, out / "lake").messages()) == known
 
 
+@pytest.mark.nightly
 def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp_path: Path) -> None:
     """`msgq lake ingest` by spark-submit on a cluster: killed when workers have begun to write, and once more."""
     for index in range(2):
@@ -131,13 +132,13 @@ def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp
     with (tmp_path / "log").open("w") as log:
         killed = subprocess.Popen(script, env=cluster.environment(), stdout=log, stderr=log)
         try:
-            wait_until(lambda: list((tmp_path / "lake" / "messages").rglob("*.parquet")), "parts", PATIENCE)
+            wait_until(lambda: list((tmp_path / "lake" / "messages").rglob("*.parquet")), "parts", DEADLINE)
         finally:
             cluster.kill(killed.pid)
             killed.wait()
     there = lake.messages().count()
     assert there in (0, 200)
-    done = subprocess.run(script, env=cluster.environment(), capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(script, env=cluster.environment(), capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["messages"] == (200 if there == 0 else 0)

@@ -13,6 +13,7 @@ from msgq.spark import read
 from msgq.spark.source.options import Options
 from tests.recording.conformance import Variant, variants, write_files
 from tests.recording.logs import by_library, write_foreign
+from tests.spark.deadline import DEADLINE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,13 +46,14 @@ def test_each_conformance_file_has_what_was_written(spark: SparkSession, folder:
     assert read(spark, str(folder), problems=True).count() == 0
 
 
+@pytest.mark.nightly
 def test_each_conformance_file_has_what_was_written_as_a_stream(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     stream = spark.readStream.format("msgq").schema(read(spark, str(folder), columns=_COLUMNS).schema)
     query = stream.option("maxBytesPerTrigger", "4k").load(str(folder)).writeStream.trigger(availableNow=True)
     where = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "found")}
-    query.format("parquet").options(**where).start().awaitTermination()
+    assert query.format("parquet").options(**where).start().awaitTermination(DEADLINE)
     expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
     assert by_file(spark.read.parquet(where["path"])) == expected
 
@@ -66,7 +68,7 @@ def test_compressed_files_are_read_by_workers_and_are_no_streams(spark: SparkSes
     stream = spark.readStream.format("msgq").load(str(tmp_path)).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     with pytest.raises(Exception, match="compressed as a whole"):
-        query.awaitTermination()
+        query.awaitTermination(DEADLINE)
 
 
 def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def drive_tracked(path: Path) -> None:
         wait_until(lambda: recorder.stats().messages >= 4 * FRAMES)
 
 
-@pytest.mark.parametrize("drive", [drive, drive_tracked])
+@pytest.mark.parametrize("drive", [pytest.param(drive, marks=pytest.mark.nightly), drive_tracked])
 def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path, drive: Any) -> None:
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")

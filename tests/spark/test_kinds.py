@@ -22,6 +22,7 @@ from msgq.spark.lake.export import write_log
 from msgq.spark.lake.gold import NAMES
 from msgq.spark.source import live_stream
 from msgq.spark.source.data_source import RecordingSource
+from tests.spark.deadline import DEADLINE
 from tests.spark.kind_logs import (
     BEGIN,
     OPTIONS,
@@ -91,7 +92,7 @@ def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
     ]
     rows = spark.readStream.format("msgq").load(str(tmp_path))
     query = rows.writeStream.format("memory").queryName("kinds").trigger(availableNow=True).start()
-    assert query.awaitTermination(240)
+    assert query.awaitTermination(DEADLINE)
     assert listed(spark.table("kinds"), *COLUMNS) == WHOSE
 
 
@@ -159,6 +160,7 @@ def some_channels(rng: random.Random) -> tuple[list[Said], dict[str, list[int]]]
     return said, came
 
 
+@pytest.mark.nightly
 def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(spark: Any, tmp_path: Path) -> None:
     rng = random.Random(5)
     known: list[Any] = []
@@ -252,6 +254,7 @@ def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
 OF_KINDS = {"overwrites", "publishers", "stages", "stage_totals", "work", "work_windows", "work_totals"}
 
 
+@pytest.mark.nightly
 def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Path) -> None:
     """They are there, with all their columns, and no file; new messages fill them, and only theirs."""
     lake = Lake(spark, tmp_path / "lake")
@@ -278,6 +281,7 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     assert listed(lake.table("work"), "run", "queue") == [(other, "jobs")], "no new messages: as before"
 
 
+@pytest.mark.nightly
 def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: Any, tmp_path: Path) -> None:
     """Two recordings that overlap, by the file and by a stream; what is exported is what was recorded."""
     said = one_of_each()
@@ -286,7 +290,7 @@ def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: An
     write_kinds(tmp_path / "some.mcap", said[::2])
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([tmp_path / "some.mcap"]).messages == len(said[::2])
-    assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(240)
+    assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(DEADLINE)
     assert listed(lake.messages(), *COLUMNS) == WHOSE
     assert lake.ingest([tmp_path / "log"]).messages == 0
     assert write_log(lake.ask("SELECT * FROM messages"), tmp_path / "out.mcap", lake.uri) == len(said)

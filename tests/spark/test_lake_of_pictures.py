@@ -110,7 +110,7 @@ def run(*arguments: object) -> str:
     return out
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_every_verb_on_a_lake_of_pictures(tmp_path: Path, recording: Path, noise: bytes) -> None:
     def asked(query: str) -> list[Any]:
         return [json.loads(line) for line in run("sql", lake, query, "--json").splitlines()]

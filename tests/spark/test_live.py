@@ -23,6 +23,7 @@ from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.live_stream import LiveStreamReader
 from msgq.spark.source.partitions import Partition
 from tests.spark.children import publish
+from tests.spark.deadline import DEADLINE
 from tests.support import Child, wait_asleep, wait_until
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ def begun(query: StreamingQuery) -> StreamingQuery:
     def settled() -> bool:
         return query.status["message"] == "Waiting for data to arrive" or query.exception() is not None
 
-    wait_until(settled, "a look at the bus", 240)
+    wait_until(settled, "a look at the bus", DEADLINE)
     assert query.exception() is None
     return query
 
@@ -360,6 +361,7 @@ def settled(query: StreamingQuery) -> dict[str, Any]:
     return done
 
 
+@pytest.mark.nightly
 def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
     """What: two publishers, of which one dies and comes back, and a query that is stopped between, into Parquet."""
 
@@ -424,7 +426,7 @@ def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: st
         send(pub, 1, 2)
         settled(query)
         send(pub, 13)
-        wait_until(query.exception, "the failure", 240)
+        wait_until(query.exception, "the failure", DEADLINE)
         query = start()
         send(pub, 3)
         end = settled(query)

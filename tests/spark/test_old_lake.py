@@ -118,6 +118,7 @@ def test_who_writes_first_takes_it_over(spark: Any, root: Path, tmp_path: Path) 
     assert lake.refresh() == 0
 
 
+@pytest.mark.nightly
 def test_its_tables_are_made_anew_without_a_new_message(spark: Any, root: Path) -> None:
     lake = Lake(spark, root)
     assert lake.refresh() == 1
@@ -126,6 +127,7 @@ def test_its_tables_are_made_anew_without_a_new_message(spark: Any, root: Path) 
     assert_old(lake)
 
 
+@pytest.mark.nightly
 def test_parts_that_a_kill_left_on_their_way_are_of_the_lake(spark: Any, root: Path) -> None:
     """An entry of the journal says that they are; their release would have moved them when it wrote next."""
     (part,) = (root / "messages").rglob("*.parquet")

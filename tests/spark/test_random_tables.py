@@ -74,6 +74,7 @@ def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, 
     assert {(row.parent, row.endpoint): row.messages for row in found} == edges
 
 
+@pytest.mark.nightly
 @few
 @given(
     st.lists(
@@ -112,6 +113,7 @@ def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
     return sorted((*row[:3], row[3] <= row[4], *row[3:]) for row in found if row[4] is not None)
 
 
+@pytest.mark.nightly
 @few
 @given(
     st.fixed_dictionaries(

@@ -24,6 +24,7 @@ from msgq.spark.runtime import refusals
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime.refusals import first_line, java_deaths, spark_errors
 from tests.command import run
+from tests.spark.deadline import DEADLINE
 from tests.support import ROOT, wait_until
 
 
@@ -127,14 +128,14 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
     assert len(done.output.splitlines()) == 1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_kill_9_of_java_in_a_query_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "lake" / "_journal").mkdir(parents=True)
     query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"
     command = [sys.executable, "-m", "msgq", "lake", "sql", str(tmp_path / "lake"), query, "--master", "local[2]"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        os.kill(wait_until(lambda: working(process.pid), "a task", 200), signal.SIGKILL)
-        out, err = process.communicate(timeout=100)
+        os.kill(wait_until(lambda: working(process.pid), "a task", DEADLINE), signal.SIGKILL)
+        out, err = process.communicate(timeout=DEADLINE)
     assert (out, process.returncode) == ("", 1)
     assert "was killed, as the kernel does" in err
     assert len(err.splitlines()) == 1

@@ -83,6 +83,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
     assert listed(found, "part", "row") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 
 
+@pytest.mark.nightly
 def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Path) -> None:
     """Those of one run with epochs, and of a program that numbers nothing; in the order of any ingest."""
     dice = random.Random(5)

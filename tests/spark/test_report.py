@@ -20,6 +20,7 @@ from msgq.report.gold import lake_tables
 from msgq.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
+from tests.spark.deadline import DEADLINE
 from tests.spark.kind_logs import Said, Told, a_history, of_queue, of_vector, on_channel, write_kinds
 from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
@@ -65,7 +66,7 @@ def look(page: Any, tmp_path: Path, *arguments: Any) -> Any:
         "--dump-dom",
         page.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+from tests.spark.deadline import DEADLINE
+from tests.support import ROOT
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_simulation_runs() -> None:
     command = [sys.executable, "-m", "tools.scale", "--hosts", "8", "--every", "7200"]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE)
     assert "core hours a TB" in done.stdout
     assert not done.stderr

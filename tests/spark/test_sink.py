@@ -12,6 +12,7 @@ import msgq
 from msgq.errors import InvalidValueError, MessageTooLargeError
 from msgq.spark import Publisher, read
 from tests.recording.logs import head
+from tests.spark.deadline import DEADLINE
 from tests.spark.test_stream import CLOSED, part
 from tests.support import wait_until
 
@@ -23,6 +24,7 @@ def got(sub: msgq.SubSocket) -> list[Any]:
     return [json.loads(data) for data in msgq.drain_sock_raw(sub)]
 
 
+@pytest.mark.nightly
 def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
     sub = msgq.sub_sock(endpoint)
@@ -30,7 +32,7 @@ def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Pat
     counts = table.groupBy("endpoint").count()
     with Publisher(endpoint) as publisher:
         query = counts.writeStream.foreachBatch(publisher).outputMode("update").trigger(availableNow=True).start()
-        query.awaitTermination(240)
+        assert query.awaitTermination(DEADLINE)
     first, second = got(sub)
     assert [(row["endpoint"], row["count"]) for row in (first, second)] == [("a", 5), ("a", 10)]
     assert first["batch"] < second["batch"]
@@ -46,6 +48,7 @@ def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str,
             publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
 
 
+@pytest.mark.nightly
 def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     """What: the second batch fails behind the publisher. Why: a subscriber can drop what it has seen."""
     (tmp_path / "log").mkdir()
@@ -64,7 +67,7 @@ def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, e
         for _ in range(2):
             writer = table.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.trigger(availableNow=True).start()
-            wait_until(lambda query=query: not query.isActive, "the end", 240)  # type: ignore[misc]
+            wait_until(lambda query=query: not query.isActive, "the end", DEADLINE)  # type: ignore[misc]
     came = [(row["batch"], row["sequence"]) for row in got(sub)]
     second = [(1, number) for number in range(5, 10)]
     assert came == [(0, number) for number in range(5)] + 2 * second

@@ -126,6 +126,7 @@ def test_one_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -
     assert (one.count(), table.count(), one.union(table).count()) == (100, 300, 400)
 
 
+@pytest.mark.nightly
 def test_pushed_filters_would_leak(spark: SparkSession, tmp_path: Path) -> None:
     """Why there are none. When this fails, Spark has become right, and the source may prune by filters."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -246,6 +247,7 @@ def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
     assert found(read(spark, str(tmp_path))) == expected(tmp_path)
 
 
+@pytest.mark.nightly
 def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path: Path) -> None:
     first = write(tmp_path / "first.mcap", chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10))))
     for number in range(299):

@@ -153,6 +153,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
     assert "<td>slow&lt;1&gt;</td>" in page
 
 
+@pytest.mark.nightly
 def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
     """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
     tree, said = Origins(lambda _: True, 600.0), Timings(lambda _: True, 600.0)

@@ -20,6 +20,7 @@ from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
 from tests.recording.logs import channel, chunk, encoded, head, message, write_foreign
 from tests.spark.children import record
+from tests.spark.deadline import DEADLINE
 from tests.support import Child, wait_until
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def recorded(child: Child, messages: int) -> None:
     child.hear()
 
 
+@pytest.mark.nightly
 def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkSession, tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     log.mkdir()
@@ -208,7 +210,7 @@ def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkS
         table = spark.readStream.format("msgq").options(maxBytesPerTrigger="1", **options).load(str(log))
         writer = table.writeStream.format("parquet").option("checkpointLocation", str(out / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(out / "table"))
-        wait_until(lambda: not query.isActive, "the end", 240)
+        wait_until(lambda: not query.isActive, "the end", DEADLINE)
         return query
 
     (log / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
@@ -241,7 +243,7 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
                 pub.send(b"%d" % next(numbers))
 
     query = start(spark, log, out)
-    wait_until(lambda: query.lastProgress or query.exception(), "the first batch", 240)
+    wait_until(lambda: query.lastProgress or query.exception(), "the first batch", DEADLINE)
     with Child(record, str(log / "1")) as first:
         first.hear()
         publish(2000)

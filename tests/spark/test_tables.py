@@ -107,6 +107,7 @@ def test_windows_tell_apart_what_concerns_one_endpoint(spark: Any) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
     """In each hour: 100 messages a second, 8, one in a minute; and one alone. What has no windows does not change."""
     hour = 3600 * SECOND
