@@ -34,7 +34,7 @@ CASES = {
 }
 ENOUGH_SECONDS = 100.0  # for the cases above, however busy the machine is
 NIGHT_SECONDS = 20.0 * LONGER
-FOUND_SECONDS = 20.0  # in which a missing bound is found
+FOUND = 10  # times as many cases find a missing bound
 pytestmark = pytest.mark.watchdog(300.0 * max(LONGER, 1))  # above those of the levels, which say more
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
@@ -172,7 +172,7 @@ def test_fuzzer_finds_a_bound_that_is_missing(
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
     mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
     driver = build.compile_program(source(level), tmp_path / level, *build.SANITIZED)
-    outcome = fuzz_in_c(level, 1, FOUND_SECONDS, driver=driver)
+    outcome = fuzz_in_c(level, 1, ENOUGH_SECONDS, count=FOUND * CASES[level], driver=driver)
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

@@ -158,7 +158,7 @@ def test_sanitized_extensions_in_use(package: Path, prefix: str) -> None:
     run_sanitized(package, prefix, ["-c", SMOKE, str(package)])
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(100 * ROUNDS, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(30 * ROUNDS, marks=pytest.mark.nightly)])
 def test_sanitized_extensions_on_hostile_bytes(package: Path, prefix: str, seed: int, rounds: int) -> None:
     options = ["--seed", str(seed), "--seconds", str(WATCHDOG / 2), "--first", "0", "--rounds", str(rounds)]
     run_sanitized(package, prefix, ["-m", "tools.fuzz.sockets", *options])

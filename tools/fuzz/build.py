@@ -49,7 +49,7 @@ def compiled(source: Path, *flags: str) -> Path:
 def digest(texts: Iterable[str], files: Iterable[Path] = ()) -> str:
     """Return a key of the texts, of the files' paths and contents, and of the compiler's version."""
     found = hashlib.sha256()
-    for text in (_compiler_version(), *texts):
+    for text in (_version(compiler()), *texts):
         found.update(text.encode() + b"\0")
     for path in sorted(files):
         found.update(f"{path}\0".encode() + path.read_bytes() + b"\0")
@@ -91,8 +91,8 @@ def _common() -> list[str]:
 
 
 @functools.cache
-def _compiler_version() -> str:
-    return run_compiler([compiler(), "--version"])
+def _version(compiler_name: str) -> str:
+    return run_compiler([compiler_name, "--version"])
 
 
 @functools.cache
