@@ -15,7 +15,7 @@ SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxd' -o -name '
 C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.cpp')
 BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-ALONGSIDE := $(MAKE) --no-print-directory --jobs=2
+ALONGSIDE := $(MAKE) --no-print-directory --silent --jobs=2
 # Python keeps bytecode here, also of packages: pip compiles none, and Python only the modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
