@@ -151,7 +151,8 @@ class Link(ABC):
             pub.close()
 
     def _close_sub(self) -> None:
-        self._loop.remove(self._fd)
+        fd, self._fd = self._fd, -1  # another link may get the same number
+        self._loop.remove(fd)
         sub, self._sub = self._sub, None
         if sub is not None:
             sub.close()

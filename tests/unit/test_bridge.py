@@ -19,7 +19,7 @@ import pytest
 
 from msgq import backend, naming, stats
 from msgq.bridge import CARRYING, Bridge, Flow, topics
-from msgq.bridge.link import open_socket
+from msgq.bridge.link import Loop, open_socket
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.ring.snapshot import TopicWatch
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
@@ -448,3 +448,18 @@ def test_the_process_keeps_its_name(here: Host) -> None:
     publisher = stats.topic("other", here.prefix).publisher
     assert publisher is not None
     assert publisher.name == Path("/proc/self/comm").read_text().rstrip("\n")
+
+
+def test_link_that_is_closed_again_keeps_the_descriptor_of_another() -> None:
+    """The kernel gives the number of a closed descriptor to the next that is opened."""
+    loop, descriptor = Loop(), os.eventfd(1)
+    closed, other = (topics.TopicOut(loop, name, {}) for name in ("closed", "other"))
+    closed._sub = other._sub = SimpleNamespace(fileno=lambda: descriptor, close=lambda: None)
+    closed._wait_for_sub()
+    closed.close()
+    other._wait_for_sub()
+    closed.close()
+    assert loop.ready(0) == [other]
+    other.close()
+    loop.close()
+    os.close(descriptor)
