@@ -36,16 +36,20 @@ def test_a_server_that_comes_while_somebody_connects_is_there_or_not(name: Any) 
             with serving(name):
                 pass
 
-    task = Task(come_and_go)
-    try:
-        found = set()
+    found = set()
+
+    def both() -> bool:
         for _ in range(1000):  # some ten of them meet that moment
             with VisionIpcClient(name, 0, False) as client, contextlib.suppress(WaitTimeoutError):  # load
                 found.add(client.connect(False))
+        return found == {True, False}
+
+    task = Task(come_and_go)
+    try:
+        wait_until(both)
     finally:
         over.set()
     task.result()
-    assert found == {True, False}
 
 
 def listening(name: Any) -> Any:
