@@ -90,6 +90,11 @@ def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
         ("queue", "boss", "sent", 0, b"to do"),
         ("queue", "worker", "taken", 0, b"to do"),
     ]
+
+
+@pytest.mark.nightly
+def test_the_source_says_whose_a_message_of_a_stream_is(spark: Any, tmp_path: Path) -> None:
+    write_kinds(tmp_path / "000000.mcap", one_of_each())
     rows = spark.readStream.format("msgq").load(str(tmp_path))
     query = rows.writeStream.format("memory").queryName("kinds").trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE)
