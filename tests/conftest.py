@@ -17,7 +17,7 @@ from tests.leftovers import Leftovers, files_named, new_token
 from tests.run_times import RunTimes
 from tests.support import SHM
 
-WATCHDOG_SECONDS = 120.0
+WATCHDOG_SECONDS = 300.0
 THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []

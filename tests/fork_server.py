@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-CHILD_LIFETIME = 100  # seconds after which a forgotten child ends by itself
+CHILD_LIFETIME = 250  # seconds after which a forgotten child ends by itself
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES = 1 << 20
 # Variables that a process or a module reads when it starts, or that others read in /proc/PID/environ. LD_LIBRARY_PATH

@@ -22,7 +22,7 @@ from tests.fork_server import ForkedProcess, needs_own_start
 
 ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
-DEADLINE = 30.0  # seconds that any condition may take; a bug is slower, nothing else is
+DEADLINE = 60.0  # seconds that any condition may take; a bug is slower, nothing else is
 DEADLINE_MS = int(DEADLINE * 1000)
 # System calls by their numbers: futex; then futex_waitv, nanosleep, clock_nanosleep and ppoll.
 _CALLS = {"x86_64": (202, 449, 35, 230, 271), "aarch64": (98, 449, 101, 115, 73)}
