@@ -77,8 +77,9 @@ def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
     assert not isinstance(error.value, ConflictError)
 
 
+@pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
     monkeypatch.setattr(Table, "sync", lambda *_: None)  # which is the most of it
 
@@ -87,13 +88,13 @@ def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
         for number in range(40):
             mine.append_rows(pa.table({"number": [100 * who + number]}, NUMBERS))
 
-    threads = [threading.Thread(target=append, args=(who,)) for who in range(3)]
+    threads = [threading.Thread(target=append, args=(who,)) for who in range(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     numbers = table(tmp_path)
-    assert held(numbers) == [100 * who + number for who in range(3) for number in range(40)]
+    assert held(numbers) == [100 * who + number for who in range(writers) for number in range(40)]
     snapshot = numbers.snapshot()
     assert snapshot is not None
     assert len(snapshot.files) < 70
