@@ -11,7 +11,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -60,24 +60,31 @@ class RunTimes:
             item.stash[_clocks]["call"] = Spent.now() - before
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+        if nextitem is None:  # what follows ends the fixtures of the whole session, such as Spark
+            item.stash[_clocks]["end"] = Spent.now()
+        yield
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if call.when == "teardown":
             clocks = item.stash[_clocks]
+            spent = clocks.get("end", Spent.now()) - clocks["setup"]
             in_call = clocks.get("call", Spent(0, 0)).processor
             limited = not any(map(item.get_closest_marker, tiers.MARKS))
-            report.user_properties.append((PROPERTY, [*(Spent.now() - clocks["setup"]), in_call, limited]))
+            report.user_properties.append((PROPERTY, [[*spent], in_call, limited]))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for name, value in report.user_properties:
-            if name == PROPERTY and report.when == "teardown":
-                wall, processor, in_call, limited = value
-                self.tests[report.nodeid] = Spent(wall, processor)
-                if limited and in_call > LIMIT_SECONDS:
-                    self.too_slow.append(f"{report.nodeid}: {in_call:.1f} s of processor time")
+        properties: dict[str, Any] = dict(report.user_properties)
+        if report.when == "teardown" and PROPERTY in properties:
+            spent, in_call, limited = properties[PROPERTY]
+            self.tests[report.nodeid] = Spent(*spent)
+            if limited and in_call > LIMIT_SECONDS:
+                self.too_slow.append(f"{report.nodeid}: {in_call:.1f} s of processor time")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
