@@ -1,4 +1,4 @@
-"""A program of a user who has everything checked by ``mypy --strict``; test_mypy.py reads it, nobody runs it."""
+"""A program of a user who has everything checked by ``mypy --strict``; `make lint` checks it, and no test runs it."""
 
 from typing import Any, assert_type
 
