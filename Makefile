@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Stamps: each is newer than what it was made of.
+# Stamp files: a step touches its file when it is done.
 TOOLS := $(VENV)/tools
 COMPILED := $(VENV)/compiled
 LINKED := $(VENV)/linked
@@ -16,14 +16,14 @@ C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c'
 BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ALONGSIDE := $(MAKE) --no-print-directory --silent --jobs=2
-# Python keeps bytecode here, also of packages: pip compiles none, and Python only the modules that it imports.
+# Python keeps all bytecode in this folder and compiles only the modules that it imports. pip compiles no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
-# The lines of pip that are worth showing: downloads of more than 10 MB, builds, and the end.
+# The lines of pip to show: downloads of more than 10 MB, builds, and the end.
 STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
   -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  unpacking/p'
-# Installs what extras need, and shows progress: `$(call install,EXTRAS)`.
+# Installs the packages of extras and shows progress: `$(call install,EXTRAS)`.
 install = @mkdir -p build; log=build/pip-$(notdir $@).log; \
   $(BIN)/python tools/requirements.py $(1) | $(PIP) install --no-compile --requirement /dev/stdin > $$log 2>&1 & pip=$$!; \
   tail --pid=$$pip --lines=+1 --follow=name --retry $$log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
@@ -38,9 +38,9 @@ timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
-	@echo "make test    set up, then run the tests of every day: less than 3 minutes on two cores"
-	@echo "make ci      set up, then run the linters and what a change must pass: less than 15 minutes"
-	@echo "make nightly set up, then run everything, with random seeds, coverage, mutants and each Python there is: hours"
+	@echo "make test    set up, then run the fast tests: less than 3 minutes on two cores"
+	@echo "make ci      set up, then run all checks that a change must pass: less than 15 minutes on two cores"
+	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make lint    set up, then run the linters and type checkers"
 	@echo "make format  set up, then write the layout of Python and C files"
@@ -58,7 +58,7 @@ $(COMPILED): $(TOOLS) $(BUILDS)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-# The mode `compat` adds this folder to the path. Without it, each Python process would start 20 ms later.
+# The mode `compat` adds this folder to the path. With other modes, each Python process starts 20 ms later.
 $(LINKED): pyproject.toml | $(COMPILED)
 	@$(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
@@ -91,7 +91,7 @@ $(READY): pyproject.toml $(BUILDS)
 	@$(ALONGSIDE) $(STARTED) $(COMPILED) $(LINKED)
 	@touch $@
 
-# Spark is installed while the demo's processes run. Only the report needs it, and MSGQ_BACKEND=zmq or fake has none.
+# Spark is installed while the demo's processes run: only the report needs it. MSGQ_BACKEND=zmq and fake give no report.
 demo:
 	@$(ALONGSIDE) $(LIGHT) $(COMPILED) $(LINKED)
 	@rm -rf build/demo && mkdir -p build/demo
@@ -111,7 +111,7 @@ ci: $(READY)
 	@$(MAKE) --no-print-directory test
 	$(call timed,tests marked ci,$(PYTEST) -m "ci and not nightly")
 
-# Everything, also when one of the steps fails.
+# Runs all steps, also if one of them fails.
 nightly: $(READY)
 	@$(MAKE) --no-print-directory --keep-going lint random-tests mutants pythons
 
@@ -146,8 +146,8 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C)
 
-# The archive of the sources, and the wheel made of it. auditwheel gives the wheel the tag of the oldest glibc that it runs
-# with. The tests of each day run away from this folder: those that read no sources on the wheel, then some on the archive.
+# Makes the source archive, and from it the wheel. auditwheel tags the wheel with the oldest glibc that it supports. Outside
+# of this folder, the fast tests then run on the wheel (without tests/meta, which reads the sources) and on the archive.
 AWAY := $(CURDIR)/build/away
 ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup -m "not ci and not nightly"
 dist: $(TOOLS)
@@ -158,7 +158,7 @@ dist: $(TOOLS)
 	mv $(AWAY)/*.tar.gz dist
 	$(BIN)/python -m twine check --strict dist/*
 	mkdir $(AWAY)/archive && tar -xzf dist/*.tar.gz -C $(AWAY)/archive --strip-components=1
-	@# Without these files, Python imports the packages of the wheel. The headers remain, for tests that compile.
+	@# Without these files, Python imports the packages of the wheel. The headers remain for tests that compile C.
 	cp -r $(AWAY)/archive $(AWAY)/wheel && rm $(AWAY)/wheel/{msgq,visionipc}/__init__.py $(AWAY)/wheel/p*_msgq*.py
 	$(PYTHON) -m venv $(AWAY)/.venv
 	$(AWAY)/.venv/bin/python -m pip install --quiet --no-compile "$$(echo dist/*.whl)[test]"
