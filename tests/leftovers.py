@@ -28,7 +28,7 @@ FOLDER = "msgq-run-"
 
 
 def new_token() -> str:
-    """Return a word that no other test has; the run is known by its first digits."""
+    """Return a word that no other test has. It begins with `t` and the word of the run."""
     return f"t{_word()}{secrets.token_hex(4)}"
 
 
@@ -46,7 +46,7 @@ class Leftovers:
         self._token = f"t{_word()}[0-9a-f]{{8}}"
 
     def found(self) -> list[str]:
-        """Return a text for each leftover. Processes have ten seconds to end, then they are killed."""
+        """Return a text for each leftover. Processes have 20 seconds to end, then they are killed."""
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not any(self._processes()), deadline=DEADLINE / 3, interval=0.1)
         left = self.left()
@@ -62,11 +62,18 @@ class Leftovers:
         return [*self._processes(), *sorted(map(str, files))]
 
     def _processes(self) -> Iterator[str]:
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
-                if f"TMPDIR={self.folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                    words = (process / "cmdline").read_bytes().split(b"\0")
-                    yield f"process {process.name}: {b' '.join(words).decode(errors='replace')[:200]}"
+        for process in processes_in(str(self.folder)):
+            with contextlib.suppress(OSError):  # the process has ended
+                words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+                yield f"process {process}: {b' '.join(words).decode(errors='replace')[:200]}"
+
+
+def processes_in(folder: str) -> Iterator[int]:
+    """Yield the ids of the processes whose environment has this folder as TMPDIR."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                yield int(process.name)
 
 
 def _new_folder() -> Path:

@@ -1,4 +1,4 @@
-"""tools.mutate: the mutants of a module, and the verdicts on those of a small tree."""
+"""Tests of tools.mutate: the mutants of a module, and the verdicts on the mutants of a small tree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def changes_in_function(body: str) -> list[str]:
         ("b[a if b else 'c']", ["b -> not b"]),
     ],
 )
-def test_mutants_of_a_statement_are_the_neighbours_of_its_parts(body: str, expected: list[str]) -> None:
+def test_mutants_of_a_statement_change_one_part_each(body: str, expected: list[str]) -> None:
     assert changes_in_function(body) == expected
 
 
@@ -210,8 +210,8 @@ def test_mutate_of_a_loop_that_does_not_end_times_out(tree: Path, monkeypatch: p
 
 
 @pytest.mark.ci
-def test_mutate_does_not_take_tests_that_cannot_run_for_killed(tree: Path, tmp_path: Path) -> None:
-    """A conftest that fails from the second run of pytest on stands for a machine without memory."""
+def test_mutate_with_tests_that_cannot_run_has_the_verdict_not_run(tree: Path, tmp_path: Path) -> None:
+    """The conftest simulates a machine without memory: it fails in each run of pytest after the first."""
     (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
     lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
     (tree / "conftest.py").write_text(f"{lines}def pytest_unconfigure():\n    file.touch()\n")

@@ -18,7 +18,7 @@ RUNS_THE_COMMAND = re.compile(r'msgq\.cli|tests\.command|import command|"-m",\s*
 
 
 def verbs(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
-    """Yield each verb with the words that call it; a group is none."""
+    """Yield each verb with the words that call it. A group is not a verb."""
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -29,7 +29,7 @@ def verbs(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click
 
 
 def unused(command: click.Command, lines: Iterable[Path]) -> list[str]:
-    """Return the options and arguments of each verb that none of the command lines gives."""
+    """Return the options and arguments of each verb that no command line gives."""
     given = set(chain.from_iterable(_given(command, line) for line in lines))
     return [
         f"{' '.join(path)} {_name(parameter)}"
@@ -40,15 +40,15 @@ def unused(command: click.Command, lines: Iterable[Path]) -> list[str]:
 
 
 def _name(parameter: click.Parameter) -> str:
-    """Return the long name, or the name of the argument; of a switch the name that changes something."""
+    """Return the name of an argument, or the long name of an option: for a switch, the one that changes the default."""
     if isinstance(parameter, click.Argument):
         return parameter.human_readable_name
     return max(parameter.secondary_opts if parameter.default is True else parameter.opts, key=len)
 
 
 def _given(command: click.Command, line: Path) -> Iterator[tuple[Path, str]]:
-    """Yield what a command line gives to its verb, as click reads it; nothing when click refuses it."""
-    path, words = line, list(line)
+    """Yield the verb and the parameters that a command line gives, as click parses it; nothing if click refuses it."""
+    words = list(line)
     while isinstance(command, click.Group) and words:
         inner = command.get_command(click.Context(command), words.pop(0))
         if inner is None:
@@ -57,8 +57,7 @@ def _given(command: click.Command, line: Path) -> Iterator[tuple[Path, str]]:
     path = line[: len(line) - len(words)]
     try:
         with click.Context(command) as context:
-            _, _, order = command.make_parser(context).parse_args([*words])
-            values, _, _ = command.make_parser(context).parse_args([*words])
+            values, _, order = command.make_parser(context).parse_args(words)
     except click.UsageError:
         return
     for parameter in order:
@@ -73,7 +72,7 @@ def _is_given(parameter: click.Parameter, value: object) -> bool:
 
 
 def undocumented(command: click.Command, document: str, groups: bool) -> list[str]:
-    """Return the verbs without a row in a table of a document; of a group each verb has one, or only the group."""
+    """Return the verbs without a row in a table of a document. Without `groups`, one row is enough for a group."""
     paths = {path for path, _ in verbs(command)}
     names = {path[:1] for path in paths}
     found: set[Path] = set()
@@ -92,7 +91,7 @@ def undocumented(command: click.Command, document: str, groups: bool) -> list[st
 
 @pytest.fixture(scope="module")
 def lines() -> set[Path]:
-    """The command lines in the tests and examples; those of tests/meta are about the command line."""
+    """The command lines in tests and examples. Those in tests/meta are data, and do not count."""
     paths = [path for folder in ("tests", "examples") for path in (ROOT / folder).rglob("*.py")]
     sources = [path.read_text() for path in paths if path.parent.name != "meta"]
     return set().union(*(command_lines(source) for source in sources if RUNS_THE_COMMAND.search(source)))
@@ -162,8 +161,8 @@ ALL = ["run NAME", "run --fast", "run --log", "run --no-check", "run --size"]
             {ALL[1]},
         ),
         ('@mark.parametrize("verb", ["run"])\ndef test(verb):\n    run(verb, "--fast")', {"run --fast"}),
-        ('run("run", "--fast" if slow else "--log")', {"run NAME"}),  # a value that nobody knows
-        ('run("run", "--size")', set()),  # which click refuses
+        ('run("run", "--fast" if slow else "--log")', {"run NAME"}),  # the value is unknown
+        ('run("run", "--size")', set()),  # click refuses it
         ('run("box", "open", "--fast")', set()),
         ('print("run", "--fast")', set()),
         ('"run --fast"', set()),

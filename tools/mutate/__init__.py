@@ -14,11 +14,11 @@ killed      a test failed, or the tests crashed or could not be imported
 survived    all tests passed: a test is missing, or the mutant behaves as the original does
 not reached no test executes the line in its own process; child processes of tests are not measured
 timed out   the tests took much longer than without the mutant
-no time     `--seconds` were over
+no time     the time limit `--seconds` came first
 not run     the tests do not run without the mutant either; the exit code is 1
 =========== ===========================================================================================
 
-Survivors do not change the exit code. If the tests ran on no mutant at all, it is 1.
+Survivors do not change the exit code. If the tests ran on no mutant, the exit code is 1.
 
 mutmut 3.8 does not fit: it runs pytest several times in one process and forks it, which breaks tests with shared
 memory. cosmic-ray 8.7 does not fit, by its documentation: it runs the same tests on all mutants and drops no statement.

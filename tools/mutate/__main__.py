@@ -13,7 +13,7 @@ PRODUCT = ["msgq/**/*.py", "visionipc/**/*.py"]
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
     parser.add_argument("--files", action="append", metavar="GLOB", help=f"default: {' and '.join(PRODUCT)}")
     parser.add_argument("--most", type=int, metavar="N", help="number of mutants, drawn at random; default: all")

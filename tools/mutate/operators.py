@@ -58,7 +58,7 @@ class Mutant:
     def apply(self, source: bytes) -> bytes:
         """Return the module with the change."""
         changed = source[: self.begin] + self.text.encode() + source[self.end :]
-        ast.parse(changed)  # a mutant that is no Python would be killed by any test
+        ast.parse(changed)  # any test would kill a mutant with a syntax error
         return changed
 
 
@@ -103,7 +103,7 @@ class _Finder(ast.NodeVisitor):
         self._visit_body(node, None)
 
     def _visit_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, names: set[str] | None) -> None:
-        """Visit neither decorators nor types nor defaults."""
+        """Visit the statements of the body, but no decorators, types or defaults."""
         outer, self._names = self._names, names
         for statement in node.body:
             self.visit(statement)
@@ -126,7 +126,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def _alternatives(node: ast.AST) -> Iterator[ast.AST]:
-    """Give what can stand in the place of an expression or statement."""
+    """Yield the replacements of an expression or statement."""
     match node:
         case ast.Compare():
             for place, op in enumerate(node.ops):
@@ -149,7 +149,7 @@ def _alternatives(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_droppable(node: ast.stmt, names: set[str]) -> bool:
-    """Whether to drop a statement of a function: not the first assignment of a name, as its use would fail then."""
+    """Whether to drop a statement of a function. The first assignment of a name stays: its uses would always fail."""
     match node:
         case ast.Assign():
             new = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}

@@ -1,4 +1,4 @@
-"""A pytest plugin for the runs of `tools.mutate`: notes which tests execute which lines, or runs chosen tests only.
+"""A pytest plugin for the runs of `tools.mutate`: it records which tests execute which lines, or runs chosen tests.
 
 The variable MUTATE_ORDER names a JSON file: ``{"measure": FILES, "output": FOLDER}`` or
 ``{"run": TESTS, "output": FILE}``.
@@ -17,7 +17,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Follow the order."""
+    """Measure or run, as the order says."""
     order = json.loads(Path(os.environ["MUTATE_ORDER"]).read_text())
     output = Path(order["output"])
     config.pluginmanager.register(
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Reach:
-    """Notes, in each process that runs tests, the outcome of each test and the lines that it executes."""
+    """Records the outcome of each test and the lines that it executes, in each process that runs tests."""
 
     def __init__(self, files: list[str], folder: Path) -> None:
         self._files, self._folder = files, folder
@@ -59,7 +59,7 @@ class _Reach:
 
 
 class _Run:
-    """Runs the chosen tests in their order, and notes each result at once, because a mutant may end the process."""
+    """Runs the chosen tests in their order, and writes each result at once, because a mutant may end the process."""
 
     def __init__(self, tests: list[str], file: Path) -> None:
         self._places = {test: place for place, test in enumerate(tests)}

@@ -1,4 +1,4 @@
-"""Measures what the tests reach, and runs them on mutants, in copies of the tree."""
+"""Measures which lines the tests reach, and runs the tests on mutants, in copies of the tree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tests.leftovers import FOLDER, files_named
-from tests.support import ROOT
+from tests.leftovers import FOLDER, files_named, processes_in
+from tests.support import DEADLINE, ROOT
 from tools.mutate.operators import Mutant, mutants
 
 KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
@@ -29,8 +29,8 @@ TIMED_OUT, NO_TIME, NOT_RUN = "timed out", "no time", "not run"
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "tools.mutate.plugin", "-p", "no:cacheprovider")
 _TIER = "not ci and not nightly"  # the tests of `make test`
-_SLACK_SECONDS = 60.0  # above five times what the tests took; a test that waits in vain takes 30
-_ENDING_SECONDS = 15.0  # for pytest to remove what it made, after SIGINT
+_SLACK_SECONDS = DEADLINE + 30.0  # in addition to five times the usual time: a condition may take DEADLINE to fail
+_ENDING_SECONDS = 15.0  # for the cleanup of pytest after SIGINT
 _LEFT_BEHIND = "left behind by the run:"  # from tests/conftest.py
 
 
@@ -110,7 +110,7 @@ def report(verdicts: dict[Mutant, str]) -> str:
 
 
 def is_complete(verdicts: dict[Mutant, str]) -> bool:
-    """Return whether the tests ran on all mutants for which there was time, and on one at least."""
+    """Return whether the tests ran on all mutants for which there was time, and on at least one."""
     counts = Counter(verdicts.values())
     return not counts[NOT_RUN] and counts[NO_TIME] + counts[NOT_REACHED] < len(verdicts)
 
@@ -118,7 +118,7 @@ def is_complete(verdicts: dict[Mutant, str]) -> bool:
 class Copy:
     """A copy of the tree, in which pytest runs once at a time."""
 
-    _times = itertools.count(1)  # seconds: each version of a file has another time, so Python trusts no old .pyc
+    _times = itertools.count(1)  # seconds: each version of a file has its own time, so Python uses no old .pyc
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._tree, self._notes = folder / "tree", folder / "notes"
@@ -150,11 +150,9 @@ class Copy:
             verdict, output = self._run(tests, reach, until_s)
         finally:
             self._write(path, source)
-        if (
-            verdict == NOT_RUN
-        ):  # a crash, or a failed import; it is the mutant's fault if all is well without the mutant
+        if verdict == NOT_RUN:  # a crash or a failed import, by the mutant if the tests pass without it
             without, _ = self._run(tests, reach, until_s)
-            verdict = {SURVIVED: KILLED}.get(without, without)
+            verdict = KILLED if without == SURVIVED else without
             if verdict != KILLED:
                 print(output[-3000:], file=sys.stderr, flush=True)
         return verdict
@@ -183,7 +181,7 @@ class Copy:
         return SURVIVED if code in (0, 1) and passed == set(tests) and _LEFT_BEHIND not in output else NOT_RUN, output
 
     def _pytest(self, order: dict[str, Any], arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
-        """Return the exit code, and what pytest printed. None: it was ended after these seconds."""
+        """Return the exit code, and what pytest printed. None: it did not end within these seconds."""
         path = self._notes / "order"
         path.write_text(json.dumps(order))
         env = os.environ | {"PYTHONPATH": f"{self._tree}{os.pathsep}{ROOT}", "MUTATE_ORDER": str(path)}
@@ -215,23 +213,16 @@ class Copy:
 
 
 def _clean(folder: str) -> None:
-    """Remove what a run of our tests left, which it does not do itself when a mutant ends its process."""
+    """Remove the files and processes that a run of msgq's tests left because a mutant ended its process."""
     _, is_ours, word = folder.rpartition(FOLDER)
     if not is_ours or folder == os.environ.get("TMPDIR"):
         return
-    for process in _processes_in(folder):
+    for process in processes_in(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     for path in files_named(f"t{word}[0-9a-f]{{8}}"):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _processes_in(folder: str) -> Iterator[int]:
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
-            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                yield int(process.name)
 
 
 def _file(test: str) -> str:
