@@ -19,7 +19,7 @@ from tests.support import DEADLINE, wait_asleep, wait_until
 
 
 def run(*arguments: object, code: int | None = 0, stdin: str | None = None) -> Result:
-    """Run `msgq`, see it end with an exit code (None: any) and without a stack trace, and return what it said."""
+    """Run `msgq` in this process, check its exit code (None: any) and that it has no traceback; return its result."""
     result = CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
     assert code in (None, result.exit_code), result.output
     assert "Traceback" not in result.output
@@ -27,7 +27,7 @@ def run(*arguments: object, code: int | None = 0, stdin: str | None = None) -> R
 
 
 def start(*arguments: object, env: dict[str, str] | None = None, **options: Any) -> Process:
-    """Start `msgq` in a forked process; `env` changes the environment, and the options are those of `Popen`."""
+    """Start `msgq` in a forked process. `env` adds variables to the environment; the options are those of `Popen`."""
     return Process([*map(str, arguments)], {**os.environ, **(env or {})}, **options)
 
 
@@ -41,13 +41,13 @@ class Process(ForkedProcess):
     """`msgq` in a process of its own, killed at the end of a `with` block. By default its output goes to pipes."""
 
     def __init__(self, words: list[str], environment: dict[str, str], **options: Any) -> None:
-        assert not needs_own_start(environment), "use subprocess: a forked process has started already"
-        modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, and of one in a group
+        assert not needs_own_start(environment), "use subprocess: a forked process ignores these variables"
+        modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, perhaps in a group
         options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, "env": environment, **options}
         super().__init__(__name__, "main", words, [*modules], **options)
 
     def wait_opened(self, *parts: str) -> None:
-        """Return when the process has mapped files whose paths have these parts, and waits."""
+        """Return when the process has mapped a file with each of these parts in its path, and waits."""
         maps = Path(f"/proc/{self.pid}/maps")
 
         def opened() -> bool:
@@ -58,7 +58,7 @@ class Process(ForkedProcess):
         wait_asleep(self.pid)
 
     def line(self) -> Any:
-        """Return the object in the next line of the output."""
+        """Return the JSON object in the next line of the output."""
         assert self.stdout is not None
         line = self.stdout.readline()
         assert line, f"the command ended: {self.communicate()}"

@@ -1,9 +1,10 @@
-"""Starts child processes of the tests by fork, from a process that has imported their modules already.
+"""Starts child processes of the tests by fork, from a server process that has already imported their modules.
 
-A Python process that imports numpy and msgq costs 65 to 160 ms of processor time, with a verb of the command 200 to
-500 ms. A forked one costs 10 to 15 ms. Each process of the tests has one server. The server forks twice, so that a
-child's parent is the test, as with `subprocess`: the kernel hands the child of an ended process to the next ancestor
-that is a "subreaper", which the test is for that moment.
+A new Python process that imports numpy and msgq takes 65 to 160 ms of processor time, and 200 to 500 ms with a verb of
+the command. A forked process takes 10 to 15 ms. Each process of the tests has one server.
+
+The parent of a child is the test, as with `subprocess`. For this, the server forks twice, and the process in between
+ends. The kernel then gives the child to its next ancestor that is a "subreaper", and the test is one at that moment.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sys
 import termios
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHILD_LIFETIME = 250  # seconds after which a forgotten child ends by itself
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES = 1 << 20
-# Variables that a process or a module reads when it starts, or that others read in /proc/PID/environ. LD_LIBRARY_PATH
-# is not among them, because the import of OpenCV sets it.
+# Variables that a process or a module reads at its start, or that other processes read in /proc/PID/environ.
+# LD_LIBRARY_PATH is not among them, because the import of OpenCV sets it.
 _READ_AT_START = (
     *("PYTHON", "LANG", "LC_", "LD_PRELOAD", "MALLOC_", "GLIBC_", "OPENBLAS_", "TMPDIR"),
     *("MSGQ_BACKEND", "ZMQ"),
@@ -40,16 +41,16 @@ _READ_AT_START = (
 
 
 def needs_own_start(environment: Mapping[str, str]) -> bool:
-    """Whether this environment only works in a process that starts with it."""
+    """Return whether a process must start with this environment to obey all of it."""
     server = _server().environment
     changed = [name for name in {*server, *environment} if server.get(name) != environment.get(name)]
     return any(name.startswith(_READ_AT_START) for name in changed)
 
 
 class ForkedProcess(subprocess.Popen[str]):
-    """A process that the server has forked. It calls a function, whose arguments are JSON.
+    """A forked process that calls a function with arguments that JSON can hold.
 
-    The module is imported in the server, for all children; so are the modules `imports`.
+    The server imports the module of the function, and the modules `imports`, once for all children.
     """
 
     def __init__(
@@ -74,11 +75,11 @@ class ForkedProcess(subprocess.Popen[str]):
             self.pid = _server().fork(request, inherited)
             self._child_created = True
         finally:
-            self._close_pipe_fds(*descriptors)  # type: ignore[attr-defined]  # those that are the child's
+            self._close_pipe_fds(*descriptors)  # type: ignore[attr-defined]  # the child's ends
 
 
 class _Server:
-    """The test's side of a server. The server ends when its socket closes, at the latest with this process."""
+    """The test's end of the connection to a server. The server ends when this socket closes."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -96,7 +97,7 @@ class _Server:
             )
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        """Return the id of a new child of this process, with these as descriptors 0, 1 and 2."""
+        """Start a child of this process with these as its descriptors 0, 1 and 2; return its id."""
         data = json.dumps(request).encode()
         assert len(data) < _REQUEST_BYTES, "too large for one packet"
         with self._lock, _subreaper():
@@ -106,13 +107,14 @@ class _Server:
         return int(answer)
 
     def stop(self) -> None:
-        """Return when the server has ended. Its children continue."""
+        """End the server. Its children continue."""
         self._socket.close()
         self._process.wait()
 
 
 @contextlib.contextmanager
-def _subreaper() -> Any:
+def _subreaper() -> Iterator[None]:
+    """Let this process become the parent of processes whose parent has ended."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -122,7 +124,7 @@ def _subreaper() -> Any:
 
 
 _servers: list[_Server] = []
-_tried: set[str] = set()  # in the server: modules that it has imported, or could not
+_tried: set[str] = set()  # in the server: modules that it has imported, or tried to import
 
 
 def stop() -> None:
@@ -132,13 +134,13 @@ def stop() -> None:
 
 
 def _server() -> _Server:
-    if not _servers or _servers[0].owner != os.getpid():  # a forked process needs one of its own
+    if not _servers or _servers[0].owner != os.getpid():  # a forked process needs its own server
         _servers[:] = [_Server()]
     return _servers[0]
 
 
 def serve() -> None:
-    """Fork children as requested, until the socket closes. Each child returns from this function as well."""
+    """Fork a child for each request until the socket closes. A child leaves the loop and calls its function."""
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         while True:
             data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
@@ -155,11 +157,11 @@ def serve() -> None:
 
 
 def _import(modules: list[str]) -> None:
-    """Import modules for all children to come."""
+    """Import modules, so that all later children have them."""
     new = [module for module in modules if module not in _tried]
     for module in new:
         _tried.add(module)
-        with contextlib.suppress(Exception):  # a child that needs it reports this
+        with contextlib.suppress(Exception):  # the child imports it again and reports the error
             importlib.import_module(module)
     if new:
         gc.collect()
@@ -167,7 +169,7 @@ def _import(modules: list[str]) -> None:
 
 
 def _fork_orphan() -> int:
-    """Return the id of a new process, which is not this one's child, or 0 in the new process."""
+    """Fork a process that is not a child of the server; return its id, or 0 in the new process."""
     pid_reader, pid_writer = os.pipe()
     go_reader, go_writer = os.pipe()  # closed when the new process has its final parent
     if between := _fork():
@@ -188,12 +190,12 @@ def _fork_orphan() -> int:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a module may have started threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a module has started threads
         return os.fork()
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Make the forked process what a new one would be, and run the function."""
+    """Give a forked process the streams, session, folder and variables of a new one, and call the function."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -202,7 +204,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     if request["new_session"]:
         os.setsid()
         if os.isatty(0):
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C there then reaches the child
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C in the terminal reaches the child
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -218,22 +220,22 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 def _end(code: int) -> None:
     """End a forked process without clearing its modules, which would copy the memory that it shares with the server."""
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for all threads but daemons
     atexit._run_exitfuncs()
     gc.collect()
-    with contextlib.suppress(OSError):  # the usual end reports it
+    with contextlib.suppress(OSError):  # the usual end of Python reports it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def main() -> None:
-    """In a process with a start of its own: call the function that the command line names."""
+    """In a new process: call the function that the command line names."""
     call(*sys.argv[1:])
 
 
 def call(module: str, function: str, arguments: str) -> None:
-    """Call a function in this process, and print what it returns as JSON."""
+    """Call a function in this process, and print its result as JSON."""
     faulthandler.dump_traceback_later(CHILD_LIFETIME, exit=True)
     value = getattr(importlib.import_module(module), function)(*json.loads(arguments))
     faulthandler.cancel_dump_traceback_later()

@@ -2,7 +2,7 @@
 
 It adds up wall time and processor time by part of the tests, and lists the slowest tests. The processor time of a test
 includes the child processes that the test has waited for. The limit holds for processor time, because wall time depends
-on what else the machine does.
+on the machine's load.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A pytest plugin: the one source of seeds for tests that use the fixture `seed`, and for tests of Hypothesis.
+"""A pytest plugin that provides the seeds of tests, by the fixture `seed` and for Hypothesis.
 
 The seed is part of the test's name: `test_it[seed=1]`. The first seed is 1, or N with MSGQ_TEST_SEED=N. With
-MSGQ_TEST_SEED=random, as in `make nightly`, all seeds are drawn, and the names of tests that fail are appended to
-tests/failing_seeds.txt. Each run includes the tests of that list, marked `ci`.
+MSGQ_TEST_SEED=random, as in `make nightly`, all seeds are drawn at random, and the name of each failed test is appended
+to tests/failing_seeds.txt. Each run includes the tests of that list, marked `ci`.
 
-The mark `seeds(fast, ci, nightly)` gives a test more than one seed. There are `ci` of them, of which all but `fast` are
-marked `ci`. In a run that draws its seeds there are `nightly`.
+The mark `seeds(fast, ci, nightly)` sets the number of seeds of a test: `fast` in `make test`, `ci` in `make ci`, and
+`nightly` in a run with random seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uuid import uuid4
 import pytest
 
 FILE = Path("tests/failing_seeds.txt")  # in pytest's root directory
-BITS = 31  # of a seed that is drawn: a C program takes it as an int
+BITS = 31  # of a random seed: C programs take it as an int
 _FIRST = os.environ.get("MSGQ_TEST_SEED") or "1"
 _DRAWN = _FIRST == "random"
 _RUN = uuid4().hex
@@ -28,11 +28,11 @@ _NAME = re.compile(r"\S+::\w+\[.*\bseed=(\d+).*\]")
 
 try:
     import hypothesis
-except ImportError:  # it is not needed to test an installed wheel
+except ImportError:  # an installed wheel can be tested without it
     pass
 else:
-    # `derandomize` makes tests whose seed does not come from here the same in each run, too. The other settings keep
-    # the machine's load out of the outcome.
+    # `derandomize` fixes the examples of tests whose seed is not set below. With the other settings, outcomes do not
+    # depend on the machine's load.
     checks = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
     hypothesis.settings.register_profile(
         "msgq", derandomize=True, database=None, deadline=None, print_blob=True, suppress_health_check=checks
@@ -41,7 +41,7 @@ else:
 
 
 class Counts(NamedTuple):
-    """How many seeds a test has."""
+    """The number of seeds of a test in `make test`, in `make ci` and with random seeds."""
 
     fast: int
     ci: int
@@ -58,14 +58,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "seeds(fast, ci, nightly): run with as many seeds")
-    config.addinivalue_line("markers", "listed: run with a seed of tests/failing_seeds.txt")
+    config.addinivalue_line("markers", "seeds(fast, ci, nightly): numbers of seeds")
+    config.addinivalue_line("markers", "listed: the seed is from tests/failing_seeds.txt")
     if _DRAWN and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Lister(config.rootpath / FILE))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Print how to repeat the test, which pytest shows when it fails, and pass the seed to Hypothesis."""
+    """Print the command that repeats the test, which pytest shows if it fails. Pass the seed to Hypothesis."""
     name = _name(item.nodeid)
     if (match := _NAME.fullmatch(name)) and isinstance(item, pytest.Function):
         print(f"to repeat: MSGQ_TEST_SEED={match[1]} pytest '{name}'")
@@ -87,14 +87,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _params(config: pytest.Config, test: str, counts: Counts) -> list[Any]:
     if _DRAWN:
-        dice = random.Random(f"{_run(config)} {test}")  # in each process of pytest-xdist the same
+        dice = random.Random(f"{_run(config)} {test}")  # the same in each process of pytest-xdist
         params = [_param(dice.getrandbits(BITS)) for _ in range(counts.nightly)]
     else:
         first = int(_FIRST)
-        params = [_param(first + number, *[pytest.mark.ci][: number >= counts.fast]) for number in range(counts.ci)]
+        params = [_param(first + number, *_marks(number, counts)) for number in range(counts.ci)]
     matches = [_NAME.fullmatch(line) for line in _listed(config) if line.startswith(f"{test}[")]
     seeds = {int(match[1]) for match in matches if match} - {param.values[0] for param in params}
     return params + [_param(seed, pytest.mark.ci, pytest.mark.listed) for seed in sorted(seeds)]
+
+
+def _marks(number: int, counts: Counts) -> list[pytest.MarkDecorator]:
+    return [] if number < counts.fast else [pytest.mark.ci]
 
 
 def _param(seed: int, *marks: pytest.MarkDecorator) -> Any:
@@ -103,13 +107,13 @@ def _param(seed: int, *marks: pytest.MarkDecorator) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that have a listed seed because another test of the function is listed with it."""
+    """Remove tests with a listed seed that are not in the list: `_params` adds the seed to each variant of a test."""
     listed = _listed(config)
     items[:] = [each for each in items if not each.get_closest_marker("listed") or _name(each.nodeid) in listed]
 
 
 class Lister:
-    """Appends the name of each test that fails with a seed that was drawn. It runs where reports arrive."""
+    """Appends each test that fails with a random seed to the list, in the process that receives the reports."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,7 +126,7 @@ class Lister:
 
 
 def _run(config: pytest.Config) -> str:
-    """Return a word that all processes of a run have in common, and no other run has."""
+    """Return a word that all processes of a run share. Each run has another one."""
     return str(getattr(config, "workerinput", {}).get("testrunuid", _RUN))
 
 

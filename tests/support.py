@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
 DEADLINE = 60.0  # seconds that any condition may take; a bug is slower, nothing else is
 DEADLINE_MS = int(DEADLINE * 1000)
-# System calls by their numbers: futex; then futex_waitv, nanosleep, clock_nanosleep and ppoll.
+# Numbers of system calls: futex, then futex_waitv, nanosleep, clock_nanosleep and ppoll.
 _CALLS = {"x86_64": (202, 449, 35, 230, 271), "aarch64": (98, 449, 101, 115, 73)}
 _FUTEX, *_PATIENT = _CALLS.get(os.uname().machine, (-1,))
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
@@ -69,14 +69,14 @@ class Task(threading.Thread):
         wait_asleep(os.getpid(), self.native_id)
 
     def is_woken_by(self, act: Callable[[], Any]) -> bool:
-        """Do something when the thread waits; return whether the wait was over when that was done."""
+        """Call `act` while the thread waits; return whether the wait was over when `act` returned."""
         self.wait_asleep()
         before: int = wait_until(self.sleeps)
         act()
         return self.sleeps() != before
 
     def sleeps(self) -> int | None:
-        """Return how often the thread has gone to sleep; None: it does not sleep now, or has ended."""
+        """Return how often the thread has gone to sleep; None: it is awake, or has ended."""
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             return _sleeps(os.getpid(), self.native_id)
         return None
@@ -90,8 +90,8 @@ def asleep(pid: int, thread_id: int | None = None) -> bool:
 def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     """Return when a thread waits in the kernel for something other than the GIL.
 
-    A nap, a ppoll and a wait on a futex that processes share are such waits at the first look. Any other wait must last
-    for more than two switch intervals: it could be for a lock that is free in a moment.
+    A nap, a ppoll and a wait on a futex that processes share count at once. Any other wait must last for more than two
+    switch intervals, because it could be a short wait for a lock.
     """
     seen, since = _sleeps(pid, thread_id), time.monotonic()
 
@@ -131,7 +131,7 @@ def _lasts(pid: int, thread_id: int | None) -> bool | None:
 
 
 def _is_static(pid: int, address: int) -> bool:
-    """Whether an address is in the static data of a program or library. The GIL is, locks are not."""
+    """Whether an address is in the static data of a program or library. The GIL is; other locks are not."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(number, 16) for number in line.split(maxsplit=1)[0].split("-"))
         if begin <= address < end:

@@ -1,7 +1,7 @@
-"""A pytest plugin: which make target runs a test.
+"""A pytest plugin that marks tests for the make targets.
 
-`make test` runs the tests without a mark, `make ci` adds those marked `ci`, and `make nightly` runs all, those marked
-`nightly` included. The files below have the mark `ci` as a whole.
+`make test` runs the unmarked tests, `make ci` adds those marked `ci`, and `make nightly` runs all tests. The
+files below have the mark `ci` as a whole.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-interpreter() {  # prints the path of Python $1, also if pyenv has it without showing it in PATH
+interpreter() {  # prints the path of Python $1, from PATH or from pyenv
   for path in "$(command -v "python$1")" "$HOME"/.pyenv/versions/"$1".*/bin/python; do
     [ -x "$path" ] && "$path" -c 'import venv' && { echo "$path"; return; }
   done 2> /dev/null

@@ -1,4 +1,5 @@
-"""Prints what extras require, one package a line: `python tools/requirements.py cli record`. Without extras: the build.
+"""Prints what extras require, one package a line: `python tools/requirements.py cli record`. Without
+extras, it prints those of the build.
 
 With this list, pip installs packages while the extension modules are compiled. `pip install --editable` compiles first.
 """

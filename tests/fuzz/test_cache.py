@@ -1,4 +1,4 @@
-"""The cache of compiled programs: the same program for the same text, and never a stale one."""
+"""The cache returns a compiled program only for the text and flags that it was compiled from."""
 
 from __future__ import annotations
 

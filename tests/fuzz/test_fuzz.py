@@ -1,6 +1,6 @@
 """Hostile bytes: what may a stranger do to us by writing where we read?
 
-What: the same cases of each level of `tools.fuzz` in each run, and at night as many as a time allows.
+What: a fixed number of cases of each level of `tools.fuzz`, and in `make nightly` as many as fit in a time limit.
 Why: every word of a segment can be written by any process of the user, by a bug of a stock program as well; a recording
 or a request may come from anybody.
 A failure would mean: one bad word in shared memory, in a file or in a request crashes or hangs a process, or makes it
@@ -19,7 +19,7 @@ from tests.support import LONGER
 from tools.fuzz import build
 from tools.fuzz.parent import DRIVERS, LEVELS, Outcome, fuzz, fuzz_in_c, source
 
-#: How many cases of a level are some second's work.
+#: The number of cases of each level, about a second's work.
 CASES = {
     "channels": 100,
     "core": 1000,

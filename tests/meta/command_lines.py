@@ -1,8 +1,8 @@
 """Find the command lines of `msgq` in Python source, without running it.
 
-A command line is a call of a function that runs the command, or a list with "-m", "msgq". Names in it are replaced by
-their constants: of the module, of the function, of `parametrize`, of loops, and of the callers of a helper function.
-Other values become `ANY`.
+A command line is a call of a function that runs the command, or a list with "-m", "msgq". Names in a command line are
+replaced by the constants that assignments, `parametrize`, loops and calls of a helper function give them. All other
+values become `ANY`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BINDS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.
 _MATTER = (*_BINDS, ast.Call, ast.List, ast.Tuple)
 _WORDS = re.compile(r'"-m"|\w+')
 _DEFINED = re.compile(r"^(?:\s*def (\w+)|(\w+)(?:: .*)? =)", re.MULTILINE)
-_LIMIT = 5000  # combinations of alternatives of one command line
-_DEPTH = 4  # of helper functions that call others
+_LIMIT = 5000  # variants of one command line
+_DEPTH = 4  # of calls from helper function to helper function
 
 
 def command_lines(source: str) -> set[tuple[str, ...]]:
@@ -32,10 +32,10 @@ def command_lines(source: str) -> set[tuple[str, ...]]:
 
 @dataclass
 class _Scope:
-    """Names and what they may stand for; names of one group change together, like those of `parametrize`."""
+    """Names and their possible values. The names of a group vary together, like those of one `parametrize`."""
 
     groups: list[tuple[set[str], list[_Env]]] = field(default_factory=list)
-    names: dict[ast.expr, set[str]] = field(default_factory=dict)  # in an expression; one cache for all scopes
+    names: dict[ast.expr, set[str]] = field(default_factory=dict)  # those in an expression: one cache for all scopes
 
     def bind(self, target: ast.expr, values: list[Any]) -> None:
         alternatives = [env for value in values if (env := dict(_unpack(target, value)))]
@@ -46,7 +46,7 @@ class _Scope:
         return _Scope([*self.groups], self.names)
 
     def values(self, expression: ast.expr) -> list[Any]:
-        """Return what an expression may be."""
+        """Return the possible values of an expression."""
         if (names := self.names.get(expression)) is None:
             names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
             self.names[expression] = names
@@ -75,7 +75,7 @@ def _unpack(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _value(node: ast.expr, env: _Env) -> Any:
-    """Return a string, a tuple of values or a dict of them; ANY for what has no constant value."""
+    """Return a string, a tuple of values or a dict of them; ANY if the value is not constant."""
     match node:
         case ast.Constant(value=bool() | None | bytes()):
             return ANY
@@ -110,7 +110,7 @@ def _value(node: ast.expr, env: _Env) -> Any:
 
 
 def _part(parts: tuple[Any, ...], place: ast.expr) -> Any:
-    """Return what an index or slice of constants gives of a tuple."""
+    """Return the item or slice of a tuple at constant places, else ANY."""
     match place:
         case ast.Constant(value=int(index)) if index < len(parts):
             return parts[index]
@@ -128,7 +128,7 @@ def _elements(parts: list[ast.expr], env: _Env) -> Iterator[Any]:
 
 
 def _own_nodes(owner: ast.Module | _Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a module or function, without those of functions in it, in the order of the source."""
+    """Yield the nodes of a module or function in the order of the source, without the nodes in nested functions."""
     nodes: list[ast.AST] = [*reversed(owner.body)]
     while nodes:
         node = nodes.pop()
@@ -163,13 +163,13 @@ class _Module:
         self._find_functions(tree, self.scope)
 
     def _own_nodes(self, owner: ast.Module | _Function) -> list[ast.AST]:
-        """Return the nodes that matter here of a module or function, without those of functions in it."""
+        """Return the nodes of a module or function that matter here, without the nodes in nested functions."""
         if owner not in self.nodes:
             self.nodes[owner] = [node for node in _own_nodes(owner) if isinstance(node, _MATTER)]
         return self.nodes[owner]
 
     def _statements_involved(self, source: str) -> list[ast.stmt]:
-        """Return the statements that run the command, and those that they use; a look at all would take seconds."""
+        """Return the statements that run the command, and those that they use. All statements would take seconds."""
         lines = source.splitlines()
         words: dict[ast.stmt, set[str]] = {}
         names: dict[ast.stmt, set[str]] = {}
@@ -198,7 +198,7 @@ class _Module:
                 self._find_functions(node, outer)
 
     def _bind_parameters(self, function: _Function, scope: _Scope) -> None:
-        """Bind the defaults of a function, and what `parametrize` gives."""
+        """Bind parameters to their defaults and to the values of `parametrize`."""
         arguments = function.args
         for name, default in [
             *zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False),
@@ -215,7 +215,7 @@ class _Module:
                         scope.bind(target_node, [row for value in self.scope.values(rows) for row in _rows(value)])
 
     def _bind_names(self, owner: ast.Module | _Function, scope: _Scope) -> None:
-        """Bind what assignments and loops of one function give."""
+        """Bind names to their values in the assignments and loops of one function."""
         assigned: dict[str, list[Any]] = {}
         for node in self._own_nodes(owner):
             match node:
@@ -267,7 +267,7 @@ class _Module:
 
 
 def _bound(function: _Function, call: ast.Call, scope: _Scope) -> tuple[ast.Tuple, list[Any]]:
-    """Return the parameters of a function and what a call gives for them."""
+    """Return the parameters of a function and the values that a call gives them."""
     names: list[ast.expr] = [ast.Name(one.arg) for one in (*function.args.posonlyargs, *function.args.args)]
     rest = [ast.Starred(ast.Name(function.args.vararg.arg))] if function.args.vararg else []
     words = [(ast.Name(one.arg), one.value) for one in call.keywords if one.arg]

@@ -118,10 +118,8 @@ def churn(rounds: str, names: list[str]) -> None:
 
 @pytest.mark.ci
 def test_run_passes_while_another_program_makes_and_removes_files(tmp_path: Path, token: str) -> None:
-    rounds, names = (
-        tmp_path / "rounds",
-        [f"{SHM}/msgq_{token}", f"{SHM}/msgqframes_{token}", f"{TMP}/{token}_visionipc"],
-    )
+    rounds = tmp_path / "rounds"
+    names = [f"{SHM}/msgq_{token}", f"{SHM}/msgqframes_{token}", f"{TMP}/{token}_visionipc"]
     try:
         with Child(churn, str(rounds), names) as other:
             other.hear()

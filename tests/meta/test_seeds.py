@@ -1,4 +1,4 @@
-"""Seeds are the same in each run, or drawn; a test that fails with a drawn seed is run with it from then on."""
+"""Seeds are fixed or random. A test that fails with a random seed is repeated with it in later runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def failures(outcomes: dict[str, str]) -> set[str]:
 
 
 def drawn(folder: Path) -> dict[str, str]:
-    """Return the numbers that each test of Hypothesis has seen."""
+    """Return the numbers that each test of Hypothesis was called with."""
     return {path.name.removeprefix("drawn by "): path.read_text() for path in folder.glob("drawn*")}
 
 

@@ -1,4 +1,4 @@
-"""Each field of the objects with statistics is filled, when the endpoint is in use."""
+"""Each field of the statistics of an endpoint is filled while the endpoint is in use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support import DEADLINE, DEADLINE_MS, wait_until
 
 SCHEMA = Schema("Number", "struct", b'"<u4"')
 DATA = b"\1\2\3\4"
-AHEAD = (1 << 62).to_bytes(8, "little")  # a publish time that is yet to come
+AHEAD = (1 << 62).to_bytes(8, "little")  # a publish time in the future
 
 #: Fields that may be None in some objects of a class.
 MAY_BE_NONE = {
@@ -41,12 +41,12 @@ MAY_BE_NONE = {
     ("ChannelViewer", "oldest_ns"): "the messages that it holds are still in the order",
     ("EndpointCounts", "bytes"): "queues and boards: not counted",
     ("EndpointCounts", "lost"): "records: as above",
-    ("EndpointCounts", "received"): "all but queues",
+    ("EndpointCounts", "received"): "all kinds but queues",
     ("MeterReading", "bytes"): "a queue without events: sizes are unknown",
     ("MeterReading", "sizes"): "a queue without events: sizes are unknown",
     ("QueueStats", "events"): "a queue without events",
 }
-#: Fields that are filled only by a fault, or while another process is at work; these tests have it.
+#: Fields that only a fault or another process fills, each with the tests of such a case.
 ELSEWHERE = {
     ("ChannelPublisher", "refused"): "tests/unit/test_channel_stats.py",
     ("ChannelStats", "orphans"): "tests/unit/test_channel_stats.py",
@@ -105,7 +105,7 @@ def _fields(one: Any) -> list[tuple[str, Any]]:
 
 
 def topics(stack: ExitStack, prefix: str) -> Iterator[Any]:
-    """Yield statistics of a topic, one subscriber of which was lapped."""
+    """Yield statistics of a topic with a lapped subscriber."""
     pub = stack.enter_context(msgq.PubSocket())
     pub.connect(msgq.context, "topic", segment_size=1024, schema=SCHEMA, tracked=True)
     sub = stack.enter_context(msgq.sub_sock("topic"))
@@ -124,7 +124,7 @@ def topics(stack: ExitStack, prefix: str) -> Iterator[Any]:
 
 
 def zmq_topics(stack: ExitStack, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yield statistics of sockets over ZMQ, where the queue of the subscriber was full."""
+    """Yield statistics of sockets over ZMQ after the queue of the subscriber was full."""
     monkeypatch.setenv("MSGQ_ZMQ_HWM", "1")
     context = zeromq.Context()
     pub, sub = stack.enter_context(zeromq.PubSocket()), stack.enter_context(zeromq.SubSocket())
@@ -182,8 +182,8 @@ def readings(meters: list[RecordsMeter]) -> list[stats.MeterReading]:
 
 
 def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
-    """Yield statistics of queues with and without events, with messages that were taken."""
-    kinds: tuple[tuple[str, Literal["payload"] | None], ...] = (("told", "payload"), ("plain", None))
+    """Yield statistics of a queue with events and of one without, with taken messages."""
+    kinds: tuple[tuple[str, Literal["payload"] | None], ...] = (("logged", "payload"), ("plain", None))
     for name, events in kinds:
         queue = stack.enter_context(
             MessageQueue(name, max_messages=8, max_message_size=8, schema=SCHEMA, events=events)
@@ -207,7 +207,7 @@ def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
 
 
 def frames(stack: ExitStack, name: str) -> Iterator[Any]:
-    """Yield statistics of a stream of frames, of which a client holds one."""
+    """Yield statistics of a stream while a client holds a frame."""
     server = stack.enter_context(visionipc.VisionIpcServer(name))
     server.create_buffers(0, 1, 64, 48, visionipc.FrameFormat.RGB24)
     server.create_buffers(1, 1, 64, 48)
@@ -232,15 +232,15 @@ def found(prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield [*dataclasses_in([objects, stats.endpoints()])]
 
 
-def test_each_class_of_statistics_is_that_of_a_live_object(found: list[Any]) -> None:
+def test_each_class_of_statistics_has_a_live_object(found: list[Any]) -> None:
     assert {one.__name__ for one in statistics() - {type(one) for one in found}} == set()
 
 
-def test_no_field_is_none(found: list[Any]) -> None:
+def test_fields_that_are_none_are_those_of_the_list(found: list[Any]) -> None:
     assert nones(found) == set(MAY_BE_NONE)
 
 
-def test_each_field_is_filled_in_a_live_object(found: list[Any]) -> None:
+def test_fields_that_are_empty_are_those_with_tests_elsewhere(found: list[Any]) -> None:
     assert idle(found) == set(ELSEWHERE)
 
 
@@ -260,7 +260,7 @@ class Outer:
     age: int | None = None
 
 
-def test_a_field_that_is_never_filled_is_reported() -> None:
+def test_field_that_is_never_filled_is_reported() -> None:
     objects = [*dataclasses_in([Outer("a", (Inner(),)), (Outer("b", (Inner(1), Inner())),)])]
     assert nones(objects) == idle(objects) == {("Outer", "age")}
     assert idle(objects[:2]) == {("Outer", "age"), ("Inner", "count")}

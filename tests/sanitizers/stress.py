@@ -1,4 +1,4 @@
-"""What the tests of the C programs here share: their builds, and runs of one until all took place."""
+"""Builds and runs of the C programs of this folder, for their tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ needs_asan = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
 SHORT, LONG = 0.4, 5.0 * LONGER  # seconds
-#: Builds, and the seconds of a first run.
+#: The flags of a build, and the seconds of its first run.
 RUNS = [
     ("native", SHORT),
     pytest.param("address", SHORT, marks=needs_asan),
@@ -39,15 +39,15 @@ RUNS = [
 
 
 class Stress:
-    """A program of this folder; its arguments are seconds, a seed, and `more`."""
+    """A C program of this folder. Its arguments are the seconds, the seed, and more."""
 
     def __init__(self, name: str) -> None:
         self._source = Path(__file__).with_name(f"{name}.c")
 
     def check(self, seed: int, flags: str, seconds: float, *more: Any, seldom: Iterable[str] = ()) -> None:
-        """Run it, with one of FLAGS, for longer each time until all that it counts took place; it must succeed.
+        """Run a build of the program, each time for longer, until all its counters are above 0. Each run must succeed.
 
-        What comes `seldom` may be missing.
+        Counters named in `seldom` may stay 0.
         """
         program = build.compiled(self._source, *FLAGS[flags])
         for longer in (1, 4, 16):
@@ -59,7 +59,7 @@ class Stress:
         raise AssertionError(f"{done.args}: {done.stdout}")
 
     def complaint(self, folder: Path, flags: str, seconds: float, *more: Any) -> str:
-        """Compile it to a folder and run it until it fails, for a test of the test; return what it said."""
+        """Compile the program to a folder and run it until it fails; return its error output. It tests the test."""
         program = build.compile_program(self._source, folder / self._source.stem, *FLAGS[flags])
         for seed in range(1, GOES + 1):
             done = run(program, seconds, seed, *more)

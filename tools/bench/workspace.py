@@ -23,12 +23,12 @@ class Workspace:
     ----------
     folder : a new temporary folder.
     tag : the folder's name, unique in the machine; part of every name that the run leaves elsewhere. It begins with
-        OPENPILOT_PREFIX if that is set, so that a test finds what a run leaves.
+        OPENPILOT_PREFIX if that is set, so that a test finds leftovers of the run.
     """
 
     def __init__(self) -> None:
         """Create the folder."""
-        start = os.environ.pop("OPENPILOT_PREFIX", "bench")  # not in force here, as in the measured processes
+        start = os.environ.pop("OPENPILOT_PREFIX", "bench")  # the run and its processes use no prefix
         self.folder = Path(tempfile.mkdtemp(prefix=f"{start}-"))
         self.tag = self.folder.name
         self._count = 0

@@ -37,9 +37,9 @@ def compile_program(source: Path, target: Path, *flags: str, compiler_name: str 
 
 
 def compiled(source: Path, *flags: str) -> Path:
-    """Return the program of `source` from the cache; compile it if it is not there.
+    """Return the program of `source` from the cache; compile it if it is missing.
 
-    The key is the source with all that it includes, the flags and the compiler, so the program is never stale.
+    The key covers the preprocessed source, the flags and the compiler, so the program is always up to date.
     """
     text = run_compiler([compiler(), *_common(), *flags, "-E", str(source)])
     key = digest([text, *_common(), *flags])
@@ -57,9 +57,9 @@ def digest(texts: Iterable[str], files: Iterable[Path] = ()) -> str:
 
 
 def cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
-    """Return the file or folder of this name and key in the cache; let `make` write it to a path if it is not there.
+    """Return the file or folder of this name and key in the cache; let `make` write it to a path if it is missing.
 
-    One process makes it, and the others wait. What no run has used for a day is removed.
+    Other processes wait while one makes it. Entries that no run has used for a day are removed.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     found = CACHE / f"{name}-{key}"
@@ -77,7 +77,7 @@ def cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
 
 
 def run_compiler(command: list[str]) -> str:
-    """Run a command and return what it prints; RuntimeError with its words if it fails."""
+    """Run a command and return its output; raise RuntimeError with its error output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")
@@ -85,7 +85,7 @@ def run_compiler(command: list[str]) -> str:
 
 
 def _common() -> list[str]:
-    folders = (HEADERS, FRAME_HEADERS, LOG_HEADERS, MESSAGE_HEADERS)  # tests change them
+    folders = (HEADERS, FRAME_HEADERS, LOG_HEADERS, MESSAGE_HEADERS)  # tests replace these names
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread")
     return [*flags, *(f"-I{folder}" for folder in folders)]
 

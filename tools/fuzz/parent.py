@@ -45,14 +45,14 @@ def _run(command: list[str], seconds: float, environment: dict[str, str] | None 
 
 
 def source(level: str) -> Path:
-    """Return the source of the driver of a level in C; it needs a compiler with the address sanitizer."""
+    """Return the source of the driver of a level in C. The compiler needs the address sanitizer."""
     return Path(__file__).with_name(f"{DRIVERS[level]}.c")
 
 
 def fuzz_in_c(
     level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None
 ) -> Outcome:
-    """Fuzz what is plain C, with a driver or with the one of the cache."""
+    """Fuzz the plain C code, with this driver or the one in the cache."""
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
         program = driver or compiled(source(level), *SANITIZED)
         corpus = make_corpus(Path(folder)) if level == "logs" else []
@@ -67,7 +67,7 @@ def fuzz_in_c(
 
 
 def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
-    """Fuzz what is above C, under a prefix of its own, which begins with the one in force."""
+    """Fuzz the Python code, under a new prefix that begins with the current one."""
     prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'fuzz')}-{uuid4().hex[:12]}"
     command = [sys.executable, "-m", f"tools.fuzz.{level}", "--seed", str(seed), "--seconds", str(seconds)]
     command += ["--first", str(first), "--rounds", str(count)]
