@@ -119,7 +119,7 @@ async def _next(sub: msgq.SubSocket) -> bytes:
 
 
 def send_a_lap_then_more(endpoint: str, segment_size: int) -> None:
-    """Write to each page of the ring; when the parent has cut it, write another lap."""
+    """Send one lap of messages. After the parent has cut the ring, send another lap."""
     pub = _publisher(endpoint, segment_size)
     lap = [message(1, SIZE)] * (segment_size // SIZE)
     pub.send_many(lap)

@@ -35,7 +35,7 @@ class Host:
 
 
 class Process:
-    """`python -m` with a module and words on a host. Its standard output is read line by line."""
+    """`python -m MODULE WORDS` on a host. Tests read its standard output line by line."""
 
     def __init__(self, stack: ExitStack, host: Host, module: str, *words: str) -> None:
         pipe = subprocess.PIPE

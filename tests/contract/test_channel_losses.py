@@ -88,7 +88,7 @@ def test_conflating_keeps_the_newest_that_is_not_ones_own(channels: Channels) ->
     assert sub.receive(0) is None
 
 
-def test_conflating_looks_at_the_whole_order(channels: Channels) -> None:
+def test_conflating_finds_the_oldest_message_of_the_order(channels: Channels) -> None:
     channel, other = channels.open(capacity=4), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
     lap(theirs, 2)

@@ -338,7 +338,7 @@ class TestLeases:
         first, taken = queue.take(0), queue.take(0)
         queue.send(b"later", 2)
         first.nack()
-        job = queue.take(0, lease=LEASE)  # the last of the takes: the lease may end at once on a busy machine
+        job = queue.take(0, lease=LEASE)  # taken last: on a busy machine the lease may end at once
         assert job.data == b"0"
         taken.nack()
         queue.send(b"urgent", 3)

@@ -175,9 +175,9 @@ class TestTime:
 
 
 def wakes(begin: Callable[[], Callable[[], Any]], end: Callable[[], Any]) -> list[bool]:
-    """Return of ten threads that wait in `end` whether each was woken by the function that `begin` returns.
+    """Return for each of ten threads that wait in `end` whether the function that `begin` returns woke it.
 
-    Without a wake, a sleeper looks around after a second.
+    Without a wake, a sleeper polls after a second.
     """
     woken = []
     for _ in range(10):

@@ -301,7 +301,7 @@ def test_forked_children_have_the_handler(endpoint: str, stack: Any) -> None:
 
 
 def test_publisher_without_the_handler_is_killed_by_sigbus(endpoint: str, stack: Any) -> None:
-    """The publisher has sent a lap, so that the whole ring has its memory. Memory is asked for without SIGBUS."""
+    """The publisher first sends a lap. In pages without memory, the second lap would fail without SIGBUS."""
     with Child(actors.send_a_lap_then_more, endpoint, LARGE, env={"MSGQ_SIGBUS": "0"}) as child:
         assert child.hear() == "sending"
         cut(endpoint, stack)

@@ -25,7 +25,7 @@ def zmq_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def topic(token: str) -> str:
-    """An endpoint whose port is free, and below those that the kernel gives to connections of other programs."""
+    """An endpoint with a free port below the range that the kernel uses for connections of other programs."""
     kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     names = (f"{token}-{number}" for number in itertools.count())
     return next(name for name in names if port_of(name) < kernels and is_free(port_of(name)))

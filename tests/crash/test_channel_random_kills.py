@@ -128,7 +128,7 @@ def test_anybody_killed_at_any_moment(endpoint: str, seed: int) -> None:
                         child.say("stop")
                         report = child.result()
                         assert report["received"] + report["lost"] == channel.messages, report
-                        assert report["victims"], "messages of those that were killed"
+                        assert report["victims"], "messages of killed publishers"
         finally:
             channel.unlink()
     assert [name for name in os.listdir(SHM) if endpoint in name] == []

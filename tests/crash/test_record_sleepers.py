@@ -72,7 +72,7 @@ def test_the_next_writer_wakes_whom_another_did_not(place: Place, number: int, w
         assert victim.wait_stopped_or_ended() == (number == signal.SIGSTOP)
         sleeps = task.sleeps()  # None: the victim has woken it
         writer.write([1], values(at), timeout=0)
-        assert sleeps is None or task.sleeps() != sleeps, f"behind {steps[at - 1]} it sleeps until it looks by itself"
+        assert sleeps is None or task.sleeps() != sleeps, f"after {steps[at - 1]} the reader sleeps until it polls"
         task.result()
         kill(victim)
 

@@ -122,7 +122,7 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
         assert max(held) < 60_000
 
 
-def test_timed_messages_published_before_earlier_bursts_keep_the_time_of_those(
+def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_burst(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second message leaves because of its size, the third one at the end of the log."""

@@ -258,7 +258,7 @@ WRITING = {
 
 
 @pytest.mark.parametrize("verb", WRITING)
-def test_a_verb_that_writes_says_as_json_what_it_wrote(
+def test_bag_verb_that_writes_prints_path_and_count_as_json(
     tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -268,7 +268,7 @@ def test_a_verb_that_writes_says_as_json_what_it_wrote(
 
 @pytest.mark.parametrize("verb", ["merge", "filter", "cut"])
 @pytest.mark.parametrize("compression", ["lz4", "none"])
-def test_compression_is_of_all_chunks_that_are_written(
+def test_bag_compression_applies_to_all_written_chunks(
     tmp_path: Path, verb: str, compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -294,7 +294,7 @@ LARGE = "are more than the 1000 of max_chunk_bytes (--max-chunk)"
         ("cut", ["-o", "new", "--every", 1, "--compression", "lz4"]),
     ],
 )
-def test_a_chunk_above_max_chunk_is_skipped(
+def test_bag_verb_that_reads_skips_chunks_above_max_chunk(
     tmp_path: Path, verb: str, more: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,13 +306,13 @@ def test_a_chunk_above_max_chunk_is_skipped(
 
 
 @pytest.mark.parametrize("verb", ["doctor", "recover", "reindex"])
-def test_a_chunk_above_max_chunk_cannot_be_judged(tmp_path: Path, verb: str) -> None:
+def test_bag_verb_that_checks_fails_at_a_chunk_above_max_chunk(tmp_path: Path, verb: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", chunk_size=1 << 20)
     assert LARGE in bag(verb, path, "--max-chunk", "1kB", code=1).output
     bag(verb, path, "--max-chunk", "13kB")
 
 
-def test_list_reads_no_summary_above_max_chunk(tmp_path: Path) -> None:
+def test_bag_list_walks_a_file_with_a_summary_above_max_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "walking the file instead" in bag("list", "channels", path, "--max-chunk", "1kB").stderr
     assert bag("list", "channels", path).stderr == ""
@@ -327,7 +327,7 @@ def test_list_reads_no_summary_above_max_chunk(tmp_path: Path) -> None:
         ("diff", ["b.mcap", "--json"], lambda said: json.loads(said)["endpoints"]["topic0"]["a"]),
     ],
 )
-def test_options_choose_messages_by_time_and_name(
+def test_bag_options_select_messages_by_time_and_name(
     tmp_path: Path, verb: str, more: list[str], count: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -342,7 +342,7 @@ def test_options_choose_messages_by_time_and_name(
         assert count(bag(verb, "a.mcap", *more, *options).stdout) == expected, options
 
 
-def test_reindex_writes_the_file_that_is_named(tmp_path: Path) -> None:
+def test_bag_reindex_with_output_writes_that_file(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
     bag("reindex", path, "-o", tmp_path / "new.mcap")
     assert by_library(tmp_path / "new.mcap") == by_library(path)

@@ -309,11 +309,11 @@ def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
     assert json.loads(said.splitlines()[-1])["messages"] == 10
 
 
-# ---- how it is played ----
+# ---- options of playback ----
 
 
 @pytest.mark.parametrize(("by", "ticks"), [("publish_time", 11), ("log_time", 91)])
-def test_by_is_the_time_that_counts(prefix: str, tmp_path: Path, by: str, ticks: int) -> None:
+def test_play_by_a_time_spreads_the_messages_over_that_time(prefix: str, tmp_path: Path, by: str, ticks: int) -> None:
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 9 * NS // 10, b"2", BEGIN + NS // 10))
     run("play", path, "--rate", "inf", "--clock", "clock", "--by", by)
     assert stats.topic("clock").messages == ticks
@@ -330,14 +330,14 @@ def test_play_waits_for_readers_before_the_first_message(prefix: str, tmp_path: 
     assert reader.result() == [b"%d" % i for i in range(10)]
 
 
-def test_clock_hz_is_times_in_a_second_of_the_log(prefix: str, tmp_path: Path) -> None:
+def test_play_clock_hz_sets_the_ticks_in_a_second_of_the_log(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 11, NS // 10)
     run("play", path, "--rate", "inf", "--clock", "slow", "--clock-hz", 5)
     run("play", path, "--rate", "inf", "--clock", "fast", "--clock-hz", 50)
     assert [stats.topic(name).messages for name in ("slow", "fast")] == [6, 51]
 
 
-def test_backend_is_where_it_plays_to(prefix: str, endpoint: str, tmp_path: Path) -> None:
+def test_play_backend_publishes_on_that_backend(prefix: str, endpoint: str, tmp_path: Path) -> None:
     with zeromq.SubSocket() as sub:
         sub.connect(zeromq.Context(), endpoint)
         sub.setTimeout(DEADLINE_MS)
@@ -347,12 +347,12 @@ def test_backend_is_where_it_plays_to(prefix: str, endpoint: str, tmp_path: Path
     assert stats.topics() == []
 
 
-def test_segment_size_is_that_of_new_topics(prefix: str, tmp_path: Path) -> None:
+def test_play_segment_size_sets_the_size_of_new_topics(prefix: str, tmp_path: Path) -> None:
     run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--segment-size", "2MiB")
     assert stats.topic("number").data_bytes == 2 << 20
 
 
-def test_take_over_ends_a_living_publisher(prefix: str, tmp_path: Path) -> None:
+def test_play_take_over_replaces_a_living_publisher(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap")
     with msgq.pub_sock("number") as pub:
         assert "or take it over" in run("play", path, "--rate", "inf", code=1).stderr
@@ -362,7 +362,7 @@ def test_take_over_ends_a_living_publisher(prefix: str, tmp_path: Path) -> None:
             pub.send(b"mine")
 
 
-def test_play_goes_to_the_prefix_that_is_named(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_play_prefix_publishes_under_that_prefix(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--prefix", prefix)
     assert stats.topic("number", prefix).messages == 10
@@ -373,7 +373,7 @@ def test_play_skips_a_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None
     assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk", "1kB", code=1).stderr
 
 
-def test_seed_is_the_order_of_what_happens_at_the_same_time(tmp_path: Path, program: str) -> None:
+def test_play_seed_decides_the_order_of_simultaneous_events(tmp_path: Path, program: str) -> None:
     log = write_log(tmp_path / "a.mcap", *((name, BEGIN + i, b"1") for i in range(5) for name in ("one", "two")))
 
     def order(seed: int, name: str) -> list[str]:

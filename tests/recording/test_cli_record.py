@@ -130,7 +130,7 @@ def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, mo
         record.named_by_time(tmp_path / "nowhere")
 
 
-# ---- what is recorded, and how it is written; in this process ----
+# ---- options, in this process ----
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def sending(*endpoints: str, data: bytes = b"x" * 1000) -> Iterator[None]:
 
 
 def recorded(where: Path, *arguments: object) -> dict[str, Any]:
-    """Run the command and return what it says at the end."""
+    """Run `msgq record` and return the object in its last line."""
     said: dict[str, Any] = json.loads(run("record", "-o", where, "--json", *arguments).stdout.splitlines()[-1])
     return said
 
@@ -164,38 +164,40 @@ def chunks(path: Path) -> list[Chunk]:
         return [one for one in StreamReader(file, emit_chunks=True).records if isinstance(one, Chunk)]
 
 
-def test_exclude_is_what_is_not_recorded(prefix: str, tmp_path: Path) -> None:
+def test_record_exclude_leaves_out_matching_endpoints(prefix: str, tmp_path: Path) -> None:
     with sending("wanted", "unwanted"):
         recorded(tmp_path / "a.mcap", "--all", "-x", "^un", "-n", 10)
     assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {"wanted"}
 
 
-def test_prefix_is_where_endpoints_are(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_prefix_finds_endpoints_under_that_prefix(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with sending("e"):
         wait_until(lambda: "e" in stats.topic_inodes(prefix))
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert recorded(tmp_path / "a.mcap", "e", "--prefix", prefix, "-n", 10)["messages"] >= 10
 
 
-def test_compression_is_that_of_each_chunk(prefix: str, tmp_path: Path) -> None:
+def test_record_compression_applies_to_each_chunk(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
         for compression, said in (("lz4", "lz4"), ("none", "")):
             recorded(tmp_path / f"{compression}.mcap", "e", "--compression", compression, "-n", 10)
             assert {one.compression for one in chunks(tmp_path / f"{compression}.mcap")} == {said}
 
 
-def test_a_higher_level_makes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
+def test_record_with_a_higher_level_writes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
     words = random.Random(1).choices([b"road", b"lane", b"car", b"sign", b"light", b"speed"], k=3000)
     sizes = []
     with sending("e", data=b" ".join(words)):
         for level in (1, 19):
             path = tmp_path / f"{level}.mcap"
-            recorded(path, "e", "--level", level, "--chunk-bytes", 1024, "-n", 2)  # a chunk is a message
+            recorded(path, "e", "--level", level, "--chunk-bytes", 1024, "-n", 2)  # one message in each chunk
             sizes.append(len(chunks(path)[1].data))
     assert sizes[1] < sizes[0]
 
 
-def test_chunk_seconds_is_the_age_at_which_a_chunk_ends(prefix: str, tmp_path: Path) -> None:
+def test_record_chunk_seconds_ends_chunks_of_that_age(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
         recorded(tmp_path / "a.mcap", "e", "--chunk-seconds", 0.02, "-n", 200)
     assert len(chunks(tmp_path / "a.mcap")) > 1
@@ -209,14 +211,16 @@ def test_chunk_seconds_is_the_age_at_which_a_chunk_ends(prefix: str, tmp_path: P
         ("--split-seconds", 0.1, "--chunk-seconds", 0.01),
     ],
 )
-def test_a_segment_ends_at_its_limit(prefix: str, tmp_path: Path, options: tuple[object, ...]) -> None:
+def test_record_split_options_end_segments_at_their_limit(
+    prefix: str, tmp_path: Path, options: tuple[object, ...]
+) -> None:
     with sending("e"):
         said = recorded(tmp_path / "log", "e", *options, "-n", 400)
     assert said["segments"] == len(list((tmp_path / "log").glob("*.mcap"))) > 1
     assert len(messages(tmp_path / "log")) == said["messages"]
 
 
-def test_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
+def test_record_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
     limits = ("--max-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
     with sending("e"):
         said = recorded(tmp_path / "log", "e", *limits, "-n", 100)
@@ -224,7 +228,7 @@ def test_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> N
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 60_000
 
 
-def test_min_free_ends_a_recording_with_an_error(prefix: str, tmp_path: Path) -> None:
+def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
         done = run("record", "-o", tmp_path / "log", "e", "--min-free", "1000000GB", "-n", 10, code=1)
     assert "free" in done.stderr
@@ -233,7 +237,7 @@ def test_min_free_ends_a_recording_with_an_error(prefix: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "seen"), [(("--paused", "--seconds", 0.1), 0), (("--last-seconds", 60, "-n", 9), 9)]
 )
-def test_nothing_is_written_before_it_is_triggered(
+def test_record_writes_nothing_before_its_trigger(
     prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int
 ) -> None:
     with sending("e"):
@@ -244,7 +248,9 @@ def test_nothing_is_written_before_it_is_triggered(
 
 
 @pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
-def test_frames_as_is_the_form_of_pictures(prefix: str, token: str, tmp_path: Path, form: str, end: str) -> None:
+def test_record_frames_as_sets_the_form_of_pictures(
+    prefix: str, token: str, tmp_path: Path, form: str, end: str
+) -> None:
     over = threading.Event()
     with VisionIpcServer(token) as server:
         server.create_buffers(0, 4, 64, 48)

@@ -169,7 +169,7 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     publisher.send(b"before")
     taken(recorder, 1)
     recorder.pause()
-    wait_until(lambda: recorder._was_paused, "the thread that takes has noticed")
+    wait_until(lambda: recorder._was_paused, "the receiving thread has noticed the pause")
     for _ in range(100):
         publisher.send(b"unwanted")
     recorder.resume()

@@ -25,7 +25,7 @@ KINDS = ("receive", "take", "many", "into", "iterate", "poller", "fileno", "asyn
 PRIORITIES = (1, 2, 2, 2, 900, 32767)
 END = 2**32 - 1  # the source of a message after which a taker ends; its priority is the lowest
 LATE_S = 0.7  # who is woken takes sooner; who was forgotten looks after 1 s
-HESITATION_S = 0.9  # long enough for a busy machine, and shorter than the second after which a sleeper looks around
+HESITATION_S = 0.9  # long enough for a busy machine, and shorter than the second after which a sleeper polls
 SIZE = 1024
 
 
@@ -217,7 +217,7 @@ def sleepers(name: str, handles: int) -> list[int]:
 
 
 def hesitate(name: str, kind: str) -> dict[str, Any]:
-    """Watch, and take only messages that no process takes in HESITATION_S seconds, until the parent says so."""
+    """Watch the queue until the parent ends this; take only messages that no process takes in HESITATION_S seconds."""
     books, poller = Books(ordered=True), msgq.Poller()
     with MessageQueue(name) as queue:
         poller.registerSocket(queue)

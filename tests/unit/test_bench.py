@@ -18,7 +18,7 @@ from tests.leftovers import new_token
 PROJECT = Path(__file__).resolve().parents[2]
 CASES = ["receive_empty", "stream_64", "open_fresh"]
 LIMIT_S = 120
-pytestmark = pytest.mark.usefixtures("prefix")  # names of a run begin with it, so that `token` finds its leftovers
+pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
 def command(*options: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_bench import LIMIT_S, PROJECT
 
-pytestmark = pytest.mark.usefixtures("prefix")  # names of a run begin with it, so that `token` finds its leftovers
+pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
 def test_the_table_sets_the_kinds_side_by_side(tmp_path: Path) -> None:

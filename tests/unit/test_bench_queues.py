@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.test_bench import LIMIT_S, PROJECT
 
-pytestmark = pytest.mark.usefixtures("prefix")  # names of a run begin with it, so that `token` finds its leftovers
+pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
 def measure(folder: Path, cases: str, peers: str) -> Any:

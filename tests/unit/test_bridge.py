@@ -450,8 +450,8 @@ def test_the_process_keeps_its_name(here: Host) -> None:
     assert publisher.name == Path("/proc/self/comm").read_text().rstrip("\n")
 
 
-def test_link_that_is_closed_again_keeps_the_descriptor_of_another() -> None:
-    """The kernel gives the number of a closed descriptor to the next that is opened."""
+def test_link_closed_twice_keeps_the_descriptor_of_another_link() -> None:
+    """The kernel gives the number of a closed descriptor to the next one."""
     loop, descriptor = Loop(), os.eventfd(1)
     closed, other = (topics.TopicOut(loop, name, {}) for name in ("closed", "other"))
     closed._sub = other._sub = SimpleNamespace(fileno=lambda: descriptor, close=lambda: None)

@@ -194,7 +194,7 @@ class TestOut:
             crossing = here.bridge(f".*{TOPIC}")
             crossing.step()
             assert [crossing.flow(name).state == CARRYING for name in (TOPIC, CHANNEL)] == [True, False]
-            here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over, so that the topic does not go out
+            here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over from the publisher above
             until(lambda: crossing.flow(CHANNEL).state == CARRYING, crossing)
             assert "comes from another bridge" in crossing.flow(TOPIC).state
             publisher.send(b"x")

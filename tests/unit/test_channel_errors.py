@@ -256,7 +256,7 @@ def test_a_hub_that_is_cut_is_told(endpoint: str) -> None:
 def test_no_space_for_a_pool_is_an_error_and_nothing_is_left(endpoint: str) -> None:
     channel = Channel(endpoint)
     space = os.statvfs(SHM)
-    size = space.f_blocks * space.f_frsize  # of the whole file system: other programs may free some meanwhile
+    size = space.f_blocks * space.f_frsize  # of the whole file system: other programs may free memory
     with pytest.raises(SegmentError, match=f"{endpoint}.*cannot allocate"):
         channel.publisher(slots=2, slot_bytes=size, max_bytes=2**40)
     assert not pools(endpoint)

@@ -88,7 +88,7 @@ def test_hz_is_exact_at_full_speed(prefix: str) -> None:
     with Child(live_actors.publish_blocks, "busy", 2000) as child:
         child.hear()
         with start("hz", "busy", "--json", "--interval", "0.2") as meter:
-            assert meter.line()["messages"] == 0  # it is there before the first one
+            assert meter.line()["messages"] == 0  # `hz` runs before the first message
             child.say()
             sent = child.result()
             seen = 0

@@ -1,4 +1,4 @@
-"""Options that several verbs about live endpoints share, each of them in this process beside a publisher."""
+"""Options that several verbs about live endpoints share. The verbs run in this process, next to a publisher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ U64 = struct.Struct("<Q")
 
 @pytest.fixture
 def traffic(prefix: str) -> Iterator[None]:
-    """A thread that publishes the times of three clocks on the topic car: the host's, the system's, that since boot."""
+    """A thread that publishes the times of three clocks on the topic car: host, realtime and monotonic."""
     over = threading.Event()
 
     def publish() -> None:
@@ -53,7 +53,7 @@ def lines(*arguments: object) -> list[dict[str, Any]]:
         ("pub", ["lorry", "hello"]),
     ],
 )
-def test_prefix_is_where_a_verb_looks(
+def test_verb_with_prefix_uses_endpoints_of_that_prefix(
     traffic: None, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[object]
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
@@ -71,12 +71,12 @@ def test_prefix_is_where_a_verb_looks(
 
 
 @pytest.mark.parametrize("verb", ["hz", "bw", "delay", "stat", "top"])
-def test_count_is_the_number_of_lines(traffic: None, verb: str) -> None:
+def test_verb_with_count_prints_that_number_of_lines(traffic: None, verb: str) -> None:
     assert len(lines(verb, "car", "-n", 3, "--interval", 0.01)) == 3
 
 
 @pytest.mark.parametrize(("verb", "figure"), [("hz", "periods_us"), ("delay", "delays_us")])
-def test_spin_measures_each_message(traffic: None, verb: str, figure: str) -> None:
+def test_verb_with_spin_measures_each_message(traffic: None, verb: str, figure: str) -> None:
     def measured() -> Any:
         (reading,) = lines(verb, "car", "--spin", "--once", "--interval", 0.05)
         assert reading["lost"] == 0
@@ -86,7 +86,7 @@ def test_spin_measures_each_message(traffic: None, verb: str, figure: str) -> No
 
 
 @pytest.mark.parametrize(("name", "offset"), [("host", 0), ("realtime", 8), ("monotonic", 16)])
-def test_clock_of_delay_is_that_of_the_time_in_the_payload(traffic: None, name: str, offset: int) -> None:
+def test_delay_with_clock_compares_the_payload_with_that_clock(traffic: None, name: str, offset: int) -> None:
     def measured() -> Any:
         (reading,) = lines("delay", "car", "--offset", offset, "--clock", name, "--once", "--interval", 0.05)
         assert (reading["early"], reading["undated"]) == (0, 0)

@@ -238,7 +238,7 @@ def test_a_stream_without_frames_is_an_error_after_the_time_out(name: str, camer
 
 
 @pytest.mark.parametrize("verb", [["view", "--json", "--frames", "1"], ["save", "frame.png", "--json"]])
-def test_prefix_is_where_the_server_is(
+def test_frames_verb_with_prefix_finds_the_server_of_that_prefix(
     name: str, prefix: str, cameras: Child, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
