@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -137,6 +137,23 @@ def _is_static(pid: int, address: int) -> bool:
         if begin <= address < end:
             return "/" in line
     return False
+
+
+@contextlib.contextmanager
+def repeating(act: Callable[[], Any], pause: float) -> Iterator[None]:
+    """Call `act` in another thread until the block ends, with a pause (in seconds) before each call."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(pause):
+            act()
+
+    task = Task(repeat)
+    try:
+        yield
+    finally:
+        over.set()
+        task.result()
 
 
 def wait_threads_asleep(name: str) -> None:

@@ -13,6 +13,7 @@ import zstandard
 from mcap import records
 from mcap.data_stream import RecordBuilder
 from mcap.reader import make_reader
+from mcap.stream_reader import StreamReader
 from mcap.writer import CompressionType, IndexType, Writer
 
 from msgq.schema import Schema
@@ -49,6 +50,12 @@ def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: 
     crc = zlib.crc32(data) if crc is None else crc
     size = len(data) if size is None else size
     return encoded(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
+
+
+def chunks(path: Path) -> list[records.Chunk]:
+    """Return the chunks of a file, as the library `mcap` reads them."""
+    with path.open("rb") as file:
+        return [one for one in StreamReader(file, emit_chunks=True).records if isinstance(one, records.Chunk)]
 
 
 def head(run: str = "ab" * 16) -> bytes:

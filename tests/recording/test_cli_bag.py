@@ -12,15 +12,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from mcap.opcode import Opcode
-from mcap.records import Chunk
-from mcap.stream_reader import StreamReader
 
 from msgq.recording import LogReader
 from msgq.recording.format.container import HEAD
 from msgq.source import Source
 from tests.command import run
 from tests.recording import all_kinds
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, message, write, write_foreign, write_log
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, chunks, message, write, write_foreign, write_log
 
 bag = partial(run, "bag")
 
@@ -273,9 +271,7 @@ def test_bag_compression_applies_to_all_written_chunks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = bag(verb, write_foreign(Path("a.mcap")), *WRITING[verb], "--compression", compression).stdout.split(":")[0]
-    with Path(path).open("rb") as file:
-        chunks = [record for record in StreamReader(file, emit_chunks=True).records if isinstance(record, Chunk)]
-    assert {chunk.compression for chunk in chunks} == {compression.replace("none", "")}
+    assert {chunk.compression for chunk in chunks(Path(path))} == {compression.replace("none", "")}
     assert len(by_library(Path(path))) == 300
 
 

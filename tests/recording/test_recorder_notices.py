@@ -35,7 +35,7 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     made: list[Recorder] = []
 
     def started(**options: Any) -> Recorder:
-        made.append(Recorder(tmp_path / "log", **{"chunk_seconds": 2 * DEADLINE, **options}))
+        made.append(Recorder(tmp_path / "log", **{"chunk_seconds": 60.0, **options}))
         return made[-1]
 
     yield started

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import msgq
 from msgq.stats import topic
 from tests.command import run, start
-from tests.support import DEADLINE, Child, Task, wait_until
+from tests.support import DEADLINE, Child, repeating, wait_until
 from tests.unit import live_actors
 from visionipc import VisionIpcServer
 
@@ -127,17 +126,13 @@ def test_delay_of_frames_says_where_their_time_is(prefix: str) -> None:
         server.start_listener()
         said = run("delay", "visionipc_cam_0", "--once", code=1).stderr
         offset = re.findall(r"--offset \d+ --clock \w+", said)[0].split()
-        over = threading.Event()
 
         def serve() -> None:
-            while not over.wait(0.01):
-                with server.frame(0):
-                    pass
+            with server.frame(0):
+                pass
 
-        task = Task(serve)
-        (delay,) = lines("delay", "visionipc_cam_0", "--once", "--interval", "0.3", *offset)
-        over.set()
-        task.result()
+        with repeating(serve, 0.01):
+            (delay,) = lines("delay", "visionipc_cam_0", "--once", "--interval", "0.3", *offset)
         assert 0 < delay["delays_us"]["p50"] < 60e6
         assert delay["early"] == 0
 

@@ -39,7 +39,7 @@ def test_python_dash_m_runs_the_command() -> None:
 
 
 def started(*program: str) -> subprocess.Popen[str]:
-    """Start a new process that prints a line again and again, and return when it has printed one."""
+    """Start a new process that prints lines until it is ended; return when it has printed one."""
     process = subprocess.Popen(
         [*program, "stat", "--interval", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -88,7 +88,7 @@ def test_a_backend_that_is_none_is_one_line_without_traceback(monkeypatch: pytes
     result = run_python("-m", "msgq", "pub", "e", "x")
     assert result.returncode == 1
     assert result.stderr == "Error: MSGQ_BACKEND='foo': not available; there is msgq, zmq, fake\n"
-    run("version")  # which uses none
+    run("version")  # uses no backend
 
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgq
 from msgq.impl.ground import clock
 from msgq.stats import topic, topic_inodes
 from tests.command import run
-from tests.support import Task, wait_until
+from tests.support import repeating, wait_until
 
 U64 = struct.Struct("<Q")
 
@@ -24,18 +23,14 @@ U64 = struct.Struct("<Q")
 @pytest.fixture
 def traffic(prefix: str) -> Iterator[None]:
     """A thread that publishes the times of three clocks on the topic car: host, realtime and monotonic."""
-    over = threading.Event()
+    with msgq.pub_sock("car", tracked=True) as car:
 
-    def publish() -> None:
-        with msgq.pub_sock("car", tracked=True) as car:
-            while not over.wait(0.001):
-                car.send(b"".join(map(U64.pack, (clock.time_ns(), time.time_ns(), time.monotonic_ns()))))
+        def publish() -> None:
+            car.send(b"".join(map(U64.pack, (clock.time_ns(), time.time_ns(), time.monotonic_ns()))))
 
-    task = Task(publish)
-    wait_until(lambda: "car" in topic_inodes() and topic("car").messages)
-    yield
-    over.set()
-    task.result()
+        with repeating(publish, 0.001):
+            wait_until(lambda: topic("car").messages)
+            yield
 
 
 def lines(*arguments: object) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from tests.support import DEADLINE, Child, hear, say
 
 #: Clears the screen, sets the title, turns the writing, hides, feeds lines; and rich's markup.
 EVIL = "\x1b[2J\x1b]0;t\x07\x9b31m\u202e\u2066\u200f\u061c\r\n\t\x7f[red]\u2028"
-#: The name of such a process, of 15 bytes.
+#: A name of a process, of 15 bytes, with control characters.
 NAME = "\x1b[31m\x9bx\n[red]"
 OWN_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

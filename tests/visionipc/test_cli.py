@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from msgq.cli.app import app
 from msgq.cli.frames import view
 from msgq.stats import topic, topic_inodes
 from tests.command import start
-from tests.support import SHM, Child, Task, hear, say, wait_until
+from tests.support import SHM, Child, hear, repeating, say, wait_until
 from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
 from visionipc.formats import geometry
 
@@ -59,23 +59,14 @@ def cameras(name: str) -> Iterator[Child]:
         child.result()
 
 
-class Stream:
-    """Some 200 frames a second in the background, while a verb runs in this process or another."""
+def streaming(cameras: Child) -> AbstractContextManager[None]:
+    """Send up to 200 frames a second in the background, while a verb runs in this process or another."""
 
-    def __init__(self, cameras: Child) -> None:
-        self._cameras, self._over = cameras, threading.Event()
-        self._task = Task(self._send)
+    def send() -> None:
+        cameras.say(1)
+        cameras.hear()
 
-    def _send(self) -> None:
-        while not self._over.wait(0.005):
-            self._cameras.say(1)
-            self._cameras.hear()
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._task.result()
+    return repeating(send, 0.005)
 
 
 def msgq(*arguments: str) -> Result:
@@ -104,12 +95,12 @@ def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, came
 
 def test_list_counts_the_frames_of_its_look(prefix: str, cameras: Child) -> None:
     assert [one["rate"] for one in lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))] == [0.0, 0.0]
-    with Stream(cameras):
+    with streaming(cameras):
         assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--look", "0.5", "--prefix", prefix)))
 
 
 def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
-    with Stream(cameras):
+    with streaming(cameras):
         msgq("list", "--look", "0.1", "--prefix", prefix)
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
     cameras.say("stats")
@@ -169,7 +160,7 @@ def test_list_of_nothing_is_empty(prefix: str) -> None:
 def test_save_writes_the_picture_as_png(name: str, tmp_path: Path, cameras: Child) -> None:
     import cv2
 
-    with Stream(cameras):
+    with streaming(cameras):
         (saved,) = lines(msgq("save", name, str(tmp_path / "one.png"), "--stream", "7", "--json"))
     assert saved["path"] == str(tmp_path / "one.png")
     found = cv2.imread(saved["path"])
@@ -181,7 +172,7 @@ def test_save_writes_the_picture_as_png(name: str, tmp_path: Path, cameras: Chil
 
 
 def test_save_writes_several_raw_frames_as_they_are(name: str, tmp_path: Path, cameras: Child) -> None:
-    with Stream(cameras):
+    with streaming(cameras):
         saved = lines(msgq("save", name, str(tmp_path / "all.bin"), "--stream", "7", "--count", "3", "--raw", "--json"))
     assert [Path(one["path"]).name for one in saved] == ["all-0001.bin", "all-0002.bin", "all-0003.bin"]
     assert [one["frame_id"] for one in saved] == sorted({one["frame_id"] for one in saved})
@@ -192,14 +183,14 @@ def test_save_writes_several_raw_frames_as_they_are(name: str, tmp_path: Path, c
 
 
 def test_view_without_a_terminal_saves_one_frame(name: str, tmp_path: Path, cameras: Child) -> None:
-    with Stream(cameras):
+    with streaming(cameras):
         result = msgq("view", name, "--stream", "7", "--png", str(tmp_path / "seen.png"))
     assert result.exit_code == 0, result.output
     assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_view_as_json_tells_of_frames_and_lets_go_of_them(name: str, cameras: Child) -> None:
-    with Stream(cameras):
+    with streaming(cameras):
         seen = lines(msgq("view", name, "--frames", "4", "--json"))
     assert [(one["format"], one["width"]) for one in seen] == [("NV12", WIDTH)] * 4
     cameras.say("stats")
@@ -215,7 +206,7 @@ def test_without_a_library_it_says_what_to_install(
 ) -> None:
     for library in ("cv2", "av"):
         monkeypatch.setitem(sys.modules, library, None)
-    with Stream(cameras):
+    with streaming(cameras):
         result = msgq("save", name, str(tmp_path / "never.png"))
     assert result.exit_code == 1
     assert "pip install 'msgq-bus[frames]'" in result.output
@@ -243,7 +234,7 @@ def test_frames_verb_with_prefix_finds_the_server_of_that_prefix(
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     monkeypatch.chdir(tmp_path)
-    with Stream(cameras):
+    with streaming(cameras):
         assert lines(msgq(verb[0], name, *verb[1:], "--stream", "7", "--prefix", prefix))
     assert msgq(verb[0], name, *verb[1:], "--timeout", "0.01").exit_code == 1
 
@@ -256,7 +247,7 @@ def test_a_stream_that_is_not_there_is_an_error(name: str, cameras: Child) -> No
 
 
 def test_a_file_that_cannot_be_written_is_one_line(name: str, tmp_path: Path, cameras: Child) -> None:
-    with Stream(cameras):
+    with streaming(cameras):
         result = msgq("save", name, str(tmp_path / "missing" / "frame"), "--raw")
     assert result.exit_code == 1
     assert "No such file or directory" in result.output
@@ -289,7 +280,7 @@ def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: C
     saved = tmp_path / "last.png"
     words = "frames", "view", name, "--stream", "7", "--png", saved
     environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    with Stream(cameras), start(*words, stdin=theirs, stdout=theirs, env=environment) as process:
+    with streaming(cameras), start(*words, stdin=theirs, stdout=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
         while b"RGB24" not in shown:  # the line below the first picture
