@@ -185,7 +185,7 @@ int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *update
     int status = mqc_check_process(&publisher->topic.place, publisher->generation);
     if (status)
         return status;
-    if (mqc_was_cut(&publisher->topic))
+    if (!mq_is_whole(&publisher->topic.whole))
         return mqc_resized(&publisher->topic);
     mq_readers_count(&publisher->p, &present, &current);
     if (attached)

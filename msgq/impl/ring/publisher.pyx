@@ -453,13 +453,20 @@ cdef class PubSocket:
         cdef int attached = 0, updated = 0
         if self._ticket != fork_generation:
             self._refuse()
-        self._check_whole()
+        if not mq_is_whole(&self._publisher.whole):
+            raise resized(self._endpoint, self._ring)
         mq_readers_count(&self._publisher, &attached, &updated)
         return attached, updated
 
+    def _await_count(self):
+        """Count for `wait_for_readers`, which would wait for ever if the file was cut without the SIGBUS handler."""
+        counts = self._count_readers()
+        self._check_whole()
+        return counts
+
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
         from msgq.impl.sockets.publishing import wait_for_readers  # late: importing a socket shall stay short
-        wait_for_readers(self._count_readers, timeout, interval, n, self._endpoint)
+        wait_for_readers(self._await_count, timeout, interval, n, self._endpoint)
 
     def stats(self):
         from msgq.figures.topics import PublisherStats
