@@ -25,7 +25,7 @@ from msgq.recording.recorder.arrivals import Arrival
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.selection import Selection
-from tests.support import DEADLINE, Child, wait_until
+from tests.support import Child, wait_until
 
 
 @pytest.fixture
