@@ -34,6 +34,7 @@ if "MSGQ_TEST_BACKEND" in os.environ:  # for tests of what has no backend of its
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the processes of pytest-xdist come and go within the run
         _leftovers.append(Leftovers())
+    fork_server.prepare()
     config.pluginmanager.register(RunTimes())
     config.pluginmanager.register(seeds)
     config.pluginmanager.register(tiers)

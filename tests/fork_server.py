@@ -30,8 +30,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD_LIFETIME = 250  # seconds after which a forgotten child ends by itself
+END_SECONDS = 30  # in which the server ends, when it is idle
 _PR_SET_CHILD_SUBREAPER = 36
-_REQUEST_BYTES = 1 << 20
+_REQUEST_BYTES = 1 << 17  # a packet of a socket may be 200 KiB
 # Variables that a process or a module reads at its start, or that other processes read in /proc/PID/environ.
 # LD_LIBRARY_PATH is not among them, because the import of OpenCV sets it.
 _READ_AT_START = (
@@ -61,6 +62,8 @@ class ForkedProcess(subprocess.Popen[str]):
 
     # The step of Popen that starts a program. It has these parameters in Python 3.11 to 3.13.
     def _execute_child(self, args: list[str], *options: Any) -> None:
+        assert not options[1], "preexec_fn is not supported"
+        assert not options[3], "pass_fds is not supported"
         cwd, environment, descriptors, new_session = options[4], options[5], options[9:15], options[20]
         request = {
             "imports": self._imports,
@@ -83,7 +86,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self.environment = dict(os.environ)
+        self.environment = _environment or dict(os.environ)
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -103,13 +106,20 @@ class _Server:
         with self._lock, _subreaper():
             socket.send_fds(self._socket, [data], descriptors)
             answer = self._socket.recv(16)
-        assert answer, f"the fork server ended with {self._process.wait()}"
+        if not answer:
+            _servers.remove(self)  # the next child gets a new server
+            raise ChildProcessError(f"the fork server ended with {self._process.wait()}")
         return int(answer)
 
     def stop(self) -> None:
         """End the server. Its children continue."""
-        self._socket.close()
-        self._process.wait()
+        with self._socket:
+            self._socket.shutdown(socket.SHUT_RDWR)  # forked processes of the test may hold copies of the socket
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 @contextlib.contextmanager
@@ -124,7 +134,14 @@ def _subreaper() -> Iterator[None]:
 
 
 _servers: list[_Server] = []
+_start = threading.Lock()
+_environment: dict[str, str] = {}
 _tried: set[str] = set()  # in the server: modules that it has imported, or tried to import
+
+
+def prepare() -> None:
+    """Start later servers with the present environment, whichever test needs the first child."""
+    _environment.update(os.environ)
 
 
 def stop() -> None:
@@ -134,9 +151,10 @@ def stop() -> None:
 
 
 def _server() -> _Server:
-    if not _servers or _servers[0].owner != os.getpid():  # a forked process needs its own server
-        _servers[:] = [_Server()]
-    return _servers[0]
+    with _start:
+        if not _servers or _servers[0].owner != os.getpid():  # a forked process needs its own server
+            _servers[:] = [_Server()]
+        return _servers[0]
 
 
 def serve() -> None:

@@ -74,7 +74,7 @@ class RunTimes:
             clocks = item.stash[_clocks]
             spent = clocks.get("end", Spent.now()) - clocks["setup"]
             in_call = clocks.get("call", Spent(0, 0)).processor
-            limited = not any(map(item.get_closest_marker, tiers.MARKS))
+            limited = tiers.is_fast_run(item.config) and not any(map(item.get_closest_marker, tiers.MARKS))
             report.user_properties.append((PROPERTY, [[*spent], in_call, limited]))
         return report
 

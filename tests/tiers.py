@@ -41,9 +41,14 @@ CI = (
 )
 
 
+def is_fast_run(config: pytest.Config) -> bool:
+    """Whether this is the run of `make test`."""
+    return "not ci" in config.option.markexpr
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import files whose tests the mark expression deselects, because that takes seconds."""
-    return True if "not ci" in config.option.markexpr and _is_ci(collection_path) else None
+    return True if is_fast_run(config) and _is_ci(collection_path) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

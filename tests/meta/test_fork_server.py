@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fork_server import ForkedProcess
+from tests.fork_server import ForkedProcess, _Server
 
 PIPES: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
 
@@ -102,3 +102,15 @@ def test_ctrl_c_in_the_terminal_of_a_new_session_reaches_it() -> None:
     finally:
         os.close(leader)
         os.close(terminal)
+
+
+def test_server_ends_while_a_forked_process_holds_its_socket() -> None:
+    server = _Server()
+    if (pid := os.fork()) == 0:
+        signal.pause()
+    try:
+        server.stop()
+        assert server._process.returncode == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

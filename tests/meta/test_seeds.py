@@ -34,6 +34,10 @@ def test_property(number):
         print(number, file=file)
     assert number == 0
 
+@pytest.mark.nightly
+def test_night(seed):
+    assert False
+
 def test_crash(seed):
     if os.environ["CRASH"] == "1":
         os._exit(1)
@@ -47,11 +51,18 @@ def test_without_a_seed():
 """
 
 
+# The mark expressions of `make test` and `make ci`.
+FAST = "not ci and not nightly"
+CI = "(ci and not nightly) or listed"
+
+
 def run(folder: Path, seed: str, *options: str, crash: str = "0") -> dict[str, str]:
     """Run the tests in a project of their own; return the outcome of each."""
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "test_it.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p tests.seeds\nmarkers =\n    ci")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = --strict-markers -p tests.seeds\nmarkers =\n    ci\n    nightly"
+    )
     for path in folder.glob("drawn*"):
         path.unlink()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MSGQ_TEST_SEED": seed, "CRASH": crash}
@@ -93,11 +104,11 @@ UNSEEDED = {"test_own_seed[own]", "test_without_a_seed"}
 
 @pytest.mark.ci
 def test_seeds_by_default_are_the_same_in_each_run_and_not_listed(tmp_path: Path) -> None:
-    first, numbers = run(tmp_path, "", "-n", "0", "-m", "not ci"), drawn(tmp_path)
+    first, numbers = run(tmp_path, "", "-n", "0", "-m", FAST), drawn(tmp_path)
     assert first.keys() == {*FIXED, *UNSEEDED, "test_many[seed=1]", "test_many[seed=2]"}
     assert failures(first) == {"test_fixture[bad-seed=1]", "test_property[seed=1]"}
-    assert run(tmp_path, "", "-n", "0", "-m", "ci").keys() == {"test_many[seed=3]", "test_many[seed=4]"}
-    assert run(tmp_path, "", "-n", "0", "-m", "not ci") == first
+    assert run(tmp_path, "", "-n", "0", "-m", CI).keys() == {"test_many[seed=3]", "test_many[seed=4]"}
+    assert run(tmp_path, "", "-n", "0", "-m", FAST) == first
     assert drawn(tmp_path) == numbers
     assert listed(tmp_path) == []
 
@@ -107,14 +118,14 @@ def test_drawn_seeds_that_fail_are_listed_and_run_again(tmp_path: Path) -> None:
     nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), drawn(tmp_path)
     failed = failures(nightly)
     names = sorted(re.sub(r"\d+", "N", name) for name in failed)
-    assert names == ["test_fixture[bad-seed=N]", *["test_property[seed=N]"] * 4]
+    assert names == ["test_fixture[bad-seed=N]", "test_night[seed=N]", *["test_property[seed=N]"] * 4]
     assert len({*numbers.values()}) == 4
     assert sorted(listed(tmp_path)) == sorted(failed)
-    again = run(tmp_path, "", "-n", "2", "--dist", "loadgroup", "-m", "ci")
+    again = run(tmp_path, "", "-n", "2", "--dist", "loadgroup", "-m", CI)
     assert again.keys() == {*failed, "test_many[seed=3]", "test_many[seed=4]"}
     assert failures(again) == failed
     assert drawn(tmp_path) == numbers
-    assert run(tmp_path, "", "-n", "0", "-m", "not ci").keys().isdisjoint(failed)
+    assert run(tmp_path, "", "-n", "0", "-m", FAST).keys().isdisjoint(failed)
     nightly = run(tmp_path, "random", "-n", "0")
     assert failures(nightly) > failed
     assert sorted(listed(tmp_path)) == sorted(failures(nightly))
@@ -124,6 +135,12 @@ def test_drawn_seeds_that_fail_are_listed_and_run_again(tmp_path: Path) -> None:
 def test_a_drawn_seed_that_ends_the_process_is_listed(tmp_path: Path) -> None:
     (failed,) = failures(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
     assert listed(tmp_path) == [failed]
+
+
+def test_mark_expressions_are_those_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert f'-m "{FAST}"' in makefile
+    assert f'-m "{CI}"' in makefile
 
 
 def test_each_listed_test_exists() -> None:
