@@ -1,4 +1,4 @@
-"""The extension modules: one for each `.pyx` of the packages, and one for the code that Cython gives all of them.
+"""The extension modules: one for each `.pyx` of the packages, and one for the code of Cython that all modules share.
 
 Paths are relative to the folder of setup.py, which is the current one.
 """
@@ -39,7 +39,7 @@ def name_of(source: str) -> str:
 
 
 def extension(name: str, sources: list[str], depends: list[str]) -> Extension:
-    """Return a module. With debug information, gcc takes a third more time, and files six times the room."""
+    """Return a module. Without -g0, gcc takes a third longer and files are six times as large."""
     return Extension(
         name,
         sources,
@@ -112,7 +112,7 @@ _command: BuildExtensions
 
 
 def _become(command: BuildExtensions) -> None:
-    """In a forked process: keep the command for `_compile`. No part of it is pickled."""
+    """In a worker process: keep the command for `_compile`, because it cannot be pickled."""
     global _command
     _command = command
 
