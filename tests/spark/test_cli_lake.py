@@ -98,7 +98,6 @@ def test_the_questions_have_answers(spark: Any, ingested: Ingested) -> None:
     assert [tuple(row) for row in next(iter(answers.values()))] == [("imu", 1, 5.0)]
 
 
-@pytest.mark.nightly
 def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake = tmp_path / "lake"
     for _ in range(2):

@@ -211,7 +211,6 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 
-@pytest.mark.nightly
 def test_two_writers_of_different_recordings_add_all_of_both(spark: Any, tmp_path: Path) -> None:
     """They overlap by half, and begin a lake."""
     paths = [recording(tmp_path / "one.mcap"), recording(tmp_path / "two.mcap", first=5)]
@@ -237,7 +236,6 @@ def meet(lake: Lake, others: threading.Barrier) -> None:
     lake._bronze._commit = wait  # type: ignore[method-assign]
 
 
-@pytest.mark.nightly
 def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
     """While recordings come, and while parts are put together and removed; nor does it see half of an ingest."""
     root = tmp_path / "lake"
@@ -265,7 +263,7 @@ def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
             over.set()
         reader.result()
     assert seen == sorted(seen)
-    assert set(seen) <= {20, 40, 60, 80, 100}
+    assert {40, 60, 80, 100} <= set(seen) <= {20, 40, 60, 80, 100}
     assert held(Lake(spark, root)) == sorted(numbers(0, 50))
 
 
