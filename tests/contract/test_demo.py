@@ -174,10 +174,9 @@ def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     assert load["bytes"] == load["messages"] * PICTURE_BYTES
 
 
-@pytest.mark.nightly
 def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
+    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     process.send_signal(signal.SIGINT)
     summary = summary_of(process)
     assert summary["interrupted"]
@@ -194,10 +193,9 @@ def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: 
     assert leftovers(prefix) == []
 
 
-@pytest.mark.nightly
 def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
+    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     children = psutil.Process(process.pid).children()
     assert len(children) == len(TOPICS) + len(SUBSCRIBERS)
     process.kill()
@@ -266,7 +264,6 @@ def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) 
     assert leftovers(prefix) == []
 
 
-@pytest.mark.nightly
 def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) -> None:
     summary = summary_of(start(3, "fake"))
     assert (summary["ok"], summary["backend"], summary["duration_s"]) == (True, "fake", 3.0)
@@ -281,7 +278,6 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert leftovers(prefix) == []
 
 
-@pytest.mark.nightly
 def test_ctrl_c_ends_a_demo_in_virtual_time(prefix: str, start: Start) -> None:
     process = start(600, "fake")
     wait_until(lambda: handles(process.pid, signal.SIGTERM), "it is prepared for signals", DEADLINE_S)

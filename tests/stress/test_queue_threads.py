@@ -115,7 +115,8 @@ def test_closing_ends_the_waits_of_all_other_threads(endpoint: str) -> None:
             queue = MessageQueue(endpoint, max_messages=PLACES, max_message_size=64)
             prepare(queue, names[0])
             waiting = [Task(WAITS[name], queue) for name in names]
-            wait_until(lambda: all(task.native_id for task in waiting))  # noqa: B023  # called at once
+            for task in waiting:
+                task.wait_asleep()
             queue.close()
             for task in waiting:
                 with pytest.raises(EndpointClosedError):
@@ -331,9 +332,9 @@ def test_an_interpreter_that_ends_in_the_middle_gives_all_back(queue: MessageQue
 # ---- all of it, at random ----
 
 
-@pytest.mark.nightly
-def test_threads_that_do_anything(endpoint: str, seed: int) -> None:
-    """What: threads use, close and reopen handles that they share, in all ways, for some seconds.
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(4 * LONGER, marks=pytest.mark.nightly)])
+def test_threads_that_do_anything(endpoint: str, seed: int, seconds: float) -> None:
+    """What: threads use, close and reopen handles that they share, in all ways.
 
     Why: closing, waiting and taking meet in orders that nobody thought of.
 
@@ -341,7 +342,7 @@ def test_threads_that_do_anything(endpoint: str, seed: int) -> None:
     """
     handles = [MessageQueue(endpoint, max_messages=20, max_message_size=64) for _ in range(3)]
     numbers, sent, done = itertools.count(), set(), Counter()  # type: ignore[var-annotated]
-    until = time.monotonic() + 4 * LONGER
+    until = time.monotonic() + seconds
 
     def one_call(rng: random.Random, queue: MessageQueue) -> None:
         match rng.randrange(10):

@@ -219,10 +219,9 @@ def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, 
         settled(queue)
 
 
-@pytest.mark.nightly
-def test_rows_change_hands_under_traffic(scene: Scene, endpoint: str, seed: int) -> None:
+@pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
+def test_rows_change_hands_under_traffic(scene: Scene, endpoint: str, seed: int, count: int) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
-    count = int(500 * LONGER)
     with MessageQueue(endpoint, max_messages=4 * count, max_message_size=queues.SIZE) as queue:  # never full
         children = scene.start_all([(queues.come_and_go, endpoint, i, count, seed + i) for i in range(4)])
         assert [child.hear() for child in children] == ["sent"] * 4
