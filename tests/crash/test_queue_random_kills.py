@@ -20,7 +20,6 @@ from tests.crash.test_random_kills import end, forked
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4
-MESSAGES, KILLS = 10_000, 300
 PATIENCE = 30.0  # seconds of killing
 SURVIVOR = 0  # who looks after all are dead
 
@@ -99,7 +98,7 @@ def consume_for_ever(name: str, diary: str, who: int, way: str) -> None:
             WAYS[way](queue, notes, who)
 
 
-def massacre(name: str, diary: str, way: str, seed: int) -> dict[str, int]:
+def massacre(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, int]:
     """Child: keep four senders and four receivers running, and kill one of them at a random moment, again and again.
 
     Returns how many failed in another way than by being killed, and how many were killed.
@@ -112,7 +111,7 @@ def massacre(name: str, diary: str, way: str, seed: int) -> dict[str, int]:
         return forked(consume_for_ever, name, diary, next(victims), way)
 
     def enough() -> bool:  # each message has three records: of two calls that begin, or end, and of what was sent
-        return killed >= KILLS * LONGER and os.path.getsize(diary) > 3 * MESSAGES * Diary.FORMAT.size
+        return killed >= kills and os.path.getsize(diary) > 3 * messages * Diary.FORMAT.size
 
     pids = {role: start(role) for role in range(SENDERS + RECEIVERS)}
     failed = killed = 0
@@ -174,12 +173,16 @@ def check_received(records: list[Record]) -> None:
 
 
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
-@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kills", "messages"), [(30, 1000), pytest.param(int(300 * LONGER), 10_000, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("places", [64, 1])
 @pytest.mark.parametrize("way", WAYS)
-def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, seed: int, way: str, places: int) -> None:
-    """What: hundreds of senders and receivers are killed at random moments, while thousands of messages pass; with
-    one place the queue is full and empty all the time.
+def test_anybody_killed_at_any_moment(
+    endpoint: str, tmp_path: Path, seed: int, way: str, places: int, kills: int, messages: int
+) -> None:
+    """What: senders and receivers are killed at random moments, while messages pass; with one place the queue is
+    full and empty all the time.
 
     Why: the named steps are those that we thought of.
 
@@ -188,7 +191,7 @@ def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, seed: int, 
     diary = tmp_path / "diary"
     with MessageQueue(endpoint, max_messages=places, max_message_size=1024) as queue:
         try:
-            result = run_child(massacre, endpoint, str(diary), way, seed)
+            result = run_child(massacre, endpoint, str(diary), way, seed, kills, messages)
             assert result["failed"] == 0, result
             notes = Diary(str(diary))
             with MessageQueue(endpoint, 0) as survivor:  # it looks for the dead when it comes
@@ -201,5 +204,5 @@ def test_anybody_killed_at_any_moment(endpoint: str, tmp_path: Path, seed: int, 
         finally:
             queue.unlink()
     records = Diary.read(diary)
-    assert sum(record.kind == "sent" for record in records) > MESSAGES // 2, result
+    assert sum(record.kind == "sent" for record in records) > messages // 2, result
     (check_taken if way == "take" else check_received)(records)

@@ -21,10 +21,11 @@ from msgq.errors import KeyTakenError, MultipleWritersError
 from tests.crash.records import ROWS, File, Place, key_name, key_number, key_value, numbers_of, said, values
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import Driver
-from tests.support import LONGER, SHM, Task, run_child
+from tests.support import LONGER, SHM, Task, run_child, wait_until
 
 WRITERS, LENGTH = 4, 8
-KILLS = 3 * ROWS  # so that each row has had several owners
+KILLS = 3 * ROWS * LONGER  # so that each row has had several owners
+WRITES = 1000  # completed writes at the end, at least
 ITEM_BYTES = 24
 PATIENCE = 30.0  # seconds of killing
 
@@ -169,14 +170,13 @@ def declare_for_ever(name: str, ledger: Ledger, who: int) -> None:
 KINDS = {"shared": write_for_ever, "exclusive": own_for_ever, "board": declare_for_ever}
 
 
-def massacre(name: str, kind: str, seed: int) -> dict[str, Any]:
+def massacre(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
     """Child: keep four writers running, and kill one of them at a random moment, again and again.
 
     Returns how many failed in another way than by being killed, how many were killed, and of each element how often it
     was written at least, and at most.
     """
     rng, numbers = random.Random(seed), itertools.count()
-    kills = int(KILLS * LONGER)
     ledger = Ledger(kills + WRITERS + 1)
     pids = [forked(KINDS[kind], name, ledger, next(numbers)) for _ in range(WRITERS)]
     failed = killed = 0
@@ -187,6 +187,7 @@ def massacre(name: str, kind: str, seed: int) -> dict[str, Any]:
         each = rng.randrange(WRITERS)
         failed += end(pids[each])
         pids[each] = forked(KINDS[kind], name, ledger, next(numbers))
+    wait_until(lambda: ledger.ended.sum() > WRITES)
     failed += sum(end(pid) for pid in pids)
     ended, begun = ledger.ended.sum(axis=0).tolist(), ledger.begun.sum(axis=0).tolist()
     return {"failed": failed, "killed": killed + WRITERS, "ended": ended, "begun": begun}
@@ -219,11 +220,11 @@ def look(handle: Any, counts: list[int]) -> list[int]:
     return now
 
 
-@pytest.mark.nightly
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
+@pytest.mark.parametrize("kills", [30, pytest.param(int(KILLS), marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str) -> None:
-    """What: hundreds of writers are killed at random moments, more than there are rows, while somebody reads.
+def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str, kills: int) -> None:
+    """What: writers are killed at random moments, by night more of them than there are rows, while the test reads.
 
     Why: the named steps are those that we thought of.
 
@@ -233,7 +234,7 @@ def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str) ->
     files, used = {*os.listdir(SHM)}, shutil.disk_usage(SHM).used
     with opened(endpoint, kind) as handle:
         size = os.stat(SHM / f"msgqrec_{endpoint}").st_size
-        task = Task(run_child, massacre, endpoint, kind, seed)
+        task = Task(run_child, massacre, endpoint, kind, seed, kills)
         counts, looks = [0] * LENGTH, 0
         while task.is_alive():
             counts = look(handle, counts)
@@ -244,7 +245,7 @@ def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str) ->
         assert result["failed"] == 0
         for least, count, most in zip(result["ended"], counts, result["begun"], strict=True):
             assert least <= count <= most
-        assert sum(counts) > 1000
+        assert sum(counts) > WRITES
         assert len(File(endpoint).taken_rows()) <= ROWS
         assert os.stat(SHM / f"msgqrec_{endpoint}").st_size == size
         ours = {name for name in {*os.listdir(SHM)} - files if endpoint in name}
