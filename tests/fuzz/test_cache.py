@@ -55,3 +55,13 @@ def test_program_that_no_run_has_used_for_a_day_is_removed(sources: Sources) -> 
     os.utime(old, (0, 0))
     assert sources.compiled(2).exists()
     assert not old.exists()
+
+
+def test_has_sanitizer_of_an_unknown_name_is_false(sources: Sources) -> None:
+    assert not build.has_sanitizer("nonsense")
+
+
+def test_has_sanitizer_with_a_broken_compiler_raises(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(RuntimeError, match="empty"):
+        build.has_sanitizer("unknown")

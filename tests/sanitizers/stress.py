@@ -54,6 +54,7 @@ class Stress:
             done = run(program, longer * seconds, seed, *more)
             assert done.returncode == 0, f"{done.args}\n{done.stderr[-6000:]}"
             counts = re.findall(r"(\w+) (\d+)", done.stdout)
+            assert counts, f"{done.args} printed no counter: {done.stdout}"
             if all(int(value) or name in seldom for name, value in counts):
                 return
         raise AssertionError(f"{done.args}: {done.stdout}")

@@ -97,9 +97,16 @@ def _version(compiler_name: str) -> str:
 
 @functools.cache
 def has_sanitizer(name: str) -> bool:
-    """Tell whether programs with this sanitizer ("address", "thread") can be built and run here."""
+    """Tell whether programs with this sanitizer ("address", "thread") can be built and run here.
+
+    RuntimeError if the compiler fails also without the sanitizer, for example because the disk is full.
+    """
+    source = Path(__file__).with_name("empty.c")
     try:
-        program = compiled(Path(__file__).with_name("empty.c"), f"-fsanitize={name}")
+        program = compiled(source, f"-fsanitize={name}")
     except RuntimeError:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            compile_program(source, Path(folder, source.stem))
         return False
     return subprocess.run([program], capture_output=True, check=False).returncode == 0
