@@ -174,12 +174,15 @@ def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
 
     with place.another("full", places=1) as where:
         holder = where.waiting("join hold")
+        finder = where.driver("enter ready sweep", "*never*")
+        finder.wait_ready()
         task = Task(send, where.queue)
 
-        def find() -> None:
+        def find() -> None:  # only this, because the sender looks for dead processes once a second
             holder.process.kill()
             holder.process.wait()
-            where.driver("enter sweep", "*never*").ended(0)
+            finder.proceed()
+            finder.ended(0)
 
         assert task.is_woken_by(find)
         assert task.result()
