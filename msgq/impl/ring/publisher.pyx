@@ -232,7 +232,8 @@ cdef class PubSocket:
 
     cdef int _check_whole(self) except -1:
         """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
-        if not mq_is_whole(&self._publisher.whole) or mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size):
+        cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
+        if cut or not mq_is_whole(&self._publisher.whole):
             raise resized(self._endpoint, self._ring)
         return 0
 
