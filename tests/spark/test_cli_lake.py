@@ -217,7 +217,7 @@ def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
         ("stream", ["{}/a.mcap"]),
     ],
 )
-def test_master_is_where_spark_runs(
+def test_lake_master_sets_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
 ) -> None:
     monkeypatch.setattr(sessions, "_active", lambda: None)  # a test before may have left one
@@ -228,7 +228,7 @@ def test_master_is_where_spark_runs(
     assert done.stderr.startswith("Error: there is no master 'moon'; give local[4], ")
 
 
-def test_version_is_the_messages_of_an_earlier_ingest(
+def test_lake_version_reads_an_earlier_ingest(
     spark: Any, tmp_path: Path, prefix: str, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
@@ -244,7 +244,7 @@ def test_version_is_the_messages_of_an_earlier_ingest(
     assert [topic.endpoint for topic in topics(prefix)] == ["moved"]
 
 
-def test_ingest_makes_the_tables_that_are_wanted(spark: Any, tmp_path: Path) -> None:
+def test_ingest_makes_only_the_selected_tables(spark: Any, tmp_path: Path) -> None:
     lake, said = lake_of(tmp_path, "--no-silver", "--no-gold")
     assert (said["messages"], said["runs"]) == (20, 0)
     assert not any(has_parts(lake / name) for name in ("silver", "gold"))
@@ -252,14 +252,14 @@ def test_ingest_makes_the_tables_that_are_wanted(spark: Any, tmp_path: Path) -> 
     assert [has_parts(lake / name) for name in ("silver", "gold")] == [True, False]
 
 
-def test_schema_of_an_ingest_decodes_what_does_not_say_it(spark: Any, tmp_path: Path) -> None:
+def test_ingest_schema_decodes_endpoints_without_one(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "Number.msg").write_text("uint8 n\n")
     path = logs.write_log(tmp_path / "a.mcap", ("e", 1, b"\0\1\0\0\7"))
     run("lake", "ingest", tmp_path / "lake", path, "--no-gold", "--schema", f"cdr:{tmp_path}/Number.msg:p/msg/Number")
     assert json.loads(run("lake", "sql", tmp_path / "lake", "SELECT n FROM silver_e", "--json").stdout) == {"n": 7}
 
 
-def test_optimize_keeps_no_old_files_if_told_so(spark: Any, tmp_path: Path) -> None:
+def test_optimize_with_zero_retention_removes_old_files(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
     run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
     before = parts(lake)
@@ -275,14 +275,14 @@ def parts(lake: Path) -> int:
     return sum("_delta_log" not in path.parts for path in (lake / "messages").rglob("*.parquet"))
 
 
-def test_to_is_what_an_export_writes(spark: Any, tmp_path: Path) -> None:
+def test_export_to_sets_the_format(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
     run("lake", "export", lake, "SELECT sequence FROM messages WHERE sequence = 3", "-o", tmp_path / "x", "--to", "csv")
     (file,) = (path for path in (tmp_path / "x").glob("*.csv") if path.stat().st_size)
     assert file.read_text() == "sequence\n3\n"
 
 
-def test_run_is_that_of_the_page(spark: Any, tmp_path: Path) -> None:
+def test_report_run_selects_one_run(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path)
     other = tmp_path / "b.mcap"
     other.write_bytes(logs.head("cd" * 16) + OTHER)
@@ -292,7 +292,7 @@ def test_run_is_that_of_the_page(spark: Any, tmp_path: Path) -> None:
         assert json.loads(run("lake", "report", lake, "-o", page, *options, "--json").stdout)["messages"] == expected
 
 
-def test_a_stream_looks_every_so_often_and_keeps_its_place_where_it_is_told(
+def test_stream_every_and_checkpoint_set_the_interval_and_the_folder(
     spark: Any, tmp_path: Path, recording: Path
 ) -> None:
     lake, place = tmp_path / "lake", tmp_path / "place"
@@ -317,7 +317,7 @@ def restless():
 """
 
 
-def test_programs_of_a_replay_end_as_they_are_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_after_and_silence_end_the_programs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program_of_lake.py").write_text(RESTLESS)
     monkeypatch.syspath_prepend(str(tmp_path))
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
