@@ -60,7 +60,7 @@ class ForkedProcess(subprocess.Popen[str]):
         self._imports = [module, *imports]
         super().__init__([module, function, json.dumps(arguments)], text=True, **options)
 
-    # The step of Popen that starts a program. It has these parameters in Python 3.11 to 3.13.
+    # The step of Popen that starts a program. Its parameters are those of Python 3.11 to 3.14.
     def _execute_child(self, args: list[str], *options: Any) -> None:
         assert not options[1], "preexec_fn is not supported"
         assert not options[3], "pass_fds is not supported"
