@@ -185,7 +185,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
         assert golds.tables(lake) == new, place
         shutil.rmtree(lake)
     assert last > 30
-    assert len(seen) > len(changed) // 2
+    assert len(seen) > (len(changed) // 2 if moments == MANY else 0)  # tables are committed in any order
 
 
 def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from click.testing import CliRunner
 
 import msgq
+import msgq.fake_events
 import msgq.impl.ring.snapshot
 import visionipc
 from msgq.cli.app import app
