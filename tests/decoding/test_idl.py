@@ -166,6 +166,7 @@ def test_texts_that_make_no_sense(text: str, why: str) -> None:
         "{" * 20_000,
         "struct A {" * 5000,
     ],
+    ids=lambda text: f"{len(text)} characters from {text[:20]!r}",
 )
 def test_texts_that_would_cost_much_are_refused_soon(text: str) -> None:
     begin = time.process_time()
