@@ -11,7 +11,7 @@ from typing import Any
 
 from msgq.errors import IpcError, QueueFullError
 from msgq.workqueue import MessageQueue
-from tests.support import SHM
+from tests.support import DEADLINE, SHM
 
 HEADER = 57344
 ROWS, ROW_BYTES, SCHEMA = 4096, 256, 36864
@@ -24,7 +24,7 @@ EDGES = (0, 1, 64, 2**16, 2**31, 2**32 - 1, 2**48, 2**62, 2**63 - 1, 2**63, 2**6
 
 #: The queues that are written to: two whole blocks, and the beginning of a third.
 MESSAGES, SIZE = 130, 64
-CALL_SECONDS = 5.0  # a call that waits 10 ms may take so long on a busy machine, and one that hangs takes longer
+CALL_SECONDS = DEADLINE  # a call waits 10 ms at most, but a busy machine may keep it from its core; a bug hangs
 SANE = b"a sound message beside the nonsense"
 
 

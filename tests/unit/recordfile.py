@@ -11,7 +11,7 @@ from typing import Any
 
 from msgq.errors import IpcError
 from msgq.records import Board, SeqlockVector
-from tests.support import SHM
+from tests.support import DEADLINE, SHM
 
 HEADER = 32768
 LENGTH_AT, ITEM_AT, COPIES_AT, STRIDE_AT, COPY_STRIDE_AT, FLAGS_AT = 48, 56, 64, 72, 80, 88
@@ -19,7 +19,7 @@ ATTENTION, OWNER, ROWS, ROW_BYTES, SCHEMA, KEY_BYTES = 192, 256, 4096, 128, 2048
 #: Values at which arithmetic goes wrong.
 EDGES = (0, 1, 64, 2**16, 2**24, 2**31, 2**32 - 1, 2**48, 2**63 - 1, 2**63, 2**64 - 1)
 LENGTH = 9  # of the vectors and boards that are written to
-CALL_SECONDS = 5.0  # a call that waits 10 ms may take so long on a busy machine, and one that hangs takes longer
+CALL_SECONDS = DEADLINE  # a call waits 10 ms at most, but a busy machine may keep it from its core; a bug hangs
 
 
 class RecordFile:

@@ -126,14 +126,16 @@ class TestProcess:
         thread.join()
         assert alive(endpoint) == [True]
 
-    @pytest.mark.ci
-    def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    @pytest.mark.parametrize(
+        "count", [pytest.param(40, marks=pytest.mark.ci), pytest.param(200, marks=pytest.mark.nightly)]
+    )
+    def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket, count: int) -> None:
         """A child that inherited a descriptor of the lock would keep it when the parent leaves."""
         stop = threading.Event()
         children: list[int] = []
 
         def fork() -> None:
-            while not stop.is_set() and len(children) < 200:
+            while not stop.is_set() and len(children) < count:
                 child = life_actors.libc.fork()  # without the interpreter's lock: truly beside the connects
                 if child == 0:
                     life_actors.libc.pause()
@@ -143,7 +145,7 @@ class TestProcess:
         task = threading.Thread(target=fork)
         task.start()
         try:
-            while task.is_alive() and len(children) < 200:
+            while task.is_alive() and len(children) < count:
                 msgq.sub_sock(endpoint).close()
             stop.set()
             task.join()
