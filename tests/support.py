@@ -229,10 +229,12 @@ class Child:
         return value
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal; after SIGKILL the process is gone when this returns."""
+        """Send a signal; after SIGKILL return when the process is gone, after SIGSTOP when all its threads stop."""
         self.process.send_signal(number)
         if number == signal.SIGKILL:
             self.process.wait()
+        elif number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def __enter__(self) -> Self:
         return self
