@@ -205,7 +205,7 @@ def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_kil
     assert head[-6:] == ["ours / floor", "ours / kickmsg", "ours / iceoryx2", "cores apart", "target", "met"]
     (row,) = data["rows"]
     (sample,) = [each for each in data["samples"] if each["system"] == "channel"]
-    assert row["medians"]["channel"] == max(sample["slices"])
+    assert row["medians"]["channel"] in sample["slices"]  # a slice that other programs disturb does not count
     assert sample["count"] >= 1
     assert 0 < sample["cores"][0] < 3
     assert row["reached"] == [row["medians"]["channel"]]
