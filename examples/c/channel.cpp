@@ -1,6 +1,6 @@
 // A calculator on two channels: "channel NAME COUNT" adds up the numbers that come on NAME, and says each sum on
 // NAME.sums.
-#include <msgq.h>
+#include <msgq/channel.h>
 
 #include <cstdio>
 #include <cstdlib>

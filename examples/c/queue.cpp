@@ -1,5 +1,5 @@
 // A stage between two work queues: "queue NAME COUNT" takes jobs of NAME, and sends what it made of them to NAME.done.
-#include <msgq.h>
+#include <msgq/queue.h>
 
 #include <cctype>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // A controller on a board: "records NAME COUNT" waits for each change of "wish", and writes twice of it to "state".
-#include <msgq.h>
+#include <msgq/records.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Echo between topics: "topic NAME COUNT" receives on NAME, and publishes what came on NAME:back, backwards.
-#include <msgq.h>
+#include <msgq/topic.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -92,7 +92,7 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "pad": (24, 40),
         "name": (64, 192),
         "encoding": (256, 48),
-        "data": (304, None),
+        "": (0, 304),
     },
     "mq_schema_spare": {"bytes": (0, 8), "name": (8, 192), "encoding": (200, 48), "data": (248, None)},
     "mq_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},

@@ -80,7 +80,7 @@ static int mqc_hub_agree(const mqc_hub *hub, const msgq_channel_options *asked, 
 /* Agree, under the lock. */
 static int mqc_hub_settle(mqc_hub *hub, const msgq_channel_options *asked, bool publishes) {
     mq_geometry g;
-    mq_schema_parts at = mq_schema_parts_of(&hub->hub->schema, MQ_HUB_SCHEMA_DATA);
+    mq_schema_parts at = mq_schema_parts_of(&hub->hub->schema, hub->hub->schema_data, MQ_HUB_SCHEMA_DATA);
     int status = mqc_hub_agree(hub, asked, publishes, &g);
     if (!status && !mq_hub_settle(hub->hub, g))
         status =

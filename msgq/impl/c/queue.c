@@ -85,7 +85,8 @@ static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_self self;
     mq_roster roster = mq_queue_roster(q->h.parts.queue);
-    mq_schema_parts at = mq_schema_parts_of(&q->h.parts.queue->schema, MQ_QUEUE_SCHEMA_DATA);
+    mq_queue *queue = q->h.parts.queue;
+    mq_schema_parts at = mq_schema_parts_of(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
     int status = mqc_identify(&self), row = MQ_NO_ROW;
     int fd = status ? status : mqc_lock(&q->place, &q->segment);
     if (fd < 0)

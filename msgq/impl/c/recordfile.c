@@ -23,7 +23,7 @@ static void mqc_records_fill(void *handle) {
     mqc_records *r = handle;
     mq_self self;
     mq_record *record = (mq_record *)(void *)r->segment.address;
-    mq_schema_parts at = mq_schema_parts_of(&record->schema, MQ_RECORD_SCHEMA_DATA);
+    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_DATA);
     char creator[MQ_RECORD_CREATOR] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);

@@ -22,7 +22,8 @@ static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
 
 /* Compare the dtype with that of the header. */
 static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
-    mq_schema_parts at = mq_schema_parts_of(&r->w.parts.record->schema, MQ_RECORD_SCHEMA_DATA);
+    mq_record *record = r->w.parts.record;
+    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_DATA);
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_DATA];
     uint64_t bytes = 0;
     return mq_schema_read(&at, name, encoding, data, &bytes) && bytes >= MQC_DATA_MARKS &&

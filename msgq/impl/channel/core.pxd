@@ -75,11 +75,12 @@ cdef extern from "channel/layout.h" nogil:
         mq_viewer_row viewers[64]
         mq_listener_row listeners[64]
         mq_schema schema
+        char schema_data[1]
     ctypedef struct mq_geometry:
         uint64_t capacity, publishers, subscribers, stamps
     uint64_t mq_geometry_word(mq_geometry geometry)
     mq_geometry mq_geometry_of(uint64_t word)
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
+    mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room)
 
 
 cdef extern from "channel/publisher.h" nogil:

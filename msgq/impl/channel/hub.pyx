@@ -190,12 +190,12 @@ cdef class Hub:
 
     @property
     def schema(self):
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.hub.schema, MQ_HUB_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_of(&self.hub.schema, self.hub.schema_data, MQ_HUB_SCHEMA_DATA)
         return described(&at)
 
     def describe(self, schema, bint replace):
         """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.hub.schema, MQ_HUB_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_of(&self.hub.schema, self.hub.schema_data, MQ_HUB_SCHEMA_DATA)
         cdef int fd
         if not self.writable:
             raise StateError("was opened passive, and cannot describe the messages", self.name)

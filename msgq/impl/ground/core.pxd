@@ -102,7 +102,7 @@ cdef extern from "ground/schema.h" nogil:
         MQ_SCHEMA_ENCODING
     ctypedef struct mq_schema_parts:
         uint64_t room
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
+    mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room)
     void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
                          uint64_t size)
     bint mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *size)

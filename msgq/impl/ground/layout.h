@@ -34,15 +34,15 @@ typedef struct {
 } mq_roster_row;
 _Static_assert(sizeof(mq_roster_row) == 72, "bump the version of every piece that has such rows");
 
-/* A schema descriptor. Written under the piece's lock; `turn` is odd while it changes. The ring has the fields elsewhere. */
+/* A schema descriptor; the schema's data follows in the segment. Written under the piece's lock; `turn` is odd while it
+ * changes. The ring has the fields elsewhere. */
 typedef struct {
     mq_u64 turn;
-    mq_u64 bytes; /* of data; 0 with an empty name: none */
+    mq_u64 bytes; /* of the data; 0 with an empty name: none */
     mq_u64 spare; /* an odd turn, its low half, << 32 | where in data the new schema is whole then */
     mq_u64 pad[5];
     char name[MQ_SCHEMA_NAME];
     char encoding[MQ_SCHEMA_ENCODING];
-    char data[]; /* as much as the segment says */
 } mq_schema;
 _Static_assert(sizeof(mq_schema) == 304, "bump the version of every piece that has a schema");
 

@@ -21,14 +21,14 @@ typedef struct {
     uint64_t room; /* of data, bytes */
 } mq_schema_parts;
 
-/* Those of a segment that has it in one piece, with so many bytes for its data. */
-static inline mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room) {
+/* The parts of a descriptor in one piece, with `room` bytes of `data` after it. */
+static inline mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room) {
     return (mq_schema_parts){.turn = &schema->turn,
                              .bytes = &schema->bytes,
                              .spare = &schema->spare,
                              .name = schema->name,
                              .encoding = schema->encoding,
-                             .data = schema->data,
+                             .data = data,
                              .room = room};
 }
 

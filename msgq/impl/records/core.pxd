@@ -34,6 +34,7 @@ cdef extern from "records/layout.h" nogil:
         mq_u32 attention
         mq_record_row rows[128]
         mq_schema schema
+        char schema_data[1]
     ctypedef struct mq_record_shape:
         uint64_t length, item_bytes, copies, flags
     ctypedef struct mq_record_parts:

@@ -67,7 +67,7 @@ cdef class RecordFile(PieceFile):
         cdef char creator[MQ_RECORD_CREATOR]
         cdef mq_record *record = <mq_record *> self.segment.address
         cdef mq_record_shape shape = self._shape()
-        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, MQ_RECORD_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, record.schema_data, MQ_RECORD_SCHEMA_DATA)
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
         schema = self.wanted.schema if shape.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
@@ -101,7 +101,8 @@ cdef class RecordFile(PieceFile):
 
     @property
     def schema(self):
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.parts.record.schema, MQ_RECORD_SCHEMA_DATA)
+        cdef mq_record *record = self.parts.record
+        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, record.schema_data, MQ_RECORD_SCHEMA_DATA)
         return described(&at)
 
 

@@ -47,6 +47,7 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_u32 arrived
         mq_queue_row rows[128]
         mq_schema schema
+        char schema_data[1]
     ctypedef struct mq_queue_parts:
         mq_queue *queue
         mq_u64 *words

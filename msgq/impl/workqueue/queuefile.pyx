@@ -73,12 +73,14 @@ cdef class QueueFile(PieceFile):
 
     @property
     def schema(self):
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.parts.queue.schema, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_queue *queue = self.parts.queue
+        cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
         return described(&at)
 
     def describe(self, schema):
         """Set the schema, unless there is one."""
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.parts.queue.schema, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_queue *queue = self.parts.queue
+        cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
         cdef int fd = self.lock()
         try:
             if described(&at) is None:

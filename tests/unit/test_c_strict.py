@@ -1,0 +1,50 @@
+"""The C library compiles without extensions of a compiler: its sources as C11, its public headers as C and C++."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.c_programs import EXAMPLES, INCLUDE, UNITS
+
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{INCLUDE}", f"-I{UNITS.parent}")
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+CPP_COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
+HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h"))
+
+
+def complaints(*command: str | Path, source: str | None = None) -> str:
+    """Return what a compiler says about a source: a file, or a text on its standard input."""
+    return subprocess.run([*command], input=source, text=True, capture_output=True, check=False).stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.c")), ids=lambda unit: unit.name)
+def test_c_source_compiles_as_strict_c11(compiler: str, unit: Path) -> None:
+    assert complaints(compiler, "-std=c11", *STRICT, unit) == ""
+
+
+@pytest.mark.parametrize("standard", ["c99", "c11"])
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("header", HEADERS)
+def test_public_header_alone_compiles_as_strict_c(header: str, compiler: str, standard: str) -> None:
+    source = f"#include <{header}>\nint main(void) {{ return 0; }}\n"
+    assert complaints(compiler, f"-std={standard}", *STRICT, "-xc", "-", source=source) == ""
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c++17"])
+@pytest.mark.parametrize("compiler", CPP_COMPILERS)
+@pytest.mark.parametrize("header", HEADERS)
+def test_public_header_alone_compiles_as_strict_cpp(header: str, compiler: str, standard: str) -> None:
+    source = f"#include <{header}>\nint main() {{ return 0; }}\n"
+    assert complaints(compiler, f"-std={standard}", *STRICT, "-xc++", "-", source=source) == ""
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.c*")), ids=lambda path: path.name)
+def test_example_compiles_without_a_warning(path: Path) -> None:
+    cpp = path.suffix == ".cpp"
+    for compiler in CPP_COMPILERS if cpp else COMPILERS:
+        assert complaints(compiler, "-std=c++17" if cpp else "-std=gnu11", *STRICT, path) == ""
