@@ -78,7 +78,7 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     bool alone = now.flags & EXCLUSIVE;
     if (!alone && mq_cell_take(version, m->w.who) && !mq_record_seize(&m->w, version, soon()))
         wrong("an element is held", i, mq_load_acquire_u64(version));
-    fill(value, stamp(writer, true, mq_cell_times(mq_load_relaxed_u64(version)) + 1), now.words);
+    fill(value, stamp(writer, true, mq_cell_next(&parts, mq_cell_times(mq_load_relaxed_u64(version)))), now.words);
     mq_u64 *to = mq_cell_begin(&parts, version, (uint64_t)mq_now_ns());
     if (below(1024) == 0) {
         mq_copy_in(to, value, 8 * below((uint32_t)now.words + 1));
@@ -87,8 +87,8 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     }
     mq_copy_in(to, value, 8 * now.words);
     if (alone)
-        mq_cell_turn_alone(version);
-    else if (!mq_cell_turn(version, m->w.who))
+        mq_cell_turn_alone(&parts, version);
+    else if (!mq_cell_turn(&parts, version, m->w.who))
         wrong("others write our element", i, mq_load_acquire_u64(version));
     count(&index, 1);
     mq_record_tell(&m->w, 1, alone);

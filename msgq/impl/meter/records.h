@@ -12,7 +12,7 @@ enum {
 
 typedef struct {
     const mq_record_parts *parts;
-    uint64_t *seen; /* how often each element was written, mod 2^40 */
+    uint64_t *seen; /* how often each element was written */
     uint64_t lost;
     bool board;
     int64_t next_ns; /* CLOCK_MONOTONIC, not to look sooner */
@@ -45,7 +45,7 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
         if (!mq_meter_records_read(r, i, &value))
             continue;
         now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
-        r->lost += ((value.times - r->seen[i]) & MQ_CELL_TIMES_MAX) - 1;
+        r->lost += mq_cell_writes(r->parts, r->seen[i], value.times) - 1;
         r->seen[i] = value.times;
         mq_histogram_add(&m->sizes, value.length, 1);
         mq_meter_date(m, wall_ns, (uint64_t)value.written);

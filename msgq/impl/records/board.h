@@ -57,7 +57,7 @@ static inline void mq_board_write(mq_record_writer *w, uint64_t index, const voi
     mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
     mq_store_relaxed_u64(value, length); /* relaxed: released with the version */
     mq_copy_in(value + 1, from, length);
-    mq_cell_turn_alone(version);
+    mq_cell_turn_alone(&w->parts, version);
     mq_record_tell(w, 1, true);
 }
 

@@ -1,6 +1,6 @@
 /* One element: written by several processes, read by any number, which never wait for a writer.
  *
- *   version   times that it was written, mod 2^40 (bits 63..24) | row of who writes it, + 1 (23..16; 0: nobody) |
+ *   version   times that it was written (bits 63..24; mq_cell_next) | row of who writes it, + 1 (23..16; 0: nobody) |
  *             generation of that row (15..0)
  *   copies    2 or 4. The value is in copy (times mod copies)
  *
@@ -30,6 +30,17 @@ enum {
 #define MQ_CELL_TIMES_MAX ((1ull << (64 - MQ_CELL_TIMES)) - 1)
 
 static inline uint64_t mq_cell_times(uint64_t version) { return version >> MQ_CELL_TIMES; }
+
+/* The times after one more write. 0 says "never written", so MQ_CELL_TIMES_MAX is followed by the number of copies,
+ * which is the least other one whose copy is the next in turn. */
+static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t times) {
+    return mq_likely(times != MQ_CELL_TIMES_MAX) ? times + 1 : parts->shape.copies;
+}
+
+/* The writes that made `before` into `now`. */
+static inline uint64_t mq_cell_writes(const mq_record_parts *parts, uint64_t before, uint64_t now) {
+    return now < before ? now - before + MQ_CELL_TIMES_MAX + 1 - parts->shape.copies : now - before;
+}
 
 /* Who writes, as it is in a version, and in words that name an owner; 0: nobody. */
 static inline uint64_t mq_cell_who(uint64_t version) { return version & ((1u << MQ_CELL_TIMES) - 1); }
@@ -79,18 +90,18 @@ static inline mq_u64 *mq_cell_begin(const mq_record_parts *parts, mq_u64 *versio
 }
 
 /* The copy is filled: it is the value from now on. False: others have written there, who may not. */
-static inline bool mq_cell_turn(mq_u64 *version, uint64_t who) {
+static inline bool mq_cell_turn(const mq_record_parts *parts, mq_u64 *version, uint64_t who) {
     uint64_t times = mq_cell_times(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release, by an exchange. The value is there before the version. Partner: mq_cell_look. If weaker: a
      * reader finds old bytes under a new version. */
-    return mq_compare_exchange_u64(version, times << MQ_CELL_TIMES | who, (times + 1) << MQ_CELL_TIMES);
+    return mq_compare_exchange_u64(version, times << MQ_CELL_TIMES | who, mq_cell_next(parts, times) << MQ_CELL_TIMES);
 }
 
 /* The same for who alone may write. Before attention is asked for, mq_fence_seq_cst. */
-static inline void mq_cell_turn_alone(mq_u64 *version) {
+static inline void mq_cell_turn_alone(const mq_record_parts *parts, mq_u64 *version) {
     uint64_t times = mq_cell_times(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release. Partner: mq_cell_look. If weaker: as in mq_cell_turn. */
-    mq_store_release_u64(version, (times + 1) << MQ_CELL_TIMES);
+    mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);
 }
 
 /* ---- reading ---- */
@@ -108,7 +119,8 @@ static inline void mq_cell_have_read(void) {
     mq_fence_acquire();
 }
 
-/* Was the copy of `before` left alone while it was read? Behind mq_cell_have_read. */
+/* Was the copy of `before` left alone while it was read? Behind mq_cell_have_read. Times that began again meanwhile look
+ * further apart than they are: then it is read once more. */
 static inline bool mq_cell_stands(const mq_record_parts *parts, const mq_u64 *version, uint64_t before) {
     uint64_t now = mq_load_relaxed_u64(version); /* relaxed: ordered by the fence */
     return ((mq_cell_times(now) - mq_cell_times(before)) & MQ_CELL_TIMES_MAX) <= parts->shape.copies - 2;

@@ -215,8 +215,8 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
     else
         mq_copy_in(value, from, item_bytes);
     if (alone)
-        mq_cell_turn_alone(version);
-    else if (mq_unlikely(!mq_cell_turn(version, w->who)))
+        mq_cell_turn_alone(&w->parts, version);
+    else if (mq_unlikely(!mq_cell_turn(&w->parts, version, w->who)))
         return MQ_VECTOR_CORRUPT;
     return MQ_VECTOR_WRITTEN;
 }
