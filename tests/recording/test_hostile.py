@@ -32,8 +32,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (chunk(encoded(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
     "missing schema": (chunk(channel(2, "b", schema_id=9), message(2, 0, 1)), "schema 9, which is not there"),
     "other channel, same id": (chunk(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
-    "unknown record": (struct.pack("<BQ3s", 0x33, 3, b"abc"), "does not know"),
-    "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "does not know"),
+    "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "too short"),
     "huge record": (struct.pack("<BQ3s", 6, 2**63, b"abc"), "does not fit"),
     "zeros": (bytes(100), "zeros"),
 }

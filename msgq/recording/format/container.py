@@ -5,6 +5,7 @@ and the end of a file. Format: https://mcap.dev/spec.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -42,6 +43,45 @@ class RecordStream(ReadDataStream):
         return data
 
 
+@dataclass
+class _Extended:
+    """A record with fields that MCAP does not define yet. tail : their bytes, behind the known fields."""
+
+    tail: bytes = b""
+
+    def write(self, stream: RecordBuilder) -> None:
+        """Write the record to a stream of the library's."""
+        known = RecordBuilder()
+        super().write(known)  # type: ignore[misc]
+        stream.write(extended(known.end(), self.tail))
+
+
+@dataclass
+class Header(_Extended, records.Header):
+    """A header that keeps unknown fields."""
+
+
+@dataclass
+class Schema(_Extended, records.Schema):
+    """A schema that keeps unknown fields."""
+
+
+@dataclass
+class Channel(_Extended, records.Channel):
+    """A channel that keeps unknown fields."""
+
+
+@dataclass
+class Metadata(_Extended, records.Metadata):
+    """Metadata that keep unknown fields."""
+
+
+def extended(record: bytes, tail: bytes) -> bytes:
+    """Return a record with more bytes at its end."""
+    opcode, length = HEAD.unpack_from(record)
+    return HEAD.pack(opcode, length + len(tail)) + record[HEAD.size :] + tail
+
+
 def encoded(*parts: Any) -> bytes:
     """Return records of the library's as bytes."""
     builder = RecordBuilder()
@@ -50,7 +90,7 @@ def encoded(*parts: Any) -> bytes:
     return bytes(builder.end())
 
 
-def summary(start: int, groups: list[tuple[Opcode, bytes]]) -> bytes:
+def summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
     """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
 
     Parameters

@@ -97,6 +97,7 @@ class Descriptions:
     channels : by id.
     schemas : by id.
     schema_ids : of each channel, by its id; 0: it has none.
+    tails : unknown fields of the header, of schemas and of channels, by opcode and id.
     codes : of each channel id below its length; see scan.pyi.
     changes : how often a channel was described as another one than before.
     code_of : gives a channel its code.
@@ -115,6 +116,7 @@ class Descriptions:
         self._room = Room()
         self.schemas: dict[int, records.Schema] = {}
         self.schema_ids: dict[int, int] = {}
+        self.tails: dict[tuple[int, int], bytes] = {}
         self._waiting: dict[int, records.Channel] = {}  # by id: those whose schemas were not there yet
         self._awaited: dict[int, set[int]] = {}  # by id: schemas, and the channels that wait for them
         self._known: dict[tuple[int, bytes], bytes] = {}
@@ -125,6 +127,7 @@ class Descriptions:
         other.code_of, other._problem = code_of, problem
         other.channels, other.codes, other._known = dict(self.channels), self.codes.copy(), {}
         other.schemas, other.schema_ids = dict(self.schemas), dict(self.schema_ids)
+        other.tails = dict(self.tails)
         other._waiting = dict(self._waiting)
         other._awaited = {number: set(channels) for number, channels in self._awaited.items()}
         other._room = Room()
@@ -142,6 +145,7 @@ class Descriptions:
         key = (int(Opcode.CHANNEL), number.to_bytes(2, "little"))
         self._known[key] = others._known[key]
         self.schemas = others.schemas | self.schemas
+        self.tails = others.tails | self.tails
         self.channels[number], self.schema_ids[number] = others.channels[number], others.schema_ids[number]
         self.set_code(number, self.code_of(others.channels[number]))
         return True
@@ -186,7 +190,10 @@ class Descriptions:
             return
         if opcode != Opcode.METADATA:
             self._known[key] = content
-        record = parsed(_READ[Opcode(opcode)], content, offset, self._problem)
+        stream = RecordStream(content)
+        record = parsed(_READ[Opcode(opcode)], stream, offset, self._problem)
+        if opcode != Opcode.METADATA and record is not None and stream.count < len(content):
+            self.tails.setdefault((opcode, getattr(record, "id", 0)), content[stream.count :])
         if isinstance(record, records.Header):
             self.header = record
         elif isinstance(record, records.Metadata):
@@ -243,11 +250,11 @@ class Descriptions:
 
 
 def parsed(
-    read: Callable[[ReadDataStream], Any], content: bytes, offset: int, problem: Callable[[int, str], None]
+    read: Callable[[ReadDataStream], Any], stream: RecordStream, offset: int, problem: Callable[[int, str], None]
 ) -> Any:
     """Return a record of the library's, or None, and tell of the problem, when its bytes make no sense."""
     try:
-        return read(RecordStream(content))
+        return read(stream)
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
         problem(offset, f"a record that makes no sense: {str(error) or type(error).__name__}")
         return None

@@ -8,10 +8,10 @@ import struct
 from mcap import records
 from mcap.exceptions import McapError
 
-from msgq.recording.format.container import HEAD, RecordStream
+from msgq.recording.format.container import HEAD, Metadata, RecordStream
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX
 
-CRC_BYTES = 4  # at the end of an attachment
+CRC_BYTES = 4  # behind the data of an attachment
 _TIMES = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
 _TEXTS_BYTES = 1 << 16  # of an attachment's name and media type, at most
 
@@ -32,7 +32,7 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
         size = stream.read8()
     except (McapError, ValueError, struct.error) as error:
         raise ValueError(f"an attachment that makes no sense: {str(error) or type(error).__name__}") from None
-    if _TIMES.size + stream.count + size + CRC_BYTES != length - HEAD.size:
+    if _TIMES.size + stream.count + size + CRC_BYTES > length - HEAD.size:  # behind the CRC are unknown fields
         raise ValueError(f"an attachment whose lengths contradict each other: {size} bytes in a record of {length}")
     return records.AttachmentIndex(
         offset=offset,
@@ -45,7 +45,13 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
     )
 
 
-def read_metadata(fd: int, offset: int, length: int) -> records.Metadata:
+def crc_offset(index: records.AttachmentIndex) -> int:
+    """Return where in the file the CRC of an attachment is, which covers all of the record before it."""
+    texts = sum(4 + len(text.encode()) for text in (index.name, index.media_type))
+    return int(index.offset + HEAD.size + _TIMES.size + texts + 8 + index.data_size)
+
+
+def read_metadata(fd: int, offset: int, length: int) -> Metadata:
     """Return what a Metadata record says.
 
     Raises
@@ -57,7 +63,8 @@ def read_metadata(fd: int, offset: int, length: int) -> records.Metadata:
         raise ValueError(f"metadata of {length} bytes; {DESCRIBING_BYTES_MAX} are all that is read")
     data = os.pread(fd, length - HEAD.size, offset + HEAD.size)
     try:
-        record: records.Metadata = records.Metadata.read(RecordStream(data))
+        stream = RecordStream(data)
+        record = records.Metadata.read(stream)
     except (McapError, ValueError, struct.error, EOFError) as error:
         raise ValueError(f"metadata that make no sense: {str(error) or type(error).__name__}") from None
-    return record
+    return Metadata(record.name, record.metadata, data[stream.count :])

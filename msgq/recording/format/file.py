@@ -26,13 +26,14 @@ from msgq.recording.format.container import CHUNK, HEAD, MAGIC
 from msgq.recording.format.data_crc import DataCrc
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX, Channel, Descriptions
 from msgq.recording.format.file_bytes import FileBytes
-from msgq.recording.format.origins import OPCODE, Origins
+from msgq.recording.format.origins import Origins, is_origins
 from msgq.recording.format.payloads import has_packed, unpacked
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.rosbag2 import foreign_error
 from msgq.recording.format.scan import CUT, RECORD, TIME_MAX, UNWANTED, ZERO, Columns
 from msgq.recording.format.summary import Summary, end_of, read_summary
-from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content
+from msgq.recording.format.unknown import is_unknown
+from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, TooLargeError, Walk, chunk_content
 from msgq.recording.format.wall import WallTimes
 
 OTHERS_MAX = 2 << 16  # schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits
@@ -57,11 +58,12 @@ class Stretch:
 
 
 class Extra(NamedTuple):
-    """Where a record beside the messages is: an attachment, or metadata."""
+    """Where a record beside the messages is: an attachment, metadata, or a record that MCAP does not define."""
 
     opcode: int
     offset: int
     length: int
+    in_summary: bool = False
 
 
 class LogFile:
@@ -76,7 +78,8 @@ class LogFile:
     described : what describes the messages, as far as it was read.
     statistics : what the summary counts; None: there is none, or this is not all of the file.
     stretches : in the order of the file.
-    extras : attachments and metadata, in the order of the file.
+    extras : attachments, metadata, and records of other programs that MCAP does not define, in the order of the file.
+    on_unknown : gets each such record within a chunk that is read; None: nobody.
     on_read : is told how many bytes of stretches were read, for those who show how far they are; None: nobody.
     wall : what the wall clock showed; None: times are as they are in the file.
     """
@@ -113,6 +116,7 @@ class LogFile:
         self.statistics: records.Statistics | None = None
         self.wall: WallTimes | None = None
         self.on_read: Callable[[int], object] | None = None
+        self.on_unknown: Callable[[bytes], object] | None = None
         self._note, self._most = note, most
         self.described = Descriptions(code_of, self._problem)
         self._whole: LogFile | None = None  # the same, of which chunks are left where no description was looked for
@@ -158,11 +162,14 @@ class LogFile:
             self._walk(fd, max(here, span[0]), min(span[1], self.size))
             return self._distrust_index()
         known = len(self.extras)
-        if not self._follow(fd, here):
+        summary = read_summary(fd, self.size, self._most, self._problem) or Summary(self.size, is_whole=False)
+        if not self._follow(fd, here, summary):
             self.stretches.clear()
             del self.extras[known:]
             self.statistics, self._crc = None, DataCrc()
             self._walk(fd, here, self.size)
+        for opcode, start, end in summary.unknown:
+            self._has_extra(opcode, start, end, in_summary=True)
         if not self.complete:
             self._distrust_index()
         if span is not None:
@@ -181,11 +188,8 @@ class LogFile:
                 start, end = wall.bounds(stretch.start, stretch.end)
                 self.stretches[number] = replace(stretch, start=start, end=end)
 
-    def _follow(self, fd: int, here: int) -> bool:
+    def _follow(self, fd: int, here: int, summary: Summary) -> bool:
         """Note the stretches as the summary says; return whether what is between its chunks makes sense."""
-        summary = read_summary(fd, self.size, self._most, self._problem)
-        if summary is None:
-            summary = Summary(self.size, is_whole=False)
         self.complete = summary.is_whole
         for opcode, content, offset in summary.describing:
             self.described.take(opcode, content, offset)
@@ -211,7 +215,7 @@ class LogFile:
     ) -> LogFile:
         """Return a map of some of the stretches only, which can be pickled if the functions can."""
         piece = copy(self)
-        piece.on_read = None
+        piece.on_read = piece.on_unknown = None
         piece.stretches, piece.extras, piece.statistics, piece._note = stretches, [], None, note
         piece._whole = None
         piece.described = self.described.copy(code_of, piece._problem)
@@ -245,7 +249,7 @@ class LogFile:
                 first, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
                 chunk = Stretch(start, following - start, size, first, last, None, True)
                 self.stretches.append(self._with_origins(chunk))
-            elif opcode == OPCODE:
+            elif is_origins(head):
                 self._origins = (start, following)
             elif opcode == Opcode.DATA_END:
                 self._check_data(fd, start, head)
@@ -254,17 +258,17 @@ class LogFile:
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 length = min(length, DESCRIBING_BYTES_MAX)  # of which nothing is taken
                 self.described.take(opcode, os.pread(fd, length, start + HEAD.size), start)
-            elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
-                self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
-            if opcode in (Opcode.ATTACHMENT, Opcode.METADATA):
+            elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
+                self._problem(start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk")
+            if opcode in (Opcode.ATTACHMENT, Opcode.METADATA) or is_unknown(head):
                 self._has_extra(opcode, start, following)
         return sound
 
-    def _has_extra(self, opcode: int, start: int, end: int) -> None:
+    def _has_extra(self, opcode: int, start: int, end: int, in_summary: bool = False) -> None:
         if len(self.extras) < EXTRAS_MAX:
-            self.extras.append(Extra(opcode, start, end - start))
+            self.extras.append(Extra(opcode, start, end - start, in_summary))
         else:
-            self._problem(start, f"{EXTRAS_MAX} attachments and metadata records are all that is kept; not this one")
+            self._problem(start, f"{EXTRAS_MAX} records beside the messages are all that is kept; not this one")
 
     def _with_origins(self, chunk: Stretch) -> Stretch:
         """Return a chunk with the record of its origins, if that ends where the chunk begins."""
@@ -394,14 +398,15 @@ class LogFile:
         return position
 
     def _scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
-        learning, others = position == 0, 0
+        learning, others, strict = position == 0, 0, self.on_unknown is not None
         changes, prologue = self._prologue
         if learning and prologue and changes == self.described.changes and content.startswith(prologue):
             position = len(prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
             before = position
-            why, position = columns.scan(content, position, self.described.codes, start, end)
-            if learning and (why != RECORD or position > before):
+            why, position = columns.scan(content, position, self.described.codes, start, end, strict)
+            unknown = why == RECORD and content[position] > Opcode.DATA_END
+            if learning and (why != RECORD or position > before or unknown):
                 self._prologue, learning = (self.described.changes, content[:before]), False
             if why == CUT:
                 self._problem(stretch.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
@@ -412,7 +417,7 @@ class LogFile:
                 return len(content)
             if why != RECORD:
                 return position
-            position, others = self._other(stretch, content, position), others + 1
+            position, others = self._other(stretch, content, position), others + (not unknown)
 
     def _other(self, stretch: Stretch, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
@@ -429,6 +434,8 @@ class LogFile:
                 self.described.set_code(number, UNWANTED)  # said once
             else:
                 self._problem(stretch.offset, f"a message that is too short, or has an impossible time (at {position})")
+        elif opcode > Opcode.DATA_END and self.on_unknown is not None:
+            self.on_unknown(content[position:following])
         return following
 
     def _find_channel(self, number: int) -> bool:

@@ -37,6 +37,11 @@ def origins_record(entries: Any, shift: int) -> bytes:
     return HEAD.pack(OPCODE, len(_MAGIC) + rows.nbytes) + _MAGIC + rows.tobytes()
 
 
+def is_origins(head: bytes) -> bool:
+    """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
+    return head[0] == OPCODE and head[HEAD.size :].startswith((_MAGIC, _FORMER))
+
+
 class Origins:
     """The origins of a chunk's messages."""
 

@@ -21,7 +21,7 @@ from msgq.recording.format.compression import flaw
 from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX
 from msgq.recording.format.data_crc import crc_between
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX
-from msgq.recording.format.extras import CRC_BYTES, attachment_index
+from msgq.recording.format.extras import CRC_BYTES, attachment_index, crc_offset
 from msgq.recording.format.inside import Inside, Looker, kind, parsed
 from msgq.recording.format.walk import DAMAGE, FoundRecord, TooLargeError, Walk, chunk_content
 
@@ -215,8 +215,9 @@ class Parts:
         ValueError : its lengths do not fit each other, or its CRC is wrong.
         """
         index = attachment_index(self._fd, start, end - start)
-        crc = int.from_bytes(self._read(end - CRC_BYTES, end), "little")
-        if crc and crc != crc_between(self._fd, start + HEAD.size, end - CRC_BYTES):
+        at = crc_offset(index)
+        crc = int.from_bytes(self._read(at, at + CRC_BYTES), "little")
+        if crc and crc != crc_between(self._fd, start + HEAD.size, at):
             raise ValueError(f"the attachment {index.name[:100]!r}: its CRC is wrong")
         return index
 

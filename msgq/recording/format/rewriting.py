@@ -15,10 +15,10 @@ from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, e
 from msgq.recording.format.inside import Inside, Looker
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.survey import How, Step, Survey
-from msgq.recording.format.walk import chunk_content
+from msgq.recording.format.unknown import RETIRED, RETIRED_MAGIC
+from msgq.recording.format.walk import chunk_content, chunk_tail
 from msgq.recording.format.writer import Compressor
 
-_RETIRED = 0xFF  # an opcode that is free for applications: readers pass over it
 _RETIRED_BYTES = 1 << 30  # of one such record
 _BLOCK_BYTES = 1 << 20
 
@@ -68,7 +68,7 @@ class Rewriting:
         if step.how is How.PASS_OVER:
             for start in range(step.start, step.end, _RETIRED_BYTES):
                 end = min(step.end, start + _RETIRED_BYTES)
-                self._write(HEAD.pack(_RETIRED, end - start))
+                self._write(HEAD.pack(RETIRED, len(RETIRED_MAGIC) + end - start) + RETIRED_MAGIC)
                 self.copy(start, end)
         elif step.how is How.KEEP or (step.how is How.ENCLOSE and not survey.has_chunks):
             self.copy(step.start, step.end)
@@ -87,8 +87,9 @@ class Rewriting:
         """Write a chunk with a new index, and of its records those that are good."""
         at = self._size
         record: records.ChunkIndex = step.record
-        content = os.pread(self._old, step.end - step.start, step.start)
+        content, tail = os.pread(self._old, step.end - step.start, step.start), b""
         if step.how is not How.ENCLOSE:
+            tail = chunk_tail(content)
             content = chunk_content(content, self._most)
         inside = self._looker.chunk(content)
         if step.how is How.INDEX:
@@ -96,7 +97,7 @@ class Rewriting:
         else:
             content = _good(content, inside.bad)
             inside = self._looker.chunk(content)
-            data, record = _chunk(content, inside, record.compression if record is not None else "zstd")
+            data, record = _chunk(content, inside, record.compression if record is not None else "zstd", tail)
             self._write(data)
         offsets, begin = {}, self._size
         for channel, places in inside.by_channel().items():
@@ -107,12 +108,12 @@ class Rewriting:
         return replace(record, chunk_start_offset=at, **changes)
 
 
-def _chunk(content: bytes, inside: Inside, compression: str) -> tuple[bytes, records.ChunkIndex]:
+def _chunk(content: bytes, inside: Inside, compression: str, tail: bytes) -> tuple[bytes, records.ChunkIndex]:
     """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
     data = Compressor(compression or "none", None).compress(content, memoryview(b""))
     first, last = int(inside.log_time.min()) if len(inside.log_time) else 0, int(inside.log_time.max(initial=0))
     head = CHUNK.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
-    body = head + len(data).to_bytes(8, "little") + data
+    body = head + len(data).to_bytes(8, "little") + data + tail
     index = records.ChunkIndex(
         chunk_length=HEAD.size + len(body),
         chunk_start_offset=0,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.recording.format.container import FOOTER_BYTES, HEAD, MAGIC
+from msgq.recording.format.container import FOOTER_BYTES, HEAD, MAGIC, RecordStream
 from msgq.recording.format.descriptions import parsed
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.walk import DAMAGE
@@ -37,6 +37,7 @@ class Summary:
     describing : its schemas, then its channels: opcode, content, place in the file.
     chunks : in the order of the file. They overlap neither each other nor the summary.
     statistics : what it counts; None: nothing.
+    unknown : each record that MCAP does not define: opcode, from where to where in the file.
     is_whole : whether its chunks may be believed; else there are none, and it begins where the file ends.
     """
 
@@ -44,6 +45,7 @@ class Summary:
     describing: list[tuple[int, bytes, int]] = field(default_factory=list)
     chunks: list[records.ChunkIndex] = field(default_factory=list)
     statistics: records.Statistics | None = None
+    unknown: list[tuple[int, int, int]] = field(default_factory=list)
     is_whole: bool = True
 
 
@@ -82,19 +84,21 @@ def _parsed(data: bytes, start: int, size: int, problem: Callable[[int, str], No
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             summary.describing.append((opcode, data[here:end], start + here))
         elif opcode == Opcode.CHUNK_INDEX:
-            index = parsed(records.ChunkIndex.read, data[here:end], start + here, problem)
+            index = parsed(records.ChunkIndex.read, RecordStream(data[here:end]), start + here, problem)
             if index is not None:
                 summary.chunks.append(index)
         elif opcode == Opcode.STATISTICS:
             read = records.Statistics.read
-            summary.statistics = parsed(read, data[here:end], start + here, lambda *_: None)  # nobody needs it
+            summary.statistics = parsed(read, RecordStream(data[here:end]), start + here, lambda *_: None)
+        elif opcode > Opcode.DATA_END:
+            summary.unknown.append((opcode, start + here - HEAD.size, start + end))
     summary.describing.sort(key=lambda description: description[0])
     summary.chunks.sort(key=lambda index: index.chunk_start_offset)
     last = 0
     for index in summary.chunks:
         if index.chunk_start_offset < last or end_of(index) > start:
             problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
-            return Summary(size, summary.describing, is_whole=False)
+            return Summary(size, summary.describing, unknown=summary.unknown, is_whole=False)
         last = end_of(index)
     return summary
 

@@ -62,11 +62,13 @@ class OldSummary:
     is_sound : its CRC says that it is what was written.
     described : its schemas and channels.
     chunks : where it says that chunks begin, and where one does that looks as it says; in order.
+    unknown : its records that MCAP does not define; none if its CRC is wrong.
     """
 
     is_sound: bool = False
     described: dict[Key, bytes] = field(default_factory=dict)
     chunks: list[int] = field(default_factory=list)
+    unknown: list[bytes] = field(default_factory=list)
 
     @classmethod
     def of(cls, fd: int, size: int) -> OldSummary:
@@ -78,7 +80,11 @@ class OldSummary:
         start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
         if not len(MAGIC) <= start < footer:
             return cls()
-        return cls.between(fd, start, footer, crc != 0 and crc == crc_between(fd, start, footer + HEAD.size + 16))
+        is_right = crc == crc_between(fd, start, footer + HEAD.size + 16)
+        found = cls.between(fd, start, footer, crc != 0 and is_right)
+        if crc and not is_right:
+            found.unknown.clear()
+        return found
 
     @classmethod
     def between(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
@@ -89,13 +95,17 @@ class OldSummary:
             following = start + HEAD.size + length
             if following > end:
                 break
-            if opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX) and length <= DESCRIBING_BYTES_MAX:
+            known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
+            if (known or opcode > Opcode.DATA_END) and length <= DESCRIBING_BYTES_MAX:
                 found._take(os.pread(fd, HEAD.size + length, start), fd, room)
             start = following
         found.chunks.sort()
         return found
 
     def _take(self, data: bytes, fd: int, room: Room) -> None:
+        if data[0] > Opcode.DATA_END:
+            self.unknown.append(data)
+            return
         try:
             record = parsed(data)
         except ValueError:
@@ -175,11 +185,13 @@ class Survey:
                 self._take(part)
                 continue
             if not old.described:
-                old = OldSummary.between(fd, part.start, size)
+                unknown, old = old.unknown, OldSummary.between(fd, part.start, size)
+                old.unknown = unknown
             break
         if self.front_at < 0:
             self.front_at = len(self.steps)
         self._describe(old)
+        self.index.unknown = old.unknown
 
     def _take(self, part: Part) -> None:
         opcode, start, end = part.opcode, part.start, part.end

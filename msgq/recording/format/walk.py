@@ -220,6 +220,11 @@ def _chunk_bytes(head: bytes) -> int:
     return CHUNK.size + name_bytes + 8 + size
 
 
+def chunk_tail(record: bytes) -> bytes:
+    """Return the fields of a whole chunk record that MCAP does not define yet."""
+    return record[HEAD.size + _chunk_bytes(record[:_HEAD_BYTES]) :]
+
+
 def chunk_content(record: bytes, most: int) -> bytes:
     """Return what a chunk record contains; what comes behind its known fields is ignored, as MCAP wants it.
 

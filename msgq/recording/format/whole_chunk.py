@@ -23,6 +23,7 @@ class OfChannel(NamedTuple):
     """What a chunk's index says of a channel."""
 
     at: int  # where in the file the record is
+    end: int
     messages: int
     first_time: int
     last_time: int
@@ -62,20 +63,21 @@ class WholeChunk:
 
 def find(fd: int, stretch: Stretch) -> WholeChunk | None:
     """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
-    head = os.pread(fd, HEAD.size + CHUNK.size + 16, stretch.offset)
+    head = os.pread(fd, HEAD.size + CHUNK.size + 16, stretch.offset)  # a name of at most 8 bytes, and a size
     if len(head) < HEAD.size + CHUNK.size:
         return None
     opcode, length = HEAD.unpack_from(head)
     first, last, size, _, name_bytes = CHUNK.unpack_from(head, HEAD.size)
     name = head[HEAD.size + CHUNK.size :][:name_bytes]
-    compressed = length - CHUNK.size - name_bytes - 8
     known = name.decode(errors="replace") in _COMPRESSIONS and name_bytes <= len(name)
-    if opcode != Opcode.CHUNK or HEAD.size + length != stretch.length or not known or compressed < 0:
+    compressed = int.from_bytes(head[HEAD.size + CHUNK.size + name_bytes :][:8], "little")
+    room = length - CHUNK.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
+    if opcode != Opcode.CHUNK or HEAD.size + length != stretch.length or not known or room < 0:
         return None
     index = stretch.offset + stretch.length
     channels = _channels(fd, index, size)
     begin = stretch.origins[0] if stretch.origins else stretch.offset
-    end = index + sum(MESSAGE_INDEX.size + _ENTRY.itemsize * channel.messages for channel in channels.values())
+    end = max((channel.end for channel in channels.values()), default=index)
     found = WholeChunk(begin, stretch.offset, index, end, name.decode(), compressed, size, channels)
     if not channels or channels.keys() != stretch.channels or (found.first_time, found.last_time) != (first, last):
         return None
@@ -92,7 +94,7 @@ def _channels(fd: int, at: int, size: int) -> dict[int, OfChannel]:
             break
         messages = entry_bytes // _ENTRY.itemsize
         most -= messages
-        if not messages or most < 0 or length != 6 + messages * _ENTRY.itemsize or number in channels:
+        if not messages or most < 0 or entry_bytes % _ENTRY.itemsize or length < 6 + entry_bytes or number in channels:
             return {}
         data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX.size)
         if len(data) < entry_bytes:
@@ -101,6 +103,7 @@ def _channels(fd: int, at: int, size: int) -> dict[int, OfChannel]:
         if int(entries["offset"].max()) > size - _LEAST_MESSAGE:
             return {}
         times = entries["log_time"]
-        channels[number] = OfChannel(at, messages, int(times.min()), int(times.max()))
-        at += HEAD.size + length
+        end = at + HEAD.size + length
+        channels[number] = OfChannel(at, end, messages, int(times.min()), int(times.max()))
+        at = end
     return channels

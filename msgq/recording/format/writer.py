@@ -21,7 +21,17 @@ from msgq import __version__
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import ENTRY, Chunk
-from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
+from msgq.recording.format.container import (
+    CHUNK,
+    HEAD,
+    MAGIC,
+    MESSAGE_INDEX,
+    Header,
+    Metadata,
+    encoded,
+    summary,
+)
+from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX
 from msgq.recording.format.figures import Figures
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
@@ -106,6 +116,7 @@ class DataIndex:
     ----------
     counts : messages by channel id.
     chunks, attachments, metadata : where they are.
+    unknown : records of the summary that MCAP does not define.
     times : the first and the last log_time; empty without messages.
     """
 
@@ -113,6 +124,7 @@ class DataIndex:
     chunks: list[records.ChunkIndex] = field(default_factory=list)
     attachments: list[records.AttachmentIndex] = field(default_factory=list)
     metadata: list[records.MetadataIndex] = field(default_factory=list)
+    unknown: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
 
     def count(self, channel: int, messages: int) -> None:
@@ -146,7 +158,7 @@ class DataIndex:
             message_end_time=max(self.times, default=0),
             schema_count=len(schemas),
         )
-        groups = [
+        groups: list[tuple[int, bytes]] = [
             (Opcode.SCHEMA, b"".join(schemas)),
             (Opcode.CHANNEL, b"".join(channels)),
             (Opcode.STATISTICS, encoded(statistics)),
@@ -154,6 +166,8 @@ class DataIndex:
             (Opcode.ATTACHMENT_INDEX, encoded(*self.attachments)),
             (Opcode.METADATA_INDEX, encoded(*self.metadata)),
         ]
+        for opcode in dict.fromkeys(record[0] for record in self.unknown):
+            groups.append((opcode, b"".join(record for record in self.unknown if record[0] == opcode)))
         data_end = encoded(records.DataEnd(data_section_crc=crc))
         return data_end + summary(at + len(data_end), groups)
 
@@ -174,6 +188,7 @@ class Segment:
         compressor: Compressor,
         metadata: Mapping[str, str] | None = None,
         profile: str = conventions.PROFILE,
+        header_tail: bytes = b"",
     ) -> None:
         """Create the file, which must not exist.
 
@@ -183,6 +198,7 @@ class Segment:
         compressor : of chunks.
         metadata : of the recording, if it is one.
         profile : what the header says of the messages; see https://mcap.dev/spec/registry.
+        header_tail : fields of the header that MCAP does not define yet.
 
         Raises
         ------
@@ -202,7 +218,7 @@ class Segment:
         except OSError as error:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
-        header = records.Header(profile=profile, library=f"msgq-bus {__version__}")
+        header = Header(profile, f"msgq-bus {__version__}", header_tail)
         try:
             self._write(MAGIC, encoded(header))
             if metadata is not None:
@@ -232,14 +248,14 @@ class Segment:
             self._crc = crc32(part, self._crc)
         self.size += wanted
 
-    def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
-        """Write a Metadata record.
+    def add_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
+        """Write a Metadata record. tail : fields that MCAP does not define yet.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        data = encoded(records.Metadata(name=name, metadata=dict(metadata)))
+        data = encoded(Metadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size, length=len(data), name=name)
         self._write(data)
         self._index.metadata.append(index)
@@ -269,6 +285,29 @@ class Segment:
         index = records.MetadataIndex(offset=self.size, length=length, name=name)
         self._copy(source, offset, length)
         self._index.metadata.append(index)
+
+    def add_unknown(self, record: bytes) -> None:
+        """Write a record that MCAP does not define.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; the file is as it was before.
+        """
+        self._write(record)
+
+    def copy_unknown(self, source: int, offset: int, length: int, in_summary: bool) -> None:
+        """Write a record of another file that MCAP does not define; see `copy_chunk`.
+
+        in_summary : write it into the summary, which is kept in memory until the file is closed.
+        """
+        if not in_summary:
+            self._copy(source, offset, length)
+        elif length > DESCRIBING_BYTES_MAX:
+            raise ValueError(
+                f"a record of {length} bytes in the summary; {DESCRIBING_BYTES_MAX} are all that is copied"
+            )
+        else:
+            self._index.unknown.append(os.pread(source, length, offset))
 
     def copy_attachment(self, source: int, found: records.AttachmentIndex) -> None:
         """Write an attachment of another file as it is; see `copy_chunk`. found : its index there."""

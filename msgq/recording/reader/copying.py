@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ _CHUNK_BYTES = 1 << 20
 def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
     """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
 
-    Channels, schemas, metadata and attachments are carried as they are; of attachments those of the logs' time. Chunks
-    that are wanted whole, and that no other overlaps in time, are copied as they are, unread: damage within them stays,
-    and what an index says of them counts. The epochs of several logs, and
-    of several runs, are kept apart.
+    Channels, schemas, metadata and attachments are copied unchanged, with fields that MCAP does not define yet; of
+    attachments those of the logs' time. Records that MCAP does not define are copied. Those of chunks that are not
+    copied whole stand outside of chunks in the new file. Chunks are copied whole, unread, if all of their messages are
+    wanted, and no other chunk overlaps with theirs in time: damage within them stays, and their index is trusted. The
+    epochs of several logs, and of several runs, are kept apart.
 
     Parameters
     ----------
@@ -54,8 +55,9 @@ def write_pieces(
 ) -> Iterator[tuple[Path, int]]:
     """Write segments of the same duration into a new directory; give each one and its number of messages.
 
-    Each has all metadata, and the attachments since it began; the first one also those before, and the last one those
-    behind it. See `write_mcap` for the rest.
+    Each has all metadata, all records outside of chunks that MCAP does not define, and the attachments since its
+    beginning. The first one also has the attachments before, and the last one those behind it. See `write_mcap` for the
+    rest.
 
     Raises
     ------
@@ -85,18 +87,34 @@ def _write(
     if any(log.contents.clock != HOST for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
+    tails = {file.described.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
     compressor = Compressor(compression or "zstd", None)
     with new_file(output) as unfinished:
-        segment = Segment(unfinished, compressor, profile=profiles.pop() if len(profiles) == 1 else "")
+        profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
+        segment = Segment(unfinished, compressor, profile=profile, header_tail=tail)
         try:
             _copy_extras(segment, [log.contents for log in logs], attached)
             name = {"none": "", None: None}.get(compression, compression)
-            _copy_messages(segment, [log.contents for log in logs], name)
+            with _keeping_unknown(segment, logs):
+                _copy_messages(segment, [log.contents for log in logs], name)
         except BaseException:
             segment.abandon()
             raise
         segment.close()
     return segment.messages
+
+
+@contextmanager
+def _keeping_unknown(segment: Segment, logs: Sequence[LogReader]) -> Iterator[None]:
+    """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks."""
+    files = [file for log in logs for file in log.files]
+    for file in files:
+        file.on_unknown = segment.add_unknown
+    try:
+        yield
+    finally:
+        for file in files:
+            file.on_unknown = None
 
 
 def _copy_messages(segment: Segment, logs: Sequence[Contents], compression: str | None) -> None:
@@ -135,22 +153,24 @@ def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
 
 
 def _copy_extras(segment: Segment, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
-    """Copy metadata and attachments; what makes no sense is noted."""
+    """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
     runs = {file.metadata.get(conventions.RECORDING, {}).get("run") for log in logs for file in log.files}
     for log, times in zip(logs, attached, strict=True):
         for file in log.files:
             for extra in file.extras:
                 if extra.opcode == Opcode.METADATA:
                     copy = partial(_copy_metadata, segment=segment, extra=extra, is_one_run=len(runs) == 1)
-                else:
+                elif extra.opcode == Opcode.ATTACHMENT:
                     copy = partial(_copy_attachment, segment=segment, extra=extra, times=times)
+                else:
+                    copy = partial(_copy_unknown, segment=segment, extra=extra)
                 _copy_from(file, extra.offset, copy, log)
 
 
 def _copy_metadata(source: int, segment: Segment, extra: Extra, is_one_run: bool) -> None:
     record = read_metadata(source, extra.offset, extra.length)
     if record.name in (conventions.RECORDING, conventions.CLOCK) and not is_one_run:
-        segment.add_metadata(conventions.MERGED, record.metadata)
+        segment.add_metadata(conventions.MERGED, record.metadata, record.tail)
     elif record.name != conventions.FIGURES:  # which the new file has of its own
         segment.copy_metadata(source, extra.offset, extra.length, record.name)
 
@@ -160,6 +180,10 @@ def _copy_attachment(source: int, segment: Segment, extra: Extra, times: tuple[i
     start, end = times
     if start <= min(found.log_time, TIME_MAX - 1) < end:
         segment.copy_attachment(source, found)
+
+
+def _copy_unknown(source: int, segment: Segment, extra: Extra) -> None:
+    segment.copy_unknown(source, extra.offset, extra.length, extra.in_summary)
 
 
 def _copy_from(file: LogFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:

@@ -12,7 +12,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.format.container import HEAD
-from msgq.recording.format.extras import CRC_BYTES, attachment_index, read_metadata
+from msgq.recording.format.extras import CRC_BYTES, attachment_index, crc_offset, read_metadata
 from msgq.recording.format.file import Extra
 from msgq.recording.format.file_bytes import FileBytes
 from msgq.recording.format.problem import Problem
@@ -56,6 +56,7 @@ class Attachment:
     log_time, create_time : when it was recorded and made, ns since the epoch; 0 where that is not known.
     size : bytes.
     path, offset, length : of the record that it is in.
+    data_offset : of its bytes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Attachment:
     path: Path
     offset: int
     length: int
+    data_offset: int
 
     def read(self) -> bytes:
         """Return its bytes.
@@ -74,10 +76,12 @@ class Attachment:
         ------
         RecordingError : they cannot be read, or are not those that were written.
         """
+        begin = self.offset + HEAD.size
+        wanted = self.data_offset + self.size + CRC_BYTES - begin
         with FileBytes(self.path).opened() as fd:
-            content = os.pread(fd, self.length - HEAD.size, self.offset + HEAD.size)
+            content = os.pread(fd, wanted, begin)
         said = int.from_bytes(content[-CRC_BYTES:], "little")
-        if len(content) < self.length - HEAD.size or (said and said != crc32(memoryview(content)[:-CRC_BYTES])):
+        if len(content) < wanted or (said and said != crc32(memoryview(content)[:-CRC_BYTES])):
             raise RecordingError(f"{self.path} at byte {self.offset}: the attachment {self.name!r} is damaged")
         return content[-CRC_BYTES - self.size : -CRC_BYTES]
 
@@ -87,7 +91,8 @@ def attachments(contents: Contents) -> Iterator[Attachment]:
     for path, extra, found in _read(contents, Opcode.ATTACHMENT, attachment_index):
         if contents.start <= min(found.log_time, TIME_MAX - 1) < contents.end:
             times = found.log_time, found.create_time
-            yield Attachment(found.name, found.media_type, *times, found.data_size, path, extra.offset, extra.length)
+            places = extra.offset, extra.length, crc_offset(found) - found.data_size
+            yield Attachment(found.name, found.media_type, *times, found.data_size, path, *places)
 
 
 def metadata(contents: Contents) -> Iterator[Metadata]:

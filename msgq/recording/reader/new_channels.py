@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from mcap import records
+from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.format import conventions
+from msgq.recording.format import container, conventions
 from msgq.recording.format.chunk import CHANNEL_IDS
+from msgq.recording.format.container import Schema
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.file import LogFile
 from msgq.recording.format.scan import Columns
@@ -27,6 +28,16 @@ class _Key(NamedTuple):
     message_encoding: str
     metadata: tuple[tuple[str, str], ...]
     schema_id: int
+    tail: bytes
+
+
+class _Said(NamedTuple):
+    """What a schema says. tail : fields that MCAP does not define yet."""
+
+    name: str
+    encoding: str
+    data: bytes
+    tail: bytes
 
 
 @dataclass(slots=True)
@@ -64,7 +75,7 @@ class NewChannels:
     def __init__(self) -> None:
         self.channels: dict[int, ChannelRecords] = {}
         self._files: dict[LogFile, OfFile] = {}
-        self._schemas: dict[int, records.Schema] = {}
+        self._schemas: dict[int, Schema] = {}
         self._keys: dict[int, _Key | None] = {}  # None: an id that is kept free
         self._by_key: dict[_Key, tuple[int, OfFile]] = {}
         self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
@@ -84,44 +95,46 @@ class NewChannels:
         known.learnt = learnt
         known.unchanged &= described.changes == 0
         for number, schema in described.schemas.items():
-            self._add_schema(known, number, schema)
+            said = _Said(schema.name, schema.encoding, schema.data, described.tails.get((Opcode.SCHEMA, number), b""))
+            self._add_schema(known, number, said)
         for number, channel in described.channels.items():
             code = int(described.codes[number])
             if code < 0:  # others' chunks may describe it all the same
                 is_ours = described.header.profile == conventions.PROFILE
                 known.unchanged &= is_ours and self._keys.setdefault(number, None) is None
             elif (number, code) not in known.numbers:
-                self._add_channel(known, number, code, channel, described.schema_ids[number])
+                tail = described.tails.get((Opcode.CHANNEL, number), b"")
+                self._add_channel(known, number, code, channel, described.schema_ids[number], tail)
         known.by_code = np.zeros(1 + max((code for _, code in known.numbers), default=0), np.uint16)
         for (_, code), new in reversed(known.numbers.items()):
             known.by_code[code] = new
         return known
 
-    def _add_schema(self, of: OfFile, number: int, schema: records.Schema) -> None:
+    def _add_schema(self, of: OfFile, number: int, said: _Said) -> None:
         now = of.schemas.get(number)
-        if not number or (now is not None and _said(self._schemas[now]) == _said(schema)):
+        if not number or (now is not None and _said(self._schemas[now]) == said):
             return  # MCAP has no schema 0
         before = self._schemas.get(number)
-        if before is None or _said(before) == _said(schema):
+        if before is None or _said(before) == said:
             new = number
         else:
-            same = (one for one, other in self._schemas.items() if _said(other) == _said(schema))
+            same = (one for one, other in self._schemas.items() if _said(other) == said)
             new = next(same, None) or _free(self._schemas, _SCHEMA_IDS, "schemas")
         of.schemas[number] = new
         of.unchanged &= new == number
-        self._schemas[new] = records.Schema(id=new, name=schema.name, encoding=schema.encoding, data=schema.data)
+        self._schemas[new] = Schema(id=new, name=said.name, encoding=said.encoding, data=said.data, tail=said.tail)
 
-    def _add_channel(self, of: OfFile, number: int, code: int, channel: Channel, schema_id: int) -> None:
+    def _add_channel(self, of: OfFile, number: int, code: int, channel: Channel, schema_id: int, tail: bytes) -> None:
         new_schema = of.schemas[schema_id] if channel.record.schema is not None else 0
         metadata = self._metadata(of, channel)
-        key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema)
+        key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
         new = self._number(of, number, key)
         self._keys[new] = key
         self._by_key.setdefault(key, (new, of))
         of.numbers[number, code] = new
         of.unchanged &= (number, schema_id, channel.record.metadata) == (new, new_schema, metadata)
         if new not in self.channels:
-            described = records.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema)
+            described = container.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
             self.channels[new] = ChannelRecords(described, self._schemas[new_schema] if new_schema else None)
 
     def _number(self, of: OfFile, number: int, key: _Key) -> int:
@@ -163,7 +176,7 @@ class NewChannels:
                 found.setdefault(code, set()).add(new)
         return {code: new.pop() for code, new in found.items() if len(new) == 1}
 
-    def unused_schemas(self) -> Iterator[records.Schema]:
+    def unused_schemas(self) -> Iterator[Schema]:
         """Give the schemas that no channel of any file has."""
         for file, of in self._files.items():
             for number in of.schemas.keys() - set(file.described.schema_ids.values()):
@@ -181,8 +194,8 @@ def _twins(of: OfFile, content: bytes, columns: Columns) -> np.ndarray[Any, Any]
     return numbers
 
 
-def _said(schema: records.Schema) -> tuple[str, str, bytes]:
-    return schema.name, schema.encoding, schema.data
+def _said(schema: Schema) -> _Said:
+    return _Said(schema.name, schema.encoding, schema.data, schema.tail)
 
 
 def _free(taken: dict[int, Any], end: int, what: str) -> int:

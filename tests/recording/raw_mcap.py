@@ -1,0 +1,160 @@
+"""MCAP files byte by byte, without any library. Records may have unknown fields, sections may have unknown records.
+
+Format: https://mcap.dev/spec.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+MAGIC = b"\x89MCAP0\r\n"
+HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX, CHUNK_INDEX = range(1, 9)
+ATTACHMENT, ATTACHMENT_INDEX, STATISTICS, METADATA, METADATA_INDEX, SUMMARY_OFFSET, DATA_END = range(9, 16)
+RESERVED = 0x7F  # opcodes that a later MCAP may define
+PRIVATE = 0x8A  # one of those for applications; msgq uses the same number
+STEP = 2_000_000  # ns from one chunk to the next one
+
+
+def record(opcode: int, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return struct.pack("<BQ", opcode, len(body)) + body
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("<I", len(data)) + data
+
+
+def texts(values: dict[str, str]) -> bytes:
+    return text(b"".join(text(part) for pair in values.items() for part in pair))
+
+
+def message(channel: int, sequence: int, time: int, data: bytes) -> bytes:
+    return record(MESSAGE, struct.pack("<HIQQ", channel, sequence, time, time), data)
+
+
+@dataclass
+class RawFile:
+    """A file with the channels "a" and "b", whose chunks have a message of each.
+
+    Attributes
+    ----------
+    tails : unknown bytes at the end of records, by opcode.
+    beside : records of the data section, behind the first chunk.
+    inside : records of the first chunk, behind its messages.
+    behind : records of the summary section.
+    begin : messages are 1 and 5 ns later, then one step later, and so on; the attachment is half a step later.
+    """
+
+    tails: dict[int, bytes] = field(default_factory=dict)
+    beside: tuple[bytes, ...] = ()
+    inside: tuple[bytes, ...] = ()
+    behind: tuple[bytes, ...] = ()
+    begin: int = STEP
+    _data: bytearray = field(default_factory=lambda: bytearray(MAGIC))
+    _groups: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def _record(self, opcode: int, *parts: bytes) -> bytes:
+        return record(opcode, *parts, self.tails.get(opcode, b""))
+
+    def _index(self, opcode: int, *parts: bytes) -> None:
+        self._groups.setdefault(opcode, []).append(self._record(opcode, *parts))
+
+    def _descriptions(self) -> list[bytes]:
+        schema = self._record(SCHEMA, struct.pack("<H", 1), text("S"), text("jsonschema"), text(b"{}"))
+        rest = [text("json"), texts({"k": "v"})]
+        channels = [self._record(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *rest) for i in range(2)]
+        return [schema, *channels]
+
+    def _add_chunk(self, first: int, *more: bytes) -> None:
+        content = b"".join(self._descriptions())
+        entries = []
+        for channel in (1, 2):
+            time = self.begin + first * STEP + (1, 5)[channel - 1]
+            entries.append((channel, time, len(content)))
+            content += message(channel, first, time, b'{"n": %d}' % first)
+        content += b"".join(more)
+        times = struct.pack("<QQ", entries[0][1], entries[1][1])
+        at, size = len(self._data), struct.pack("<Q", len(content))
+        crc = struct.pack("<I", zlib.crc32(content))
+        self._data += self._record(CHUNK, times, size, crc, text(""), size, content)
+        length, offsets, begin = len(self._data) - at, b"", len(self._data)
+        for channel, time, offset in entries:
+            offsets += struct.pack("<HQ", channel, len(self._data))
+            entry = struct.pack("<QQ", time, offset)
+            self._data += self._record(MESSAGE_INDEX, struct.pack("<H", channel), text(entry))
+        place = struct.pack("<QQ", at, length)
+        index_length = struct.pack("<Q", len(self._data) - begin)
+        self._index(CHUNK_INDEX, times, place, text(offsets), index_length, text(""), size, size)
+
+    def _add_extras(self) -> None:
+        times, names = struct.pack("<QQ", self.begin + STEP // 2, 0), text("map") + text("text/plain")
+        data = struct.pack("<Q", 4) + b"data"
+        crc = struct.pack("<I", zlib.crc32(times + names + data))
+        attachment = self._record(ATTACHMENT, times, names, data, crc)
+        place = struct.pack("<QQ", len(self._data), len(attachment))
+        self._index(ATTACHMENT_INDEX, place, times, struct.pack("<Q", 4), names)
+        self._data += attachment
+        metadata = self._record(METADATA, text("device"), texts({"serial": "7"}))
+        self._index(METADATA_INDEX, struct.pack("<QQ", len(self._data), len(metadata)), text("device"))
+        self._data += metadata
+
+    def bytes(self, chunks: int = 3) -> bytes:
+        """Return the file."""
+        self._data += self._record(HEADER, text(""), text("raw"))
+        self._add_extras()
+        for number in range(chunks):
+            self._add_chunk(number, *(self.inside if number == 0 else ()))
+            self._data += b"".join(self.beside if number == 0 else ())
+        self._data += record(DATA_END, struct.pack("<I", zlib.crc32(self._data)))
+        self._groups |= {SCHEMA: self._descriptions()[:1], CHANNEL: self._descriptions()[1:]}
+        times = struct.pack("<QQ", self.begin + 1, self.begin + STEP * (chunks - 1) + 5)
+        counts = text(struct.pack("<HQHQ", 1, chunks, 2, chunks))
+        numbers = struct.pack("<QHIIII", 2 * chunks, 1, 2, 1, 1, chunks)
+        self._index(STATISTICS, numbers, times, counts)
+        for one in self.behind:
+            self._groups.setdefault(one[0], []).append(one)
+        start, offsets = len(self._data), b""
+        for opcode, group in self._groups.items():
+            data = b"".join(group)
+            place = struct.pack("<BQQ", opcode, len(self._data), len(data))
+            offsets += self._record(SUMMARY_OFFSET, place)
+            self._data += data
+        place = struct.pack("<QQ", start, len(self._data))
+        self._data += offsets
+        covered = bytes(self._data[start:]) + struct.pack("<BQ", FOOTER, 20) + place
+        return bytes(self._data) + record(FOOTER, place, struct.pack("<I", zlib.crc32(covered))) + MAGIC
+
+
+class Found(NamedTuple):
+    """A record of a file."""
+
+    section: str  # "data", "chunk" or "summary"
+    opcode: int
+    body: bytes
+
+
+def records(path: Path) -> list[Found]:
+    """Return all records of a file, with those within chunks, which are not compressed."""
+    data = path.read_bytes()
+    assert data.startswith(MAGIC)
+    assert data.endswith(MAGIC)
+    return _records(data[len(MAGIC) : -len(MAGIC)], "data")
+
+
+def _records(data: bytes, section: str) -> list[Found]:
+    found, here = [], 0
+    while here < len(data):
+        opcode, length = struct.unpack_from("<BQ", data, here)
+        body = data[here + 9 : here + 9 + length]
+        found.append(Found(section, opcode, body))
+        if opcode == CHUNK:
+            assert body[28:32] == bytes(4), "a chunk is compressed"
+            found += _records(body[40 : 40 + struct.unpack_from("<Q", body, 32)[0]], "chunk")
+        here += 9 + length
+        section = "summary" if opcode == DATA_END else section
+    return found
