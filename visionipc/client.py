@@ -105,6 +105,7 @@ class VisionIpcClient(Receiver):
         ------
         StreamNotFoundError : blocking, and the server has no such stream.
         WaitTimeoutError : it is there and does not answer.
+        EndpointClosedError : blocking, and another thread closed the client.
         CorruptSegmentError, SegmentError, IpcError : what it sent is wrong, or cannot be mapped.
         """
         prepare()
@@ -115,7 +116,8 @@ class VisionIpcClient(Receiver):
             while not self._open():
                 if not blocking:
                     return False
-                time.sleep(_TRY_AGAIN_S)
+                if self._closed.wait(_TRY_AGAIN_S):
+                    raise EndpointClosedError("the client was closed while it connected", self._endpoint)
         except StreamNotFoundError:
             if blocking:
                 raise

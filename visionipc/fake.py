@@ -229,8 +229,10 @@ class FakeClient(VisionIpcClient):
             socket: Any = SubSocket()
             socket.connect(Context(), self._endpoint, conflate=self._conflate, segment_size=RING_BYTES)
             self._subscriber = socket
-        if blocking:
+        if blocking and key not in bus.frames:
             bus.wait(lambda: key in bus.frames or self._closed.is_set(), None, f"the server of frames {self._name!r}")
+            if self._closed.is_set():
+                raise EndpointClosedError("the client was closed while it connected", self._endpoint)
         server: FakeServer | None = bus.frames.get(key)
         self._layout_there = None if server is None else server.layout(self._type)
         if self._layout_there is None:
@@ -280,6 +282,6 @@ def fake_streams(name: str, block: bool) -> set[int]:
         server: FakeServer | None = bus.frames.get(key)
         return set() if server is None else set(server.types())
 
-    if block:
+    if block and not there():
         bus.wait(lambda: bool(there()), None, f"streams of the server of frames {name!r}")
     return there()

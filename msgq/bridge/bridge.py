@@ -8,6 +8,7 @@ bridges are put together, and nothing is added to the messages: plain ZMQ progra
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -32,7 +33,7 @@ class Bridge:
     else. Where it cannot carry a topic at present (a publisher of this host has the
     topic that should come in; the port is taken) the flow's `state` says why, and it tries again every second.
 
-    One thread at a time may use a bridge; `stop` may be called from any thread, and from signal handlers.
+    One thread at a time may use a bridge; any thread, and signal handlers, may call `stop` and `close`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Bridge:
         self._links: dict[str, Link] = {}
         self._taken: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
         self._look_at_s = 0.0
+        self._running, self._runner, self._closing = threading.Lock(), 0, False  # `_runner`: the thread in `run`
         try:
             for topic, host in sources.items():
                 self._links[topic] = self._comes_in(topic, host)
@@ -98,7 +100,16 @@ class Bridge:
         -----
         Sleeps, with the GIL released, until a message comes; once a second it looks at the topics.
         """
-        end_s = math.inf if seconds is None else time.monotonic() + seconds
+        with self._running:
+            self._runner = threading.get_ident()
+            try:
+                return self._run(math.inf if seconds is None else time.monotonic() + seconds)
+            finally:
+                self._runner = 0
+                if self._closing:
+                    self._close()
+
+    def _run(self, end_s: float) -> bool:
         while not self._loop.stopped:
             now_s = time.monotonic()
             if now_s >= self._look_at_s:
@@ -119,7 +130,15 @@ class Bridge:
         return [self._links[topic].flow() for topic in sorted(self._links)]
 
     def close(self) -> None:
-        """Close all sockets. Closing twice does nothing."""
+        """End `run` if another thread is in it, and close all sockets. Closing twice does nothing."""
+        self._closing = True
+        self._loop.stop()
+        if self._runner == threading.get_ident():  # a signal handler, on top of `run`, which closes them then
+            return
+        with self._running:
+            self._close()
+
+    def _close(self) -> None:
         for link in self._links.values():
             link.close()
         self._loop.close()

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import copy
 import errno
+import gc
 import math
 import pickle
 from typing import Any
@@ -431,6 +432,20 @@ class TestObserving:
         for call in (observed.read, observed.data, lambda: observed.changed, lambda: observed.wait(0)):
             with pytest.raises(EndpointClosedError):
                 call()
+
+    def test_close_of_the_board_closes_it(self, records: Records) -> None:
+        board, other = records.board(), records.board()
+        observed, others = board.observe("key"), other.observe("key")
+        board.close()
+        assert observed.closed
+        assert not others.closed
+
+    def test_it_outlives_a_board_that_was_deleted(self, records: Records) -> None:
+        records.board()  # so that the fake's exists
+        observed = records.Board(records.name).observe("key")
+        gc.collect()
+        records.board().declare("key").write(b"value")
+        assert observed.data() == b"value"
 
     @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
     def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:

@@ -121,6 +121,22 @@ def test_a_publisher_that_is_closed_before_it_waits_for_a_slot_stays_closed(endp
     assert publisher.closed
 
 
+def test_a_handler_closes_the_publisher_that_waits_for_a_slot(endpoint: str) -> None:
+    channel = Channel(endpoint)
+    publisher = channel.publisher(slots=1)
+    loan = publisher.loan(1)
+    before = signal.signal(signal.SIGALRM, lambda *_: publisher.close())
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        with pytest.raises(EndpointClosedError, match="waited for a slot"):
+            publisher.send(b"", timeout=None)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert publisher.closed
+    loan.discard()
+    assert channel.diagnose().publishers == ()
+
+
 def test_nobody_sends_between_the_end_of_growing_and_the_message_that_made_it_grow(
     endpoint: str, interruption: Interruption
 ) -> None:

@@ -6,6 +6,8 @@ from msgq.impl.channel.ownpool cimport OwnPool
 
 cdef class Publisher:
     cdef int _ticket, _generation
+    cdef unsigned long _waiter  # the thread that waits for a slot; 0: none
+    cdef bint _closing          # `close` was called during that wait, which closes it
     cdef readonly str endpoint
     cdef readonly str name      # of the node
     cdef Hub _hub
@@ -24,6 +26,8 @@ cdef class Publisher:
     cdef int _grow(self, uint64_t size) except -1
     cdef int _take(self, object timeout) except -1
     cdef int _await_slot(self, object timeout) except -2
+    cdef bint _end_waiting(self, OwnPool own, int slot) except -1
+    cdef int _interrupt_wait(self) except -1
     cdef object _exhausted(self)
 
 

@@ -6,8 +6,10 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.unistd cimport usleep
 
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_CORRUPT, MQ_CHANNEL_NOTIFY, MQ_NO_SLOT, MQ_VIEWERS, mq_channel_clear_dead, mq_channel_give_back,
@@ -18,14 +20,15 @@ from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.ownpool cimport OwnPool, enter_channel
 from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_copy_in, mq_futex_wait, mq_futex_word,
-    mq_now_ns,
+    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_copy_in, mq_futex_wait,
+    mq_futex_wake_all, mq_futex_word, mq_now_ns,
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.origin cimport current_origin
 
 from msgq.errors import (
-    CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageTooLargeError, PoolExhaustedError, StateError,
+    CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageTooLargeError,
+    PoolExhaustedError, StateError,
 )
 from msgq.impl.sockets.checks import timeout_ns
 
@@ -102,12 +105,25 @@ cdef class Publisher:
         cdef bint ours = self._generation == fork_generation
         if self._ticket == CLOSED:
             return
+        if ours and self._waiter:
+            self._interrupt_wait()
+            return
         if ours and self._ticket != fork_generation:
             raise misuse(self._ticket, self.endpoint)
         self._ticket = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
         if ours:
             self._own.superseded = True  # loans that are open end it
             self._own.leave(True)
+
+    cdef int _interrupt_wait(self) except -1:
+        """Have the wait for a slot end, and close the publisher. On top of that wait, in a signal handler: later."""
+        self._closing = True
+        while self._closing and self._waiter != PyThread_get_thread_ident():
+            mq_futex_wake_all(mq_futex_word(&self._own.c.slots.pool.released))
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        return 0
 
     def _close_at_exit(self):
         if self._ticket == fork_generation:
@@ -251,12 +267,12 @@ cdef class Publisher:
         if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
             self._refuse()
         own = self._own
-        self._ticket = BUSY
+        self._ticket, self._waiter = BUSY, PyThread_get_thread_ident()
         try:
             while slot == MQ_NO_SLOT:
                 PyErr_CheckSignals()
-                if self._generation != fork_generation:
-                    break  # a handler forked, and this is the child
+                if self._closing or self._generation != fork_generation:
+                    break  # closed, or a handler forked and this is the child
                 expected = mq_attention_announce_many(&own.c.slots.pool.released)
                 slot = mq_channel_take(&own.c)
                 if slot == MQ_NO_SLOT and mq_channel_clear_dead(&own.c):
@@ -270,10 +286,25 @@ cdef class Publisher:
                 with nogil:
                     mq_futex_wait(mq_futex_word(&own.c.slots.pool.released), expected, until)
         finally:
-            self._ticket = self._generation
+            self._ticket, self._waiter = self._generation, 0
+            closed = self._end_waiting(own, slot)
+        if closed:
+            raise EndpointClosedError("was closed while it waited for a slot", self.endpoint)
         if self._generation != fork_generation:
             self._refuse()
         return slot
+
+    cdef bint _end_waiting(self, OwnPool own, int slot) except -1:
+        """Do what a `close` during the wait asked for; False: there was none."""
+        if not self._closing or self._generation != fork_generation:
+            return False
+        if slot != MQ_NO_SLOT:
+            mq_channel_give_back(&own.c, slot)
+        try:
+            self.close()
+        finally:
+            self._closing = False  # after that: `_interrupt_wait` returns then
+        return True
 
     cdef object _exhausted(self):
         """Say who holds the slots."""

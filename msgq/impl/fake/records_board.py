@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.figures import Participant
@@ -47,6 +48,7 @@ class Board(Handle):
         if not made:
             wanted.check(self._store.capacity, self._store.value_bytes)
         self._row = BoardRow(self._store)
+        self._observers = weakref.WeakSet[Observed]()
         self._bus.opened(self)
 
     def __repr__(self) -> str:
@@ -66,6 +68,15 @@ class Board(Handle):
         """Bytes that a value may have."""
         return self._store.value_bytes
 
+    def __del__(self) -> None:
+        super().close()  # what observes keys stays open
+
+    def close(self) -> None:
+        """Leave, and close what observes keys."""
+        super().close()
+        for observed in list(self._observers):
+            observed.close()
+
     # ---- keys ----
 
     def declare(self, key: str) -> Entry:
@@ -77,7 +88,9 @@ class Board(Handle):
         """Return what reads a key, and waits for it."""
         options.checked_key(key, self._endpoint)
         self._use()
-        return Observed(self._store, key)
+        observed = Observed(self._store, key)
+        self._observers.add(observed)
+        return observed
 
     def keys(self) -> list[str]:
         """Return what was ever declared."""

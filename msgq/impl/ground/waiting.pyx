@@ -157,12 +157,12 @@ cdef class Waitable:
             self._fd, self._waiting = -1, None  # in a forked child they were the parent's
 
     cdef int _leave(self) except -1:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting(self._endpoint)  # before its descriptor wakes the event loop: the error is the result of the wait
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting(self._endpoint)
         self._give_back()
         self._ticket = CLOSED
         return 0

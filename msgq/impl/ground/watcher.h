@@ -45,10 +45,14 @@ static struct {
     size_t count, room;
 } mq_watcher = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static inline void mq_watch_mark(mq_watch *watch) {
+static inline void mq_watch_make_readable(mq_watch *watch) {
     uint64_t one = 1;
     if (!watch->ready && write(watch->fd, &one, sizeof one) == sizeof one)
         watch->ready = true;
+}
+
+static inline void mq_watch_mark(mq_watch *watch) {
+    mq_watch_make_readable(watch);
     if (watch->ready && watch->lookout.awake)
         watch->lookout.awake(watch->lookout.reader);
 }
@@ -208,11 +212,13 @@ static inline void mq_watcher_mark(int fd) {
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
-/* To be called before anything that its lookout leads to is unmapped. */
+/* To be called before anything that its lookout leads to is unmapped. Copies of the descriptor (dup), and a poll that
+ * another thread sleeps in, keep it open: it stays readable for them, so that they find that the reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find(fd);
     if (watch) {
+        mq_watch_make_readable(watch);
         *watch = mq_watcher.list[--mq_watcher.count];
         close(fd);
         mq_watcher_kick();

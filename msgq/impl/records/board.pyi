@@ -13,6 +13,7 @@ from msgq.impl.records.handle import Handle
 from msgq.impl.records.values import Value
 from msgq.schema import Schema
 
+@disjoint_base
 class Board(Handle):
     """Named values in shared memory: bytes of any length up to a limit, each written by the one who declared its key.
 
@@ -102,7 +103,8 @@ class Board(Handle):
     def observe(self, key: str) -> Observed:
         """Return what reads a key, and waits for it. Nobody need have declared it so far.
 
-        It works on when the board's handle is closed; close it by itself, or by a ``with`` block.
+        `Board.close` closes it, and so does its own `close`. If the board's handle is deleted without a `close`, it
+        stays open.
 
         Raises
         ------
@@ -239,7 +241,7 @@ class Observed(Waitable):
     """One key of a board, for those who read it and wait for it; from `Board.observe`.
 
     Any thread may read. What was read counts as seen for `changed`, `wait`, pollers and asyncio, whoever read it with
-    this object. It can be closed apart from its board. In a forked child it goes on as the child's.
+    this object. It can be closed before its board, and is closed with it. In a forked child it goes on as the child's.
     """
 
     def __new__(cls, board: Board, key: str) -> Self: ...
@@ -300,7 +302,7 @@ class Observed(Waitable):
         Raises
         ------
         InvalidValueError : a time that is not possible.
-        EndpointClosedError : it is closed, also while this waits.
+        EndpointClosedError : it or its board is closed, also while this waits.
         SegmentSizeError : another program made the file smaller.
 
         Notes

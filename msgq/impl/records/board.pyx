@@ -24,6 +24,8 @@ from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, lookout_
 from msgq.impl.records.recordfile cimport RecordFile
 from msgq.impl.records.recordfile import unlink_records
 
+import weakref
+
 from msgq import naming
 from msgq.errors import ConcurrentUseError, CorruptSegmentError
 from msgq.impl.records import options
@@ -110,6 +112,10 @@ cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_val
 @cython.no_gc_clear  # as its base
 cdef class Board(Handle):
     """See board.pyi."""
+    cdef object _observers  # the Observed of this handle that are left, in a WeakSet
+
+    def __cinit__(self):
+        self._observers = weakref.WeakSet()
 
     def __init__(self, name, keys=None, value_bytes=None, *, schema=None, create=None, mode=None, prefix=None,
                  trust=None, passive=False, spin_us=None):
@@ -131,6 +137,11 @@ cdef class Board(Handle):
     @property
     def value_bytes(self):
         return mq_board_value_bytes(&self._w.parts)
+
+    def close(self):
+        Handle.close(self)
+        for observed in list(self._observers):
+            observed.close()
 
     # ---- writing ----
 
@@ -353,6 +364,7 @@ cdef class Observed(Waitable):
         memcpy(self._o.key, <const char *> name, len(name))
         self._o.bytes, self._o.index = len(name), MQ_NO_KEY
         self._ticket = self._generation = fork_generation
+        board._observers.add(self)
         remember(self)
 
     def __dealloc__(self):

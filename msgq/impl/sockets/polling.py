@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import select
 import time
 from types import GenericAlias
@@ -167,12 +169,21 @@ class PyzmqPoller(_OfReady[Ready]):
         poll = select.poll()
         for fd, (_, flags) in self._foreign.items():
             poll.register(fd, sum(native for ours, native in _OF_SELECT if flags & ours))
-        if seconds != 0:
-            for socket in self._subscribers():
-                poll.register(socket.fileno(), select.POLLIN)
-        events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
+        with contextlib.ExitStack() as copies:
+            for socket in self._subscribers() if seconds != 0 else ():
+                poll.register(_copy_of(socket, copies), select.POLLIN)
+            events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
             (self._foreign[fd][0], sum(ours for ours, native in _OF_SELECT if event & native) or POLLERR)
             for fd, event in events
             if fd in self._foreign
         ]
+
+
+def _copy_of(socket: Any, copies: contextlib.ExitStack) -> int:
+    """Return a copy of a subscriber's descriptor, which no other file replaces when another thread closes it."""
+    copy = os.dup(socket.fileno())
+    copies.callback(os.close, copy)
+    if socket.closed:
+        raise closed_error(socket.endpoint)
+    return copy

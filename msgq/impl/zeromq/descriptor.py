@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import select
 import time
@@ -13,6 +14,12 @@ AT_ONCE = 1  # a time long ago, of the monotonic clock
 TFD_TIMER_ABSTIME = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def _always_readable() -> int:
+    """Return a descriptor of this process that is readable for ever."""
+    return os.eventfd(1, os.EFD_CLOEXEC)
 
 
 class LoopDescriptor:
@@ -39,7 +46,12 @@ class LoopDescriptor:
             _libc.timerfd_settime(self._timer, TFD_TIMER_ABSTIME, setting, None)
             self._time_ns = time_ns
 
+    def end(self) -> None:
+        """Close it. Copies of the descriptor, and polls that sleep on it, find it readable from now on."""
+        self._epoll.register(_always_readable(), select.EPOLLIN)
+        self.close()
+
     def close(self) -> None:
-        """Close what is ours."""
+        """Close what is ours; in a forked child, the parent's goes on."""
         self._epoll.close()
         os.close(self._timer)

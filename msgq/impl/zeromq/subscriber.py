@@ -202,12 +202,12 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         self._socket.connect(self._address.uri)
 
     def _disconnect(self) -> None:
-        if self._loop_fd is not None:
-            self._loop_fd.close()
-            self._loop_fd = None
         try:
-            self._end_wait()
+            self._end_wait()  # before its descriptor wakes the event loop: the error is the result of the wait
         finally:
+            if self._loop_fd is not None:
+                self._loop_fd.end()
+                self._loop_fd = None
             self._socket.disable_monitor()
             self._monitor.close()
             self._socket.close()

@@ -1,0 +1,179 @@
+"""Each close ends each wait for what it closes: closings.py has the table of both, this file the threads and tasks."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import backend as backends
+from msgq.errors import EndpointClosedError
+from tests.contract.closings import APART, POLLS, TABLE, Place, Row
+from tests.support import DEADLINE, ROOT, Task
+
+#: Folders whose classes are not for users to wait with.
+INTERNAL = (
+    "cli",
+    "spark",
+    "lake",
+    "report",
+    "demo",
+    "decoding",
+    "outlets",
+    "tooling",
+    "fake",
+    "zeromq",
+    "recorder",
+    "simulation",
+)
+#: Classes there are none of in users' programs: parts of the public ones, protocols, files.
+PARTS = {
+    "Awaitable", "Capture", "ChannelSide", "Clock", "GeneratorNode", "Pollable", "PythonPoller", "PyzmqPoller",
+    "PyzmqReceiver", "Readable", "Receiver", "Reserving", "Rounds", "Side", "Stop", "TopicSide", "Waitable", "Walk",
+}  # fmt: skip
+#: Bases whose methods count as those of the classes that users have.
+BASES = {"Vector": ("SeqlockVector", "Seqlock"), "Handle": ("SeqlockVector", "Seqlock", "Board")}
+WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blocking", "wait_for_one", "blocking"}
+WAITING_NAMES = {"__next__", "wait", "run", "recv", "recv_into", "update"}
+
+
+def cases(kind: str) -> Iterator[Any]:
+    for row in TABLE:
+        for backend in row.backends:
+            if backend == "fake" and kind == "waits":  # nothing of another thread can end a wait in virtual time
+                continue
+            marks = [pytest.mark.ci] if backend == "zmq" else []
+            for name in _calls(row, kind):
+                yield pytest.param(backend, row, name, marks=marks, id=f"{backend}-{_opener(row)}-{name}")
+
+
+def _calls(row: Row, kind: str) -> list[str]:
+    polls = [("Poller.poll" if kind == "waits" else "Poller.apoll")] if row.polled else []
+    mixed = ["Poller.poll and a descriptor"] if row.polled and kind == "waits" else []
+    return [*getattr(row, kind), *polls, *mixed]
+
+
+def _opener(row: Row) -> str:
+    function = row.open
+    if isinstance(function, functools.partial):
+        return f"{function.func.__name__} {function.keywords['mode']}"
+    return function.__name__
+
+
+@pytest.fixture
+def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    module = backends.load(backend)
+    former = backends.choose(module)
+    place = Place(module, backend, token, prefix, tmp_path)
+    try:
+        yield place
+    finally:
+        place.close()
+        backends.choose(former)
+
+
+def _call(place: Place, row: Row, name: str, one: Any) -> Callable[[], Any]:
+    if not name.startswith("Poller"):
+        return functools.partial((row.waits | row.tasks)[name], one)
+    poller = place.module.Poller()
+    poller.registerSocket(one)
+    if name == "Poller.apoll":
+        return functools.partial(poller.apoll, -1)
+    if name != "Poller.poll":
+        poller.register(place.pipe()[0])
+    return functools.partial(poller.poll, -1)
+
+
+def _check_end(row: Row, name: str, result: Callable[[], Any]) -> None:
+    ends = EndpointClosedError if name.startswith("Poller") else row.ends
+    if isinstance(ends, type) and issubclass(ends, Exception):
+        with pytest.raises(ends, match="clos"):
+            result()
+    elif isinstance(ends, type):
+        assert isinstance(result(), ends)
+    else:
+        assert result() == ends
+
+
+@pytest.mark.parametrize(("backend", "row", "name"), list(cases("waits")))
+def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str) -> None:
+    for how in row.open(place)[1]:
+        place.close()
+        one, closes = row.open(place)
+        task = Task(_call(place, row, name, one))
+        task.wait_asleep()
+        closes[how]()
+        _check_end(row, name, task.result)
+
+
+@pytest.mark.parametrize("closer", ["the task's thread", "another thread"])
+@pytest.mark.parametrize(("backend", "row", "name"), list(cases("tasks")))
+def test_close_ends_the_wait_of_a_task(place: Place, row: Row, name: str, closer: str) -> None:
+    async def main(how: str) -> None:
+        one, closes = row.open(place)
+        task = asyncio.ensure_future(_call(place, row, name, one)())
+        await asyncio.sleep(0)
+        assert not task.done()
+        if closer == "another thread":
+            await asyncio.to_thread(closes[how])
+        else:
+            closes[how]()
+        await asyncio.wait([task], timeout=DEADLINE)
+        assert task.done()
+        _check_end(row, name, task.result)
+
+    for how in row.open(place)[1]:
+        place.close()
+        asyncio.run(main(how))
+
+
+# ---- that the table is complete ----
+
+
+def waiting_methods() -> set[str]:
+    """Return the methods of public classes that wait, as their parameters and results tell."""
+    files = [path for folder in ("msgq", "visionipc") for path in (ROOT / folder).rglob("*.py*")]
+    found: set[str] = set()
+    for path in files:
+        if path.suffix not in (".py", ".pyi") or set(INTERNAL) & set(path.parts) or path.name == "fake.py":
+            continue
+        classes = [one for one in ast.parse(path.read_text()).body if isinstance(one, ast.ClassDef)]
+        for one in classes:
+            names = BASES.get(one.name, (one.name,)) if "records" in path.parts else (one.name,)
+            prefix = "posix_ipc." if "posix_ipc" in path.parts else ""
+            found |= {f"{prefix}{name}.{method}" for name in names for method in _waiting(one)}
+    return found
+
+
+def _waiting(one: ast.ClassDef) -> list[str]:
+    """Return the methods of a class that wait."""
+    if one.name in PARTS or one.name.startswith("_"):
+        return []
+    methods = [each for each in one.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [method.name for method in methods if _waits(method)]
+
+
+def _waits(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    public = not method.name.startswith("_") or method.name in ("__next__", "__anext__")
+    parameters = {each.arg for each in (*method.args.args, *method.args.kwonlyargs)}
+    awaited = isinstance(method, ast.AsyncFunctionDef) or "Coroutine" in ast.unparse(method.returns or ast.Constant(""))
+    return public and bool(awaited or parameters & WAITING_PARAMETERS or method.name in WAITING_NAMES)
+
+
+def test_each_waiting_method_is_in_the_table() -> None:
+    covered = {name for row in TABLE for name in (*row.waits, *row.tasks)} | POLLS
+    assert waiting_methods() - covered - APART.keys() == set()
+    assert APART.keys() & covered == set()
+
+
+@pytest.mark.parametrize("method", ["def wait_more(self, timeout: float) -> None: ...", "async def anew(self): ..."])
+def test_new_method_that_waits_is_noticed(method: str) -> None:
+    (one,) = ast.parse(f"class Board:\n    {method}").body
+    assert isinstance(one, ast.ClassDef)
+    assert len(_waiting(one)) == 1
