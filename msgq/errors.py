@@ -82,6 +82,18 @@ class InvalidValueError(IpcError, ValueError):
     errno = errno.EINVAL
 
 
+class InvalidTypeError(IpcError, TypeError):
+    """An argument of a type that the call does not take: a time-out as text, a configuration by position."""
+
+    errno = errno.EINVAL
+
+
+class SocketOptionError(IpcError, AttributeError):
+    """An attribute that a socket does not have, or that cannot be set."""
+
+    errno = errno.EINVAL
+
+
 class StateError(IpcError):
     """A call that this object does not take now, whatever its arguments: it is connected already, or serves once."""
 
@@ -134,8 +146,13 @@ class ChannelMismatchError(SegmentError):
     """A channel exists with another geometry than the one asked for: capacity, limits, stamps. The text names both."""
 
 
-class PoolExhaustedError(IpcError):
-    """A publisher of a channel has no slot to write: views hold them, or loans. Nothing was sent."""
+class PoolExhaustedError(IpcError, BlockingIOError):
+    """A publisher of a channel has no free slot: views or loans hold them all. Nothing was sent.
+
+    `errno` is EAGAIN, also after a time-out.
+    """
+
+    errno = errno.EAGAIN
 
 
 class TooManyViewsError(IpcError):

@@ -6,10 +6,20 @@ import os
 import pickle
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
+import numpy as np
 import pytest
 
-from msgq.errors import Again, EndpointClosedError, InvalidValueError, StateError
+from msgq.errors import (
+    Again,
+    EndpointClosedError,
+    InvalidTypeError,
+    InvalidValueError,
+    SocketOptionError,
+    StateError,
+)
 from msgq.impl.sockets.checks import NOBLOCK, POLLIN, POLLOUT
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task
@@ -75,8 +85,90 @@ class TestReceiving:
             assert isinstance(error, Again)
             assert (error.errno, error.endpoint) == (zmq.EAGAIN, endpoint)
 
+    def test_recv_without_copy_gives_a_frame(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        pub.send_many([b"xyz", b"xyz"])
+        assert type(sub.recv(copy=True)) is bytes
+        frame = sub.recv(copy=False)
+        assert (bytes(frame), frame.bytes, len(frame)) == (b"xyz", b"xyz", 3)
+        assert type(frame.bytes) is bytes
+        assert isinstance(frame.buffer, memoryview)
+        assert np.frombuffer(frame, np.uint8).tolist() == [120, 121, 122]
+        with pytest.raises(Again):
+            sub.recv(NOBLOCK, copy=False)
+
+    @pytest.mark.parametrize("copy", [True, False])
+    def test_send_copies_whatever_copy_says(self, backend: Backend, endpoint: str, copy: bool) -> None:
+        pub, sub = backend.pair(endpoint)
+        data = bytearray(b"x")
+        pub.send(data, copy=copy)
+        data[:] = b"y"
+        pub.send(data, NOBLOCK, copy)
+        assert [sub.recv(), sub.recv()] == [b"x", b"y"]
+
+    @pytest.mark.parametrize("call", ["receive", "receive_into", "receive_tracked"])
+    @pytest.mark.parametrize("time", [timedelta(seconds=1), 0.5, "1"], ids=["timedelta", "float", "str"])
+    def test_receive_refuses_a_time_and_names_set_timeout(
+        self, backend: Backend, endpoint: str, call: str, time: object
+    ) -> None:
+        sub: Any = backend.sub(endpoint)
+        buffer = [bytearray(1)] if call == "receive_into" else []
+        with pytest.raises(InvalidTypeError, match=r"non_blocking.*setTimeout") as caught:
+            getattr(sub, call)(*buffer, time)
+        assert isinstance(caught.value, TypeError)
+        assert sub.receive(np.True_) is None
+
 
 class TestOptions:
+    @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
+    @pytest.mark.parametrize("name", ["nonsense", "sndbuf", "rcvbuf", "identity"])
+    def test_unknown_attribute_is_refused_with_the_known_ones(
+        self, backend: Backend, endpoint: str, role: str, name: str
+    ) -> None:
+        known = "linger, sndhwm, sndtimeo" if role == "PubSocket" else "conflate, linger, rcvhwm, rcvtimeo"
+        with getattr(backend, role)() as socket:
+            for _ in range(2):
+                with pytest.raises(SocketOptionError, match=f"no attribute {name!r}.* {known}") as caught:
+                    setattr(socket, name, 1)
+                assert isinstance(caught.value, AttributeError)
+                assert not hasattr(socket, name)
+                socket.closed or socket.connect(backend.context, endpoint)
+
+    @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
+    def test_attribute_that_only_tells_cannot_be_set(self, backend: Backend, role: str) -> None:
+        with getattr(backend, role)() as socket, pytest.raises(SocketOptionError, match=r"endpoint.*read"):
+            socket.endpoint = "x"
+
+    def test_sndhwm_may_be_set_before_connect(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.PubSocket()
+        assert pub.sndhwm == (1000 if backend.name == "zmq" else 0)
+        pub.sndhwm = 1_100_000
+        with pub:
+            pub.connect(backend.context, endpoint)
+            assert pub.sndhwm == (1_100_000 if backend.name == "zmq" else 0)
+            if backend.name == "zmq":
+                assert pub._socket.sndhwm == 1_100_000
+                with pytest.raises(StateError, match="sndhwm"):
+                    pub.sndhwm = 8
+
+    def test_sndtimeo_changes_nothing_because_a_send_never_waits(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        for milliseconds in (0, 100, -1):
+            pub.sndtimeo = milliseconds
+            assert pub.sndtimeo == 0
+
+    @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
+    @pytest.mark.parametrize("linger", [None, 0, 50])
+    def test_close_takes_linger(self, backend: Backend, endpoint: str, role: str, linger: int | None) -> None:
+        socket = getattr(backend, role)()
+        socket.connect(backend.context, endpoint)
+        with pytest.raises(InvalidValueError, match="linger"):
+            socket.close(linger=-2)
+        assert not socket.closed
+        socket.close(linger=linger)
+        socket.close(linger)
+        assert socket.closed
+
     def test_conflate_may_be_set_before_connect(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pub(endpoint), backend.SubSocket()
         sub.conflate = 1
@@ -128,10 +220,13 @@ class TestOptions:
                     assert socket._socket.linger == milliseconds
         socket.linger = 0
 
-    @pytest.mark.parametrize(("option", "value"), [("linger", -2), ("linger", 2**31), ("rcvhwm", -1)])
+    @pytest.mark.parametrize(
+        ("option", "value"), [("linger", -2), ("linger", 2**31), ("rcvhwm", -1), ("sndhwm", -1), ("sndtimeo", -2)]
+    )
     def test_values_that_cannot_be(self, backend: Backend, option: str, value: int) -> None:
+        socket = backend.PubSocket() if option.startswith("snd") else backend.SubSocket()
         with pytest.raises(InvalidValueError, match=option):
-            setattr(backend.SubSocket(), option, value)
+            setattr(socket, option, value)
 
 
 class TestPoller:

@@ -92,6 +92,16 @@ class TestPorts:
     def test_the_subscriber_names_the_host(self) -> None:
         assert subscriber_address("can", "10.0.0.7").uri == f"tcp://10.0.0.7:{port_of('can')}"
         assert subscriber_address("can", "::1").uri == f"tcp://[::1]:{port_of('can')}"
+        assert subscriber_address("can", "[::1]") == subscriber_address("can", "::1")
+
+    def test_brackets_of_an_ipv6_address_are_taken_off(
+        self, monkeypatch: pytest.MonkeyPatch, write_map: Callable[[str], None]
+    ) -> None:
+        assert msgq.zeromq_address("can", "[fe80::1]") == f"tcp://[fe80::1]:{port_of('can')}"
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "[::1]")
+        assert publisher_address("can") == Address("::1", port_of("can"))
+        write_map('can = "tcp://*:4000"')
+        assert subscriber_address("can", "[::1]") == Address("::1", 4000)
 
     def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")

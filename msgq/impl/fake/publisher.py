@@ -24,6 +24,7 @@ from msgq.impl.fake.socket import Socket, check_connect
 from msgq.impl.ground.context import Context
 from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import (
+    check_linger,
     check_origin,
     check_readers_wait,
     check_send_flags,
@@ -32,7 +33,7 @@ from msgq.impl.sockets.checks import (
     wrong_tracking_error,
 )
 from msgq.impl.sockets.publishing import Reservation, enough_readers, late_readers, messages_of
-from msgq.impl.sockets.pyzmq_names import NothingLingers
+from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
 from msgq.schema import Schema, require_schema
 from msgq.units import NS_PER_S
 
@@ -68,7 +69,7 @@ def _settle_tracking(topic: Topic, wanted: bool | None) -> None:
         topic.stamps = STAMPS_BYTES
 
 
-class PubSocket(NothingLingers, Socket):
+class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     """Publishes messages on one endpoint. See publisher.pyi for the contract of each method.
 
     One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
@@ -130,8 +131,10 @@ class PubSocket(NothingLingers, Socket):
         topic.claim(self._writer)
         bus.opened(self)
 
-    def close(self) -> None:
+    def close(self, linger: int | None = None) -> None:
         """Leave; what was published stays readable."""
+        if linger is not None:
+            check_linger(linger, self._endpoint)
         if self.closed:
             return
         if self._claim is _RESERVED and not self._topic.inherited:
@@ -155,7 +158,9 @@ class PubSocket(NothingLingers, Socket):
         who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
         return MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, *, origin_time: int = 0) -> None:
+    def send(
+        self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0
+    ) -> None:
         """Publish one message."""
         if flags:
             check_send_flags(flags, self._endpoint)

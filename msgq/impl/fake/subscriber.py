@@ -14,8 +14,16 @@ from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, closed_error, timeout_ms, untracked_error
-from msgq.impl.sockets.pyzmq_names import NothingLingers, PyzmqReceiver
+from msgq.impl.sockets.checks import (
+    check_before_connect,
+    check_linger,
+    check_non_blocking,
+    check_rcvhwm,
+    closed_error,
+    timeout_ms,
+    untracked_error,
+)
+from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
 from msgq.units import FOR_EVER, NS_PER_MS
 
 if TYPE_CHECKING:
@@ -32,7 +40,7 @@ def fill(buffer: Any, data: bytes) -> int:
     return BytesIO(data).readinto(buffer)
 
 
-class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
+class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
 
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
@@ -110,8 +118,10 @@ class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
         self._unlock()
         bus.opened(self)
 
-    def close(self) -> None:
+    def close(self, linger: int | None = None) -> None:
         """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
+        if linger is not None:
+            check_linger(linger, self._endpoint)
         if self._inbox is not None and not self._inbox.closed:
             self._inbox.close()
             self._queue = _NOTHING
@@ -160,6 +170,7 @@ class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
 
     def _find(self, non_blocking: bool) -> Inbox | None:
         """Return the inbox when it has a message, waiting for one if wanted."""
+        check_non_blocking(non_blocking, self._endpoint)
         inbox = self._enter()
         if inbox.look():
             return inbox

@@ -94,13 +94,32 @@ class PubSocket:
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, *, origin_time: int = 0) -> None:
+    @property
+    def sndhwm(self) -> int:
+        """The limit of messages that wait for each subscriber, under pyzmq's name: 0 (none), whatever is set.
+
+        The ring is the only queue, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set before
+        `connect`, and `StateError` on a connected socket.
+        """
+
+    @sndhwm.setter
+    def sndhwm(self, messages: int) -> None: ...
+    @property
+    def sndtimeo(self) -> int:
+        """Milliseconds that a send may wait, under pyzmq's name: 0, whatever is set. A send never waits."""
+
+    @sndtimeo.setter
+    def sndtimeo(self, milliseconds: int) -> None: ...
+    def send(
+        self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0
+    ) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
         flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
+        copy : pyzmq's; `data` is copied in any case.
         origin_time : when that came about which the message is made from, nanoseconds of the host's clock; 0: as this
             thread's origin (tracking.md), and if it has none, now. On a tracked topic only.
 
@@ -195,11 +214,16 @@ class PubSocket:
     def stats(self) -> PublisherStats:
         """Return how much was published on this endpoint by this publisher and its forerunners of this library."""
 
-    def close(self) -> None:
+    def close(self, linger: int | None = None) -> None:
         """Leave; what was published stays readable. Closing twice does nothing.
+
+        Parameters
+        ----------
+        linger : pyzmq's, milliseconds; with ZMQ as the property `linger`. Nothing is under way here.
 
         Raises
         ------
+        InvalidValueError : `linger` is below -1.
         ConcurrentUseError : another thread is in the middle of a send, or a reservation is open.
         """
 

@@ -11,6 +11,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject_GenericSetAttr
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -44,7 +45,8 @@ from msgq.errors import (
     MultiplePublishersError, StateError,
 )
 from msgq.impl.sockets.checks import (
-    check_linger, check_origin, check_send_flags, untracked_error, wrong_tracking_error,
+    check_linger, check_origin, check_send_flags, check_sndhwm, check_sndtimeo, option_error, untracked_error,
+    wrong_tracking_error,
 )
 
 
@@ -180,7 +182,9 @@ cdef class PubSocket:
             late = mq_now_ns() > deadline
         return 0
 
-    def close(self):
+    def close(self, linger=None):
+        if linger is not None:
+            check_linger(linger, self._endpoint)
         if self._ticket == CLOSED:
             return
         if self._generation == fork_generation:
@@ -252,6 +256,28 @@ cdef class PubSocket:
     def linger(self, milliseconds):
         check_linger(milliseconds, self._endpoint)
 
+    @property
+    def sndhwm(self):
+        return 0
+
+    @sndhwm.setter
+    def sndhwm(self, messages):
+        check_sndhwm(messages, self._endpoint)
+
+    @property
+    def sndtimeo(self):
+        return 0
+
+    @sndtimeo.setter
+    def sndtimeo(self, milliseconds):
+        check_sndtimeo(milliseconds, self._endpoint)
+
+    def __setattr__(self, str name, value):
+        try:
+            PyObject_GenericSetAttr(self, name, value)
+        except AttributeError:
+            raise option_error(self, name, self._endpoint) from None
+
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
         """What a message begins with that is published now, on a tracked topic."""
         stamps.publish_time = mq_now_ns() + self._clock_offset_ns
@@ -267,7 +293,7 @@ cdef class PubSocket:
             check_origin(origin_time, self._endpoint)
         return 0
 
-    def send(self, data, /, int flags=0, *, int64_t origin_time=0):
+    def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()

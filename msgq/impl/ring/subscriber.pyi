@@ -1,7 +1,7 @@
 """The subscriber's socket."""
 
 from collections.abc import Coroutine
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ from _typeshed import WriteableBuffer
 
 from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.ring.connection import Connection
+from msgq.impl.sockets.pyzmq_names import Frame
 
 class SubSocket(Connection):
     """Receives the messages of one endpoint.
@@ -62,7 +63,7 @@ class SubSocket(Connection):
 
         Parameters
         ----------
-        non_blocking : do not wait, whatever the time-out.
+        non_blocking : do not wait, whatever the time-out. `InvalidTypeError` for a time: see `setTimeout`.
 
         Returns
         -------
@@ -147,8 +148,16 @@ class SubSocket(Connection):
         InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
         """
 
-    def recv(self, flags: int = 0) -> bytes:
-        """Do what `receive` does, under pyzmq's name. flags: 0, or NOBLOCK.
+    @overload
+    def recv(self, flags: int = 0, copy: Literal[True] = True) -> bytes: ...
+    @overload
+    def recv(self, flags: int = 0, copy: bool = True) -> bytes | Frame:
+        """Do what `receive` does, under pyzmq's name.
+
+        Parameters
+        ----------
+        flags : 0, or NOBLOCK.
+        copy : False: return a `Frame`, which is bytes with the attributes `bytes` and `buffer`.
 
         Raises
         ------
@@ -190,6 +199,20 @@ class SubSocket(Connection):
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
+    def close(self, linger: int | None = None) -> None:
+        """Leave; also by leaving a with block. Closing twice does no harm.
+
+        While another thread waits with it, that one is woken and gets `EndpointClosedError`.
+
+        Parameters
+        ----------
+        linger : pyzmq's, milliseconds; a subscriber has nothing that could linger.
+
+        Raises
+        ------
+        InvalidValueError : `linger` is below -1.
+        """
+
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, bytes]: ...
     def stats(self) -> SubscriberStats:

@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.ring.connection cimport Connection, enter
@@ -18,9 +19,10 @@ from msgq.impl.ring.topic cimport latest
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
 from msgq.impl.sockets.checks import (
-    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms, untracked_error,
+    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_non_blocking, check_rcvhwm, option_error, timeout_ms,
+    untracked_error,
 )
-from msgq.impl.sockets.pyzmq_names import again
+from msgq.impl.sockets.pyzmq_names import Frame, again
 
 
 cdef enum:
@@ -48,8 +50,22 @@ cdef inline bytes copied(SubSocket self, const mq_message *message):
     return out
 
 
+cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
+    """What the argument of a receive says, which is no time."""
+    if non_blocking is True or non_blocking is False:
+        return non_blocking is True
+    check_non_blocking(non_blocking, self._endpoint)
+    return bool(non_blocking)
+
+
 cdef class SubSocket(Connection):
     """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
+
+    def __setattr__(self, str name, value):
+        try:
+            PyObject_GenericSetAttr(self, name, value)
+        except AttributeError:
+            raise option_error(self, name, self._endpoint) from None
 
     @property
     def conflate(self):
@@ -82,8 +98,8 @@ cdef class SubSocket(Connection):
             return True
         return self._pass_gate()
 
-    def receive(self, bint non_blocking=False):
-        return self.take(non_blocking)
+    def receive(self, non_blocking=False):
+        return self.take(non_blocking is not False and wants_no_wait(self, non_blocking))
 
     cdef bytes take(self, bint non_blocking):
         enter(self)
@@ -112,15 +128,16 @@ cdef class SubSocket(Connection):
                 return out
             self._torn()
 
-    def receive_tracked(self, bint non_blocking=False):
+    def receive_tracked(self, non_blocking=False):
         cdef mq_message message
         cdef mq_stamps stamps
+        cdef bint at_once = wants_no_wait(self, non_blocking)
         Tracked = _tracked or _load_tracked()
         enter(self)
         if self._gate is not None:
             self._at_gate()
         try:
-            while self._find(&message, non_blocking):
+            while self._find(&message, at_once):
                 if not self._subscriber.stamps:
                     raise untracked_error(self._endpoint)
                 mq_stamps_get(&stamps, message.payload)
@@ -249,15 +266,16 @@ cdef class SubSocket(Connection):
             raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
         return max_messages
 
-    def receive_into(self, buffer, bint non_blocking=False):
+    def receive_into(self, buffer, non_blocking=False):
         cdef mq_message message
         cdef Py_buffer view
+        cdef bint at_once = wants_no_wait(self, non_blocking)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             enter(self)
             if self._gate is not None:
                 self._at_gate()
-            while self._find(&message, non_blocking):
+            while self._find(&message, at_once):
                 if message.size > <uint64_t> view.len:
                     status = mq_subscriber_doubt(&self._subscriber)
                     if status == MQ_EMPTY:
@@ -352,11 +370,11 @@ cdef class SubSocket(Connection):
 
     # ---- pyzmq's names ----
 
-    def recv(self, int flags=0):
-        message = self.receive(flags & NOBLOCK)
+    def recv(self, int flags=0, bint copy=True):
+        message = self.take(flags & NOBLOCK)
         if message is None:
             raise again(self._endpoint)
-        return message
+        return message if copy else Frame(message)
 
     def recv_into(self, buffer, int flags=0):
         size = self.receive_into(buffer, flags & NOBLOCK)
@@ -387,3 +405,8 @@ cdef class SubSocket(Connection):
     @linger.setter
     def linger(self, milliseconds):
         check_linger(milliseconds, self._endpoint)
+
+    def close(self, linger=None):
+        if linger is not None:
+            check_linger(linger, self._endpoint)
+        Connection.close(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from msgq.errors import EndpointClosedError, InvalidValueError, StateError
+from msgq.errors import EndpointClosedError, InvalidTypeError, InvalidValueError, SocketOptionError, StateError
 from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: As in ZeroMQ.
@@ -14,6 +14,40 @@ POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
 _WORD_MAX = 2**63 - 1
+_PYZMQ_OPTIONS = ("conflate", "linger", "rcvhwm", "rcvtimeo", "sndhwm", "sndtimeo")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number: one of Python or NumPy, a fraction or a decimal, but not a bool."""
+    kind = type(value)
+    return kind is int or kind is float or (hasattr(kind, "__float__") and kind.__name__ not in ("bool", "bool_"))
+
+
+def check_seconds(what: str, value: object, unit: str, forever: str, endpoint: str) -> None:
+    """Check that a time is a number.
+
+    Raises
+    ------
+    InvalidTypeError : it is a timedelta, a bool, text, None or the like.
+    """
+    if is_number(value):
+        return
+    text = f"{what} is {value!r}, of type {type(value).__name__}; give a number of {unit}"
+    if hasattr(value, "total_seconds"):
+        text += f" (its total_seconds(){' * 1000' if unit == 'milliseconds' else ''})"
+    raise InvalidTypeError(f"{text}, 0 not to wait, or {forever} to wait for ever", endpoint)
+
+
+def check_non_blocking(value: object, endpoint: str) -> None:
+    """Check the argument `non_blocking` of a socket's receive, a bool.
+
+    Raises
+    ------
+    InvalidTypeError : it is a time: the call would not wait, without a word.
+    """
+    if isinstance(value, (float, str, bytes)) or hasattr(value, "total_seconds"):
+        text = f"non_blocking is {value!r}, of type {type(value).__name__}; give True or False"
+        raise InvalidTypeError(f"{text}. How long a receive waits, setTimeout(milliseconds) says", endpoint)
 
 
 def timeout_ms(timeout: float, endpoint: str = "") -> int:
@@ -21,8 +55,10 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
 
     Raises
     ------
+    InvalidTypeError : not a number.
     InvalidValueError : below 0 and not -1, or above 2**31 - 1.
     """
+    check_seconds("the time-out", timeout, "milliseconds", "-1", endpoint)
     if timeout != FOR_EVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
         text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
         raise InvalidValueError(text, endpoint)
@@ -34,10 +70,12 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
 
     Raises
     ------
+    InvalidTypeError : not a number.
     InvalidValueError : below 0, or above 2**31 - 1 ms.
     """
     if timeout is None:
         return FOR_EVER
+    check_seconds("the time-out", timeout, "seconds", "None", endpoint)
     most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
     if not 0 <= timeout <= most:
         text = f"a time-out of {timeout} s is not possible; give 0 to {most}, or None to wait for ever"
@@ -55,8 +93,14 @@ def check_readers_wait(timeout: float | None, interval: float, n: int | None, en
 
     Raises
     ------
+    InvalidTypeError : a time is not a number.
     InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
     """
+    if timeout is not None:
+        check_seconds("the time-out", timeout, "seconds", "None", endpoint)
+    if not is_number(interval):
+        text = f"interval is {interval!r}, of type {type(interval).__name__}; give seconds above 0"
+        raise InvalidTypeError(text, endpoint)
     if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
         text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
         raise InvalidValueError(text, endpoint)
@@ -126,6 +170,26 @@ def check_linger(milliseconds: int, endpoint: str) -> int:
 def check_rcvhwm(messages: int, endpoint: str) -> int:
     """Return a high-water mark: messages, 0 for no limit."""
     return check_option("rcvhwm", messages, 0, endpoint)
+
+
+def check_sndhwm(messages: int, endpoint: str) -> int:
+    """Return a high-water mark of a publisher: messages, 0 for no limit."""
+    return check_option("sndhwm", messages, 0, endpoint)
+
+
+def check_sndtimeo(milliseconds: int, endpoint: str) -> int:
+    """Return how long a send may wait: milliseconds, -1 for ever. A send never waits."""
+    return check_option("sndtimeo", milliseconds, -1, endpoint)
+
+
+def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
+    """Return the error for an attribute that a socket does not have, or that cannot be set."""
+    kind = type(socket)
+    if hasattr(kind, name):
+        return SocketOptionError(f"{name!r} of a {kind.__name__} can only be read", endpoint)
+    known = ", ".join(one for one in _PYZMQ_OPTIONS if hasattr(kind, one))
+    text = f"a {kind.__name__} has no attribute {name!r}; of pyzmq's options it has {known} (docs/zmq.md)"
+    return SocketOptionError(text, endpoint)
 
 
 def check_before_connect(name: str, closed: bool, endpoint: str) -> None:

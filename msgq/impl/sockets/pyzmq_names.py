@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 
 from msgq.errors import Again
-from msgq.impl.sockets.checks import NOBLOCK, check_linger
+from msgq.impl.sockets.checks import NOBLOCK, check_linger, check_sndhwm, check_sndtimeo, option_error
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any, Literal, Protocol, overload
 
     class Endpoint(Protocol):
         """A socket of any backend."""
@@ -54,6 +55,58 @@ def _again_of_both(zmq_again: Any) -> type[Again]:
     return BothAgain
 
 
+class Frame(bytes):
+    """A message as `recv(copy=False)` returns it: bytes, with the attributes of pyzmq's Frame."""
+
+    __slots__ = ()
+
+    @property
+    def bytes(self) -> builtins.bytes:
+        """The message as plain bytes."""
+        return builtins.bytes(self)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The message as a memoryview."""
+        return memoryview(self)
+
+
+class OptionsOnly:
+    """A socket that is written in Python, and refuses attributes that it does not have. (The others do in Cython.)"""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            super().__setattr__(name, value)
+        except AttributeError:
+            raise option_error(self, name, self.endpoint) from None  # type: ignore[attr-defined]  # of the socket
+
+
+class SendsAtOnce:
+    """pyzmq's options of a sender whose messages have arrived when `send` returns. (The ring's has its own.)"""
+
+    __slots__ = ()
+
+    @property
+    def sndhwm(self) -> int:
+        """Messages that wait to be sent, at most: 0 (no limit), whatever is set. None waits."""
+        return 0
+
+    @sndhwm.setter
+    def sndhwm(self: Endpoint, messages: int) -> None:
+        check_sndhwm(messages, self.endpoint)
+
+    @property
+    def sndtimeo(self) -> int:
+        """Milliseconds that a send may wait: 0, whatever is set. A send never waits."""
+        return 0
+
+    @sndtimeo.setter
+    def sndtimeo(self: Endpoint, milliseconds: int) -> None:
+        check_sndtimeo(milliseconds, self.endpoint)
+
+
 class NothingLingers:
     """pyzmq's `linger`, where what was sent has arrived when `send` returns. (The ring's sockets have their own.)"""
 
@@ -74,12 +127,22 @@ class PyzmqReceiver:
 
     __slots__ = ()
 
-    def recv(self: Receiver, flags: int = 0) -> bytes:
-        """Return the next message; `Again` when there is none (flags=NOBLOCK), or none came in time."""
+    if TYPE_CHECKING:
+
+        @overload
+        def recv(self: Receiver, flags: int = 0, copy: Literal[True] = True) -> bytes: ...
+        @overload
+        def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame: ...
+
+    def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame:
+        """Return the next message, with copy=False as a `Frame`.
+
+        `Again` when there is none (flags=NOBLOCK), or none came in time.
+        """
         message = self.receive(bool(flags & NOBLOCK))
         if message is None:
             raise again(self.endpoint)
-        return message
+        return message if copy else Frame(message)
 
     def recv_into(self: Receiver, buffer: Any, flags: int = 0) -> int:
         """Do the same into memory of the caller's, and return the message's size."""

@@ -66,7 +66,12 @@ def publisher_address(endpoint: str) -> Address:
 def subscriber_address(endpoint: str, host: str) -> Address:
     """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
     address = _address(endpoint, host)
-    return address._replace(host=host) if address.host == ALL_INTERFACES else address
+    return address._replace(host=_unbracketed(host)) if address.host == ALL_INTERFACES else address
+
+
+def _unbracketed(host: str) -> str:
+    """Return a host without the brackets that an IPv6 address has before a port."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _address(endpoint: str, host: str) -> Address:
@@ -78,7 +83,7 @@ def _address(endpoint: str, host: str) -> Address:
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
         address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(host, port_of(endpoint if naming.zmq_as_stock() else name))
+        address = Address(_unbracketed(host), port_of(endpoint if naming.zmq_as_stock() else name))
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
@@ -105,5 +110,5 @@ def _parsed(value: object, where: str, endpoint: str) -> Address:
         return Address(path=rest)
     host, _, port = rest.rpartition(":")
     if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
-        return Address(host.removeprefix("[").removesuffix("]"), int(port))
+        return Address(_unbracketed(host), int(port))
     raise InvalidValueError(f"{where}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

@@ -101,13 +101,16 @@ class Sender(Guard):
     _bytes: int
     _max_bytes: int
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, *, origin_time: int = 0) -> None:
+    def send(
+        self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0
+    ) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
         flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
+        copy : pyzmq's; `data` is copied in any case.
         origin_time : 0: messages carry no times here. `StateError` for others.
 
         Raises

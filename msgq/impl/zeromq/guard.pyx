@@ -8,6 +8,7 @@ derives its sockets from it.
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject_GenericSetAttr
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from libc.errno cimport EINTR, errno
@@ -24,7 +25,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_send_flags, no_stamps_error
+from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_stamps_error, option_error
 
 
 cdef extern from "poll.h" nogil:
@@ -65,6 +66,12 @@ cdef class Guard:
     @property
     def closed(self):
         return self._ticket == CLOSED
+
+    def __setattr__(self, str name, value):
+        try:
+            PyObject_GenericSetAttr(self, name, value)
+        except AttributeError:
+            raise option_error(self, name, self._endpoint) from None
 
     def __enter__(self):
         return self
@@ -195,7 +202,7 @@ cdef class Sender(Guard):
         self._messages = self._bytes = 0
         Guard._open(self, call, not_now)
 
-    def send(self, data, /, int flags=0, *, int64_t origin_time=0):
+    def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()
@@ -270,7 +277,10 @@ cdef class Receiver(Guard):
                     raise
                 nap_ms = self._tend()
 
-    def receive(self, bint non_blocking=False):
+    def receive(self, non_blocking=False):
+        if non_blocking is not True and non_blocking is not False:
+            check_non_blocking(non_blocking, self._endpoint)
+            non_blocking = bool(non_blocking)
         self._take()
         try:
             message = self._receive_one(non_blocking) if self._direct else self._next(non_blocking)

@@ -15,6 +15,8 @@ _T = TypeVar("_T")
 class Lingers:
     """A socket whose `linger` may be set at any time, and stays. See publisher.pyi of the ring."""
 
+    __slots__ = ()
+
     if TYPE_CHECKING:  # of the guard, and of the socket
         endpoint: str
         closed: bool
@@ -22,6 +24,7 @@ class Lingers:
         _linger_ms: int
 
         def _alone(self, call: Callable[..., _T], *args: Any) -> _T: ...
+        def _is_here(self) -> bool: ...
 
     @property
     def linger(self) -> int:
@@ -33,4 +36,4 @@ class Lingers:
         checked = check_linger(milliseconds, self.endpoint)
         if not self.closed:
             self._alone(self._socket.set, zmq.LINGER, checked)
-        self._linger_ms = checked
+        self._linger_ms = checked  # type: ignore[misc]  # a slot of the class that derives from this

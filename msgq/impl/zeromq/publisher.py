@@ -13,7 +13,7 @@ from msgq import naming
 from msgq.errors import InvalidValueError, IpcError
 from msgq.figures.topics import PublisherStats
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import no_stamps_error
+from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_stamps_error
 from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
@@ -45,6 +45,18 @@ class PubSocket(Lingers, Sender):
     the process ends, is closed.
     """
 
+    __slots__ = (
+        "_address",
+        "_claim",
+        "_dropped",
+        "_linger_ms",
+        "_readers",
+        "_send",
+        "_sndhwm",
+        "_socket",
+        "_unread_from",
+    )
+
     _socket: zmq.Socket[bytes]
     _send: Callable[..., Any]
     _address: Address
@@ -52,6 +64,7 @@ class PubSocket(Lingers, Sender):
 
     def __init__(self) -> None:
         self._linger_ms = LINGER_MS
+        self._sndhwm: int | None = None  # None: as the environment says
         self._dropped = self._readers = 0
         self._unread_from = 0  # the first message that a present subscriber may have been sent
 
@@ -106,7 +119,7 @@ class PubSocket(Lingers, Sender):
         socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
         try:
             socket.linger = self._linger_ms
-            socket.sndhwm = naming.zmq_high_water_mark(name)
+            socket.sndhwm = self.sndhwm
             socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
             socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
             secure_publisher(socket, name)
@@ -131,6 +144,24 @@ class PubSocket(Lingers, Sender):
             if isinstance(error, zmq.ZMQError):
                 raise IpcError(f"cannot bind {self._address.uri}: {error}", self.endpoint, error.errno) from error
             raise
+
+    def close(self, linger: int | None = None) -> None:
+        """Leave. Closing twice does nothing.
+
+        Parameters
+        ----------
+        linger : milliseconds that sent messages may take to leave, -1 for ever; None: as the property `linger`.
+
+        Raises
+        ------
+        ConcurrentUseError : another thread is in the middle of a send.
+        InvalidValueError : `linger` is below -1.
+        """
+        if linger is not None:
+            check_linger(linger, self.endpoint)
+            if self._is_here():
+                self.linger = linger
+        super().close()
 
     def _disconnect(self) -> None:
         self._socket.close()
@@ -159,6 +190,25 @@ class PubSocket(Lingers, Sender):
                 self._send(data, zmq.NOBLOCK)
             finally:
                 self._socket.set(zmq.XPUB_NODROP, 1)
+
+    @property
+    def sndhwm(self) -> int:
+        """Messages that wait for each subscriber, at most; 0: no limit. MSGQ_ZMQ_HWM unless set before `connect`."""
+        return naming.zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
+
+    @sndhwm.setter
+    def sndhwm(self, messages: int) -> None:
+        check_before_connect("sndhwm", self.closed, self.endpoint)
+        self._sndhwm = check_sndhwm(messages, self.endpoint)
+
+    @property
+    def sndtimeo(self) -> int:
+        """Milliseconds that a send may wait: 0, whatever is set. A send never waits, and `stats` counts drops."""
+        return 0
+
+    @sndtimeo.setter
+    def sndtimeo(self, milliseconds: int) -> None:
+        check_sndtimeo(milliseconds, self.endpoint)
 
     @property
     def tracked(self) -> bool:

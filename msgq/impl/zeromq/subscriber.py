@@ -17,7 +17,14 @@ from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeErro
 from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.ground.context import Context
 from msgq.impl.sockets.awaitable import Awaitable
-from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, no_stamps_error, timeout_ms
+from msgq.impl.sockets.checks import (
+    check_before_connect,
+    check_linger,
+    check_non_blocking,
+    check_rcvhwm,
+    no_stamps_error,
+    timeout_ms,
+)
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq import process
@@ -58,6 +65,23 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     when the socket is closed or was never connected. A socket that is deleted, or still open when the process ends, is
     closed.
     """
+
+    __slots__ = (
+        "_address",
+        "_conflate",
+        "_conflate_wanted",
+        "_held",
+        "_linger_ms",
+        "_loop_fd",
+        "_monitor",
+        "_passed_over",
+        "_rcvhwm",
+        "_recv",
+        "_renew_at",
+        "_socket",
+        "_waiting",
+        "_wake_address",
+    )
 
     _socket: zmq.Socket[bytes]
     _monitor: zmq.Socket[bytes]
@@ -201,6 +225,21 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             self._socket.disconnect(self._address.uri)
         self._socket.connect(self._address.uri)
 
+    def close(self, linger: int | None = None) -> None:
+        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing.
+
+        Parameters
+        ----------
+        linger : milliseconds, as pyzmq's; a subscriber has nothing that could linger.
+
+        Raises
+        ------
+        InvalidValueError : `linger` is below -1.
+        """
+        if linger is not None:
+            check_linger(linger, self.endpoint)
+        super().close()
+
     def _disconnect(self) -> None:
         try:
             self._end_wait()  # before its descriptor wakes the event loop: the error is the result of the wait
@@ -338,6 +377,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Raise `StateError`: messages carry no times here."""
+        check_non_blocking(non_blocking, self.endpoint)
         self._check()
         raise no_stamps_error(self.endpoint)
 
