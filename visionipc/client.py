@@ -82,6 +82,7 @@ class VisionIpcClient(Receiver):
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._stale = 0
+        self._dropped = 0  # in previous lives of the stream
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
         self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
         self._forks = shared.forks
@@ -125,7 +126,7 @@ class VisionIpcClient(Receiver):
         return True
 
     def _open(self, within: float = ANSWER_S) -> bool:
-        self._stream = None
+        self._dropped, self._stream = self.dropped, None
         self._forks = shared.forks
         self._stream = open_stream(self._name, self._type, within)
         if self._stream is None:
@@ -163,7 +164,7 @@ class VisionIpcClient(Receiver):
         self._closed.set()
         if self._subscriber is not None:
             self._subscriber.close()
-        self._stream = None
+        self._dropped, self._stream = self.dropped, None
 
     def __enter__(self) -> Self:
         return self
@@ -326,14 +327,24 @@ class VisionIpcClient(Receiver):
 
     @property
     def num_buffers(self) -> int:
-        """How many buffers the stream has; 0 without a stream."""
+        """Buffers that frames can come in, with the server's four spare ones; 0 without a stream."""
         return 0 if self._stream is None else len(self._stream.records)
 
     @property
     def lost(self) -> int | None:
         """Frames that were published since `connect` and not received; None: unknown, the server is stock.
 
-        Passed over by conflating, or because their buffer was written anew before `recv` came to them.
+        The count includes frames skipped by `conflate=True`, and frames whose buffer was written again before `recv`
+        came to them. It does not include frames that the server did not publish: see `dropped`.
         """
         lost = self._socket().lost
         return None if lost is None else lost + self._stale
+
+    @property
+    def dropped(self) -> int:
+        """Frames that the server rendered since `connect` and did not publish, because clients held all buffers.
+
+        A stock server drops none: it writes into buffers that clients read.
+        """
+        stream = self._stream
+        return self._dropped + (0 if stream is None or stream.leases is None else stream.leases.dropped)

@@ -31,7 +31,7 @@ from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
 from visionipc.picture import Picture
 from visionipc.recorded import IMAGE
-from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer, with_spare
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -271,7 +271,9 @@ class FakeClient(VisionIpcClient):
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
         server: FakeServer | None = current_bus().frames.get((naming.prefix(), self._name))
-        return 0 if server is None or self._layout_there is None else server.stats(self._type).buffers
+        if server is None or self._layout_there is None:
+            return 0
+        return with_spare(server.stats(self._type).buffers)
 
 
 def fake_streams(name: str, block: bool) -> set[int]:

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+#: Buffers that a stream gets in addition, one at a time, when clients hold all others. Clients that hold a frame while
+#: they wait for the next one then do not stop the stream, and programs written for stock work with the number of
+#: buffers that they ask for. The memory of a spare buffer is allocated at its first use.
+SPARE_BUFFERS = 4
+
+
+def with_spare(buffers: int) -> int:
+    """Return the number of buffers that a stream can have when `create_buffers` makes so many."""
+    return min(buffers + SPARE_BUFFERS, wire.BUFFERS_MAX)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamStats:
     """What became of a stream's frames.
@@ -41,7 +52,7 @@ class StreamStats:
     ----------
     endpoint : the stream's topic.
     geometry : of its buffers.
-    buffers : how many there are.
+    buffers : how many frames go into: those that `create_buffers` made, and up to four spare ones.
     held : of them, by clients, now.
     published : frames that were sent.
     dropped : frames that were not, because clients held all buffers.
@@ -95,22 +106,30 @@ class OutgoingFrame(Picture, Draft):
         return layout
 
 
+def _writable(fd: int, endpoint: str, populate: bool) -> Region:
+    return Region(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
+
+
 class _Stream(Outgoing):
     """A stream's buffers, leases and topic."""
 
     def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
         self.type = kind
         self.geometry = layout
-        self.buffers = count
         self.life = secrets.randbits(64) or 1
         self._scratch: View | None = None
         self._fds: list[int] = []
         self._socket = PubSocket()
         try:
+            size = layout.size + wire.FRAME_ID_BYTES
             for _ in range(count):
-                self._fds.append(shared.create(endpoint, layout.size + wire.FRAME_ID_BYTES, endpoint, huge_pages))
+                self._fds.append(shared.create(endpoint, size, endpoint, huge_pages))
+            regions = [_writable(fd, endpoint, populate=True) for fd in self._fds]
+            for _ in range(count, with_spare(count)):
+                self._fds.append(shared.create(endpoint, size, endpoint, allocated=False))
+                regions.append(_writable(self._fds[-1], endpoint, populate=False))
             self._fds.append(shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
-            *regions, table = [Region(fd, os.fstat(fd).st_size, True, endpoint, populate=True) for fd in self._fds]
+            table = _writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint)
         except BaseException:
@@ -127,6 +146,14 @@ class _Stream(Outgoing):
             finally:
                 os.close(fd)
         return self._scratch
+
+    def grow(self) -> bool:
+        """Add a spare buffer. False: there is none, or no memory for it."""
+        *buffers, _ = self._fds
+        if self.leases.buffers == len(buffers) or not shared.allocate(buffers[self.leases.buffers]):
+            return False
+        self.leases.grow()
+        return True
 
     def answer(self, leases: bool, pid: int) -> Answer:
         """Return records and descriptors for one client."""
@@ -161,7 +188,7 @@ class _Stream(Outgoing):
         return StreamStats(
             self.endpoint,
             self.geometry,
-            self.buffers,
+            self.leases.buffers,
             self.leases.held(),
             self.published,
             self.dropped,
@@ -248,7 +275,8 @@ class VisionIpcServer(Sender):
         Parameters
         ----------
         type : the stream's number, 0 to 2**32 - 2.
-        num : of buffers, 1 to 128. Each client holds one while it looks at it; one more is written. 4 is a good number.
+        num : buffers, 1 to 128. While clients hold all of them, the stream gets up to four more (at most 128 in all),
+            whose memory is allocated then. 4 is a good number.
         width, height : pixels.
         format : of the pixels. For RAW the width is the number of bytes, the height 1.
         channels : of FLOAT32.

@@ -24,10 +24,14 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int:
-    """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), all there, which cannot be resized.
+def create(name: str, size: int, endpoint: str, huge_pages: bool = False, allocated: bool = True) -> int:
+    """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), which cannot be resized.
 
     It is for reading and writing; nobody but root, or the owner after a change of its mode, can open another such one.
+
+    Parameters
+    ----------
+    allocated : all bytes have memory; else `allocate` gives it to them.
 
     Raises
     ------
@@ -41,7 +45,8 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int
     try:
         fd = os.memfd_create(name, flags)
         os.ftruncate(fd, size)
-        os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
+        if allocated:
+            os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         os.fchmod(fd, _READ_ONLY)
     except OSError as error:
@@ -51,6 +56,15 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int
         text = f"cannot get {size} bytes of memory for a buffer: {error.strerror}{hint}"
         raise SegmentError(text, endpoint, errno=error.errno) from error
     return fd
+
+
+def allocate(fd: int) -> bool:
+    """Give memory to all bytes of a descriptor that `create` returned. False: there is not so much memory."""
+    try:
+        os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
+    except OSError:
+        return False
+    return True
 
 
 def read_only(fd: int) -> int:

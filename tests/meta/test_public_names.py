@@ -293,6 +293,7 @@ VISIONIPC = {
         "available_streams": "(name, block=True)",
         "close": "(self)",
         "connect": "(self, blocking)",
+        "dropped": "",
         "fileno": "(self)",
         "frame": "(self, timeout_ms=-1)",
         "is_connected": "(self)",

@@ -86,7 +86,7 @@ class TestOneAfterTheOther:
             server.create_buffers_with_sizes(1, 4, 2, 2, 40, 4, 20, FrameFormat.NV12)
             server.start_listener()
             with connected() as client:
-                assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 4)
+                assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 8)
                 server.send(1, bytes(range(40)))
                 with client.frame(1) as frame:
                     assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from visionipc import VisionIpcClient, VisionIpcServer
+from visionipc.server import SPARE_BUFFERS
 
 WIDTH, HEIGHT = 64, 48
+BUFFERS = 4  # of the stream that `server` has
+ALL_BUFFERS = BUFFERS + SPARE_BUFFERS
 SOCKETS = Path("/tmp")
 LOCKS = Path(f"/dev/shm/msgqframes_{os.geteuid()}")
 
@@ -40,7 +43,7 @@ def name(prefix: str, token: str) -> str:
 def server(name: str) -> Iterator[VisionIpcServer]:
     """A server that listens, with one stream, 0: four buffers of NV12."""
     with VisionIpcServer(name) as made:
-        made.create_buffers(0, 4, WIDTH, HEIGHT)
+        made.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
         made.start_listener()
         yield made
 

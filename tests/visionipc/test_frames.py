@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import mmap
 import multiprocessing
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ from msgq.visionipc import (
 )
 from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
 from tests.unit import life_actors
-from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
+from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
+from visionipc import shared
+from visionipc.server import SPARE_BUFFERS
+from visionipc.shared import is_there
 
 SIZE = WIDTH * HEIGHT * 3 // 2
 
@@ -69,7 +73,7 @@ def test_send_and_receive(server: Any, connect: Any) -> None:
     assert (client.frame_id, client.timestamp_sof, client.timestamp_eof, client.valid) == (7, 100, 200, True)
     assert (frame.width, frame.height, frame.stride, frame.uv_offset) == (WIDTH, HEIGHT, WIDTH, WIDTH * HEIGHT)
     assert (client.width, client.height, client.stride, client.uv_offset) == (WIDTH, HEIGHT, WIDTH, WIDTH * HEIGHT)
-    assert (client.buffer_len, client.num_buffers) == (SIZE, 4)
+    assert (client.buffer_len, client.num_buffers) == (SIZE, ALL_BUFFERS)
     assert 0 <= frame.idx < 4
     assert os.fstat(frame.fd).st_size == SIZE + 8
     assert frame.valid()
@@ -118,7 +122,7 @@ def test_before_a_connection(name: Any) -> None:
         with pytest.raises(errors.EndpointClosedError, match="closed"):
             waiting.result()
         assert client.connect(False)
-        assert (client.width, client.num_buffers) == (WIDTH, 2)
+        assert (client.width, client.num_buffers) == (WIDTH, 2 + SPARE_BUFFERS)
 
 
 def test_a_stream_that_is_not_there_so_far(server: Any, name: Any) -> None:
@@ -127,18 +131,18 @@ def test_a_stream_that_is_not_there_so_far(server: Any, name: Any) -> None:
         assert (client.num_buffers, client.width, client.is_connected()) == (0, None, False)
         server.create_buffers(3, 2, 8, 4)
         assert client.connect(False) is True
-        assert (client.num_buffers, client.width) == (2, 8)
+        assert (client.num_buffers, client.width) == (2 + SPARE_BUFFERS, 8)
 
 
 def test_a_stream_that_is_gone_at_the_next_connect(name: Any) -> None:
     with VisionIpcClient(name, 0, False) as client:
-        for kinds, found in (([0], 2), ([1], 0), ([0, 1], 2)):
+        for kinds, found in (([0], True), ([1], False), ([0, 1], True)):
             with VisionIpcServer(name) as server:
                 for kind in kinds:
                     server.create_buffers(kind, 2, WIDTH, HEIGHT)
                 server.start_listener()
-                assert client.connect(False) is bool(found)
-                assert client.num_buffers == found
+                assert client.connect(False) is found
+                assert client.num_buffers == found * (2 + SPARE_BUFFERS)
 
 
 def test_keywords_in_stocks_spelling(name: Any) -> None:
@@ -390,7 +394,7 @@ def test_a_held_frame_is_left_alone(server: Any, connect: Any) -> None:
 def test_all_held_drops_and_counts(server: Any, connect: Any) -> None:
     client = connect()
     held = []
-    for value in range(4):
+    for value in range(ALL_BUFFERS):
         publish(server, value)
         held.append(receive(client))
     assert not publish(server, 50)
@@ -398,11 +402,94 @@ def test_all_held_drops_and_counts(server: Any, connect: Any) -> None:
     with pytest.raises(errors.MessageSizeError):
         server.send(0, b"too short")
     stats = server.stats(0)
-    assert (stats.held, stats.published, stats.dropped) == (4, 4, 2)
-    assert [frame.data[0] for frame in held] == [0, 1, 2, 3]
+    assert (stats.held, stats.published, stats.dropped) == (ALL_BUFFERS, ALL_BUFFERS, 2)
+    assert (client.lost, client.dropped) == (0, 2)
+    assert [frame.data[0] for frame in held] == list(range(ALL_BUFFERS))
     held.pop(1)
     assert publish(server, 60)
     assert receive(client).data[0] == 60
+
+
+@pytest.fixture
+def one_buffer(name: str) -> Iterator[VisionIpcServer]:
+    """A server whose stream 0 has one buffer, as stock's test helper makes it."""
+    with VisionIpcServer(name) as made:
+        made.create_buffers(0, 1, WIDTH, HEIGHT)
+        made.start_listener()
+        yield made
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_one_buffer_serves_clients_that_hold_a_frame_while_they_wait(
+    one_buffer: Any, connect: Any, clients: int
+) -> None:
+    """`while True: frame = client.recv()` holds the previous frame until the next one is there."""
+    readers = [connect() for _ in range(clients)]
+    held: list[Any] = [None] * clients
+    for value in range(200):
+        assert publish(one_buffer, value)
+        for index, reader in enumerate(readers):
+            held[index] = reader.recv(0)
+            assert held[index].data[0] == value
+    assert [(reader.lost, reader.dropped) for reader in readers] == [(0, 0)] * clients
+
+
+def test_clients_that_keep_a_frame_do_not_stop_the_others(one_buffer: Any, connect: Any) -> None:
+    kept = []
+    for value, keeper in enumerate([connect() for _ in range(SPARE_BUFFERS)]):
+        publish(one_buffer, value)
+        for _ in range(value):
+            keeper.recv(0)  # which skips the frame
+        kept.append(keeper.recv(0))
+    reader = connect()
+    for value in range(20):
+        assert publish(one_buffer, value)
+        with reader.frame(0) as frame:
+            assert frame.data[0] == value
+    assert reader.lost == 0
+    assert [frame.data[0] for frame in kept] == list(range(SPARE_BUFFERS))
+
+
+def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, connect: Any) -> None:
+    client, held = connect(), []
+    for value in range(2 * BUFFERS):
+        publish(server, value)
+        receive(client)
+    assert server.stats(0).buffers == BUFFERS
+    assert [is_there(frame_fd, SIZE) for frame_fd in client._stream.fds] == [True] * BUFFERS + [False] * SPARE_BUFFERS
+    for value in range(BUFFERS + 1):
+        publish(server, value)
+        held.append(receive(client))
+    assert server.stats(0).buffers == BUFFERS + 1
+    assert held[-1].idx == BUFFERS
+
+
+def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shared, "allocate", lambda _: False)
+    client, held = connect(), []
+    for value in range(BUFFERS):
+        publish(server, value)
+        held.append(receive(client))
+    assert not publish(server, 50)
+    assert (server.stats(0).dropped, client.dropped) == (1, 1)
+
+
+def test_dropped_counts_frames_of_each_life_of_the_stream(server: Any, connect: Any) -> None:
+    client = connect()
+    for life in (1, 2):
+        held = []
+        for value in range(ALL_BUFFERS):
+            publish(server, value)
+            held.append(receive(client))
+        assert not publish(server, 50)
+        assert client.dropped == life
+        server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
+    late = connect()
+    assert publish(server, 60)
+    assert receive(late).data[0] == receive(client).data[0] == 60
+    assert (client.dropped, late.dropped) == (2, 0)
+    client.close()
+    assert client.dropped == 2
 
 
 def test_two_clients_hold_the_same_frame(server: Any, connect: Any) -> None:
@@ -440,17 +527,27 @@ def hold(name: str, then: Callable[[], object] = signal.pause) -> int:
     client = VisionIpcClient(name, 0, False)
     client.connect(True)
     say("connected")
-    held = [receive(client) for _ in range(4)]
+    held = [receive(client) for _ in range(ALL_BUFFERS)]
     say("holding")
     then()
     return len(held)
 
 
+def holds(server: VisionIpcServer, buffers: int) -> bool:
+    return server.stats(0).held == buffers
+
+
+def publish_until_all_are_held(server: VisionIpcServer) -> None:
+    """Publish each frame after the client holds the previous one."""
+    for held in range(ALL_BUFFERS):
+        wait_until(functools.partial(holds, server, held))
+        publish(server, held)
+
+
 def test_leases_of_a_killed_client_are_taken_back(server: Any, name: Any) -> None:
     with Child(hold, name) as child:
         assert child.hear() == "connected"
-        for value in range(4):
-            publish(server, value)
+        publish_until_all_are_held(server)
         assert child.hear() == "holding"
         assert not publish(server, 5)
         assert server.stats(0).clients == [child.pid]
@@ -473,8 +570,7 @@ def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: An
     """It keeps its pid and its start time, and nothing else."""
     with Child(hold_and_exec, name) as child:
         assert child.hear() == "connected"
-        for value in range(4):
-            publish(server, value)
+        publish_until_all_are_held(server)
         assert child.hear() == "holding"
         assert not publish(server, 5)
         child.say()
@@ -489,8 +585,7 @@ def test_leases_of_a_client_in_another_namespace_are_taken_back(server: Any, nam
         if (pid := child.hear()) == "not permitted":
             pytest.skip("needs the right to make namespaces")
         assert child.hear() == "connected"
-        for value in range(4):
-            publish(server, value)
+        publish_until_all_are_held(server)
         assert child.hear() == "holding"
         assert not publish(server, 5)
         assert server.stats(0).clients == [pid]
@@ -676,7 +771,7 @@ def test_a_stream_made_anew(server: Any, connect: Any) -> None:
     server.create_buffers(0, 3, 32, 24, FrameFormat.GRAY8)
     publish(server, 2)
     frame = receive(client)
-    assert (frame.image.shape, client.num_buffers, client.connections) == ((24, 32), 3, 2)
+    assert (frame.image.shape, client.num_buffers, client.connections) == ((24, 32), 3 + SPARE_BUFFERS, 2)
     assert (held.data == 1).all()
 
 
@@ -690,7 +785,7 @@ def test_a_server_that_restarts(name: Any) -> None:
                 client.connect(True)
             publish(server, life)
             assert receive(client).data[0] == life
-            assert (client.connections, client.num_buffers) == (life + 1, 2 + life)
+            assert (client.connections, client.num_buffers) == (life + 1, 2 + life + SPARE_BUFFERS)
     client.close()
 
 

@@ -20,8 +20,9 @@ import pytest
 
 from msgq.errors import IpcError
 from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say, wait_until
+from tests.visionipc.conftest import ALL_BUFFERS
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES
+from visionipc.impl.leases import MAX_BUFFERS, MAX_CLIENTS, TABLE_BYTES
 
 ASK = wire.REQUEST.pack(0)
 ANSWER_BYTES = 1 << 16
@@ -121,7 +122,7 @@ def test_what_follows_a_request_and_is_not_known_is_ignored(server: Any, served:
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
-    assert (len(data), len(fds)) == (4 * wire.RECORD.size, 4)
+    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.RECORD.size, ALL_BUFFERS)
 
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
@@ -137,7 +138,7 @@ def test_who_does_not_show_the_sign_gets_what_stock_gets(
         data, fds, _, _ = socket.recv_fds(connection, ANSWER_BYTES, 253)
     for fd in fds:
         os.close(fd)
-    assert (len(data), len(fds)) == (4 * wire.RECORD.size, 4)
+    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.RECORD.size, ALL_BUFFERS)
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
@@ -286,7 +287,8 @@ def table_of(name: str) -> Iterator[Any]:
         yield table
 
 
-LEFT = (bytes(512) + (b"\2\0\0\0" + bytes(572)) * MAX_CLIENTS)[:TABLE_BYTES]
+ROWS_AT = 4 * MAX_BUFFERS + 64
+LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * MAX_CLIENTS)[:TABLE_BYTES]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
 def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
     """The lease is returned into memory that the client has mapped, in whatever order the collector takes them."""
     table, buffer = os.memfd_create("table"), os.memfd_create("buffer")
-    generation, row = 7, 4 * MAX_BUFFERS
+    generation, row = 7, 4 * MAX_BUFFERS + 64
 
     def child() -> None:
         gc.disable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from tests.stock.frames import SMALL, Layout, StockClient, StockFrame, StockServ
 from tests.support import DEADLINE_MS, wait_until
 from tests.visionipc.conftest import mappings
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, wire
+from visionipc.server import SPARE_BUFFERS, with_spare
 
 pytest_plugins = ("tests.stock.fixtures",)
 PADDED = Layout(buffers=3, width=60, height=40, stride=64, uv_offset=64 * 48, size=64 * 48 * 2)
@@ -48,6 +50,11 @@ class OurServer:
 
     def __exit__(self, *_: object) -> None:
         self.server.close()
+
+
+def mapped(layout: Layout, kind: str = "ours") -> Layout:
+    """Return what a client maps of a stream: a server of ours adds spare buffers."""
+    return dataclasses.replace(layout, buffers=with_spare(layout.buffers)) if kind == "ours" else layout
 
 
 SERVERS = {"ours": OurServer, "stock": StockServer}
@@ -87,18 +94,31 @@ def expect(frame: Any, frame_id: Any, layout: Any) -> None:
 def test_stock_client_gets_our_frames(name: Any, stack: Any, layout: Any) -> None:
     server = stack.enter_context(OurServer(name, {5: layout}))
     client = stack.enter_context(StockClient(name, 5))
-    assert client.connect() == layout
+    assert client.connect() == mapped(layout)
     for frame_id in range(20):
         server.publish(5, frame_id)
         expect(client.receive(DEADLINE_MS), frame_id, layout)
     assert client.receive() == "nothing"
 
 
+def test_stock_client_gets_each_frame_beside_a_client_that_holds_while_it_waits(name: Any, stack: Any) -> None:
+    """With one buffer, as stock's test helper makes it."""
+    layout = nv12(64, 48, buffers=1)
+    server = stack.enter_context(OurServer(name, {0: layout}))
+    ours, stock = connected(stack, name), connected_stock(stack, name)
+    for frame_id in range(200):
+        server.publish(0, frame_id)
+        held = ours.recv(0)
+        expect(held, frame_id, layout)
+        expect(stock.receive(DEADLINE_MS), frame_id, layout)
+
+
 def test_our_frames_are_mapped_before_the_first_one_comes(name: Any, stack: Any) -> None:
     """Page by page, at the first look at each buffer, it takes milliseconds of a large frame."""
     stack.enter_context(OurServer(name, {0: nv12(256, 256, 2)}))
     connected(stack, name)
-    assert mappings(100) == [("r--s", 100)] * 2 + [("rw-s", 100)] * 2
+    spare = [("r--s", 0)] * SPARE_BUFFERS, [("rw-s", 0)] * SPARE_BUFFERS
+    assert mappings(100) == [*spare[0], *[("r--s", 100)] * 2, *spare[1], *[("rw-s", 100)] * 2]
 
 
 def test_a_look_does_not_make_the_memory_that_a_stock_server_has_not_made(name: Any, stack: Any) -> None:
@@ -331,7 +351,7 @@ def test_our_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds:
         second.publish(0, frame_id)
         expect(client.recv(DEADLINE_MS), frame_id, layout)
     assert client.connections == 2
-    assert (client.width, client.num_buffers) == (layout.width, layout.buffers)
+    assert (client.width, client.num_buffers) == (layout.width, mapped(layout, kinds[1]).buffers)
     expect(held, 1, SMALL)
 
 
@@ -351,7 +371,7 @@ def test_stock_client_follows_a_server_that_restarts(name: Any, stack: Any, kind
         return bool(client.receive() == "lost")
 
     wait_until(told_of_the_change)
-    assert client.connect() == layout
+    assert client.connect() == mapped(layout, kinds[1])
     second.publish(0, 3)
     expect(client.receive(DEADLINE_MS), 3, layout)
 
@@ -380,7 +400,7 @@ def test_client_lives_through_a_row_of_servers(name: Any, stack: Any) -> None:
         server = stack.enter_context(SERVERS[kind](name, {0: layout}))
         if client is None:
             client, stock = connected(stack, name), stack.enter_context(StockClient(name, 0))
-        assert stock.connect() == layout
+        assert stock.connect() == mapped(layout, kind)
         stock.receive()  # a stock reader that a stock publisher has wiped joins again at its next call
         for frame_id in range(10):
             server.publish(0, frame_id)
@@ -421,7 +441,7 @@ def test_stream_of_ours_that_is_made_anew_reaches_clients_of_both_kinds(name: An
     server.publish(0, 2)
     expect(ours.recv(0), 2, small)
     assert stock.receive() == "lost"
-    assert stock.connect() == small
+    assert stock.connect() == mapped(small)
     server.publish(0, 3)
     expect(stock.receive(), 3, small)
     expect(held, 1, SMALL)

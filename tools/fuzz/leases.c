@@ -26,7 +26,7 @@ static uint32_t hostile_word(void) {
 }
 
 static void scribble(void) {
-    uint64_t words = SIZE / 4, used = (128 + rows * sizeof(mq_lease_row) / 4) % words + 1;
+    uint64_t words = SIZE / 4, used = (offsetof(mq_leases, rows) / 4 + rows * sizeof(mq_lease_row) / 4) % words + 1;
     uint64_t at = fuzz_below(4) ? fuzz_below(used) : fuzz_below(words);
     __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
 }
@@ -97,6 +97,11 @@ static void call(void) {
     case 4:
         fuzz_op = "held";
         mq_lease_holder(table(), rows, buffer, shelf.generation[buffer]);
+        break;
+    case 5:
+        fuzz_op = "grow";
+        if (shelf.buffers < MQ_LEASE_BUFFERS)
+            mq_shelf_grow(&shelf);
         break;
     default: fuzz_op = "render"; render();
     }

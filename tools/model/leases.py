@@ -58,16 +58,16 @@ class FrameServer:
 
     Attributes
     ----------
-    order : the buffers, the one that was published last first.
+    order : the buffers in use, the one that was published last first. Spare ones follow when clients hold all others.
     round : so many frames more go round, whoever has come to what.
     known : frames since the last client came, as it really is.
     """
 
-    def __init__(self, stream: Stream, machine: Machine) -> None:
+    def __init__(self, stream: Stream, machine: Machine, spare: int) -> None:
         self.stream, self.machine = stream, machine
         self.tenants: dict[int, FrameClient] = {}
         self.generations = dict.fromkeys(stream.buffers, 0)
-        self.order = list(stream.buffers)[::-1]
+        self.order = list(stream.buffers)[: len(stream.buffers) - spare][::-1]
         self.newest = self.known = 0
         self.round = len(self.order)
 
@@ -80,11 +80,22 @@ class FrameServer:
                 buffer = yield from self.take_warmest()
             if buffer is None:
                 buffer = yield from self.take_oldest()
+            if buffer is None and len(self.order) < len(self.stream.buffers):
+                self.grow()
+                buffer = yield from self.take_oldest()
+                if buffer is None:
+                    raise Violation("spare", "a spare buffer was added, and the frame is dropped")
             if buffer is None:
                 yield pause()
             else:
                 self.generations[buffer] = 0
                 yield from self.render(buffer, self.newest + 1)
+
+    def grow(self) -> None:
+        """Add a spare buffer, which has no frame: it is the first to be tried."""
+        self.order.append(len(self.order))
+        if self.stream.rules.round_after_growth:
+            self.round = max(self.round, len(self.order))
 
     def may_have_stock(self) -> Steps[bool]:
         """A stock client has the buffers, or is in the topic and may be about to ask for them."""
@@ -337,13 +348,22 @@ class Frames:
     """One schedule of one scenario of frames, ready to run."""
 
     def __init__(
-        self, rng: Random, rules: Rules, traced: bool, *, rows: int, clients: int, buffers: int = 2, stock: bool = False
+        self,
+        rng: Random,
+        rules: Rules,
+        traced: bool,
+        *,
+        rows: int,
+        clients: int,
+        buffers: int = 2,
+        spare: int = 0,
+        stock: bool = False,
     ) -> None:
         self.stream = Stream(rules, buffers, rows)
         machine = Machine(self.stream.initial(), rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.schedule = Schedule(rng, machine, traced)
         killed = 150 if rng.random() < 0.2 else 0
-        server = FrameServer(self.stream, machine)
+        server = FrameServer(self.stream, machine, spare)
         self.schedule.spawn("server", server.serve(6 + int(rng.random() * 6)), killed).is_writer = True
         if stock:
             self.schedule.spawn("stock", StockFrameClient(self.stream, rng).live(), 0)

@@ -86,6 +86,7 @@ FRAMES = [
     mutation("passed-first", "frames_warm", "a client has passed a frame that it will take", passed_first=True),
     mutation("passed-inherited", "frames_warm", "a row's next client has passed what its last had", passed_reset=False),
     mutation("no-round", "frames_warm", "no round for clients on their way", round_for_newcomers=False),
+    mutation("no-round-after-growth", "frames_spare", "a spare buffer begins no round", round_after_growth=False),
     mutation("no-round-for-stock", "frames_stock", "no round where a stock client has buffers", stock_goes_round=False),
     mutation("stock-too-late", "frames_stock", "a stock client is known when it asks", stock_seen_in_topic=False),
     mutation("death-guessed", "frames", "leases of the living are taken back", death_asked=False),

@@ -94,6 +94,7 @@ class Rules:
     passed_first: bool = False  # a client says that it has come to a frame before it has tried to take it
     passed_reset: bool = True  # else: who gets a row has come to what its last client had come to
     round_for_newcomers: bool = True
+    round_after_growth: bool = True  # a spare buffer makes the round that newcomers count on one frame longer
     stock_goes_round: bool = True  # once a stock client has asked for the buffers
     stock_seen_in_topic: bool = True  # where it is before
 

@@ -330,6 +330,11 @@ def frames_warm(rng: Random, rules: Rules, traced: bool) -> Frames:
     return Frames(rng, rules, traced, rows=2, clients=3, buffers=4)
 
 
+def frames_spare(rng: Random, rules: Rules, traced: bool) -> Frames:
+    """Clients hold all buffers, and the server adds spare ones."""
+    return Frames(rng, rules, traced, rows=2, clients=3, buffers=4, spare=2)
+
+
 def frames_stock(rng: Random, rules: Rules, traced: bool) -> Frames:
     """A stock client has the buffers, too."""
     return Frames(rng, rules, traced, rows=1, clients=1, buffers=4, stock=True)
@@ -338,5 +343,5 @@ def frames_stock(rng: Random, rules: Rules, traced: bool) -> Frames:
 ALL: list[Scenario] = [ours, usage]
 ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
 ALL += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_witness, replaced]
-ALL += [sleep, sleep_restart, sleep_stock, doze, frames, frames_full, frames_warm, frames_stock]
+ALL += [sleep, sleep_restart, sleep_stock, doze, frames, frames_full, frames_warm, frames_spare, frames_stock]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL}

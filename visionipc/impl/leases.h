@@ -49,7 +49,7 @@
 enum {
     MQ_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
     MQ_LEASE_ROWS = 256,    /* clients of a stream, at most */
-    MQ_LEASE_VERSION = 2,
+    MQ_LEASE_VERSION = 3,
 };
 enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2, MQ_ROW_HELD = 3, MQ_ROW_LEAVING = 4 };
 
@@ -62,6 +62,8 @@ typedef struct {
 
 typedef struct {
     mq_u32 generation[MQ_LEASE_BUFFERS];
+    mq_u64 dropped; /* frames that the server did not publish, because clients held all buffers. Written by the server */
+    char unshared[56];
     mq_lease_row rows[MQ_LEASE_ROWS];
 } mq_leases;
 
@@ -152,10 +154,24 @@ static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
+/* Both accesses are relaxed: the count orders nothing. */
+static inline void mq_show_dropped(mq_leases *table, uint64_t dropped) {
+    mq_store_relaxed_u64(&table->dropped, dropped);
+}
+
+/* relaxed: see mq_show_dropped */
+static inline uint64_t mq_frames_dropped(const mq_leases *table) { return mq_load_relaxed_u64(&table->dropped); }
+
 static inline void mq_shelf_init(mq_shelf *shelf, uint32_t buffers) {
     *shelf = (mq_shelf){.buffers = buffers};
     for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
         shelf->order[i] = (uint8_t)(buffers - 1 - i);
+}
+
+/* Add a buffer without a frame. The server tries it first, because it has no frame that a client could want. */
+static inline void mq_shelf_grow(mq_shelf *shelf) {
+    shelf->order[shelf->buffers] = (uint8_t)shelf->buffers;
+    shelf->buffers++;
 }
 
 /* A frame was written into a buffer that was taken: let clients have it. Returns its generation. */

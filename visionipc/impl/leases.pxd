@@ -14,6 +14,7 @@ cdef extern from "leases.h" nogil:
         uint8_t order[128]
     enum:
         MQ_LEASE_BUFFERS
+    uint64_t mq_frames_dropped(const mq_leases *table)
     bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
 
 
@@ -44,6 +45,7 @@ cdef class ServerLeases:
     cdef int _take_oldest(self) noexcept
     cdef int take(self, bint stock_reader) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
+    cdef void show_dropped(self, uint64_t dropped) noexcept
 
 
 cdef class ClientLeases(Holder):
@@ -51,6 +53,7 @@ cdef class ClientLeases(Holder):
     cdef mq_leases *_table
     cdef uint32_t _row
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
+    cdef uint64_t _dropped_before   # frames that the server had dropped by then
     cdef void *_hold                # the row's lock
     cdef int _fork_generation
     cdef uint32_t _held[128]  # 1: a view holds the buffer

@@ -21,6 +21,10 @@ class ServerLeases:
     def newest(self) -> int:
         """The generation of the newest frame; 0: none so far."""
 
+    @property
+    def buffers(self) -> int:
+        """Number of buffers that frames go into."""
+
     def __init__(self, region: Region, fd: int, buffers: int, endpoint: str) -> None:
         """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.
 
@@ -49,6 +53,14 @@ class ServerLeases:
         pid : the client's.
         """
 
+    def grow(self) -> None:
+        """Add a buffer, whose memory the caller has allocated. It has the next index.
+
+        Raises
+        ------
+        SegmentError : the table has MAX_BUFFERS buffers.
+        """
+
     def clients(self) -> list[int]:
         """Return the pids of the clients that are there."""
 
@@ -74,6 +86,10 @@ class ClientLeases(Holder):
         fd : descriptor of the region's memory, not needed afterwards.
         row, since : as the server's grant says.
         """
+
+    @property
+    def dropped(self) -> int:
+        """Frames that the server dropped since this row was taken, because clients held all buffers."""
 
     def end(self) -> None:
         """Await no more frames; those that are held stay so."""

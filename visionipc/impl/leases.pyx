@@ -33,7 +33,9 @@ cdef extern from "leases.h" nogil:
     bint mq_row_is_held(const mq_leases *table, uint32_t row)
     int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    void mq_show_dropped(mq_leases *table, uint64_t dropped)
     void mq_shelf_init(mq_shelf *shelf, uint32_t buffers)
+    void mq_shelf_grow(mq_shelf *shelf)
     uint32_t mq_shelf_publish(mq_shelf *shelf, mq_leases *table, uint32_t buffer)
     uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest)
     int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
@@ -78,6 +80,16 @@ cdef class ServerLeases:
     @property
     def newest(self):
         return self._shelf.newest
+
+    @property
+    def buffers(self):
+        return self._shelf.buffers
+
+    def grow(self):
+        if self._shelf.buffers >= MQ_LEASE_BUFFERS:
+            raise SegmentError(f"the table of leases has {MQ_LEASE_BUFFERS} buffers already", self._endpoint)
+        mq_shelf_grow(&self._shelf)
+        self._round_end = max(self._round_end, self._published + self._shelf.buffers)  # the round is one frame longer
 
     def admit(self, uint64_t pid):
         cdef uint32_t row
@@ -191,6 +203,9 @@ cdef class ServerLeases:
         self._published += 1
         return mq_shelf_publish(&self._shelf, self._table, buffer)
 
+    cdef void show_dropped(self, uint64_t dropped) noexcept:
+        mq_show_dropped(self._table, dropped)
+
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
 cdef class ClientLeases(Holder):
@@ -207,6 +222,7 @@ cdef class ClientLeases(Holder):
         self.since = since
         self._fork_generation = fork_generation
         self._table = <mq_leases *> region.address
+        self._dropped_before = mq_frames_dropped(self._table)
         _find_roll(&roll, fd, endpoint)
         self._hold = mq_row_hold(&roll, row, True)
         if self._hold != NULL:
@@ -216,6 +232,10 @@ cdef class ClientLeases(Holder):
         if self._table != NULL and self._fork_generation == fork_generation:
             mq_lease_leave(self._table, self._row)
             mq_row_let_go(self._hold)
+
+    @property
+    def dropped(self):
+        return mq_frames_dropped(self._table) - self._dropped_before
 
     def end(self):
         if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours

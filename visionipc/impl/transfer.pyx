@@ -73,13 +73,22 @@ cdef class Outgoing:
     def scratch(self):
         raise NotImplementedError
 
+    def grow(self):
+        raise NotImplementedError
+
     cdef int _begin(self) except -2:
         """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, whatever happens."""
+        cdef int buffer
+        cdef bint stock
         if self._busy:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
+        stock = mq_stock_possible(&self._publisher._publisher)
+        buffer = self._leases.take(stock)
+        if buffer < 0 and self.grow():
+            buffer = self._leases.take(stock)
         self._busy = True
-        return self._leases.take(mq_stock_possible(&self._publisher._publisher))
+        return buffer
 
     cdef int _check_open(self) except -1:
         if self._publisher._ticket == CLOSED:
@@ -100,6 +109,7 @@ cdef class Outgoing:
             raise InvalidValueError(text, self.endpoint) from None
         if buffer < 0:
             self.dropped += 1
+            self._leases.show_dropped(self.dropped)
             return 0
         self._check_open()
         word = packet.frame_id
