@@ -176,11 +176,18 @@ def command(
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
         _watch(recorder, where, over, seconds, messages, as_json, keeps)
-        stats = recorder.stop()
+        try:
+            recorder.stop()
+        finally:  # after a failure, too: it tells how much is missing
+            _summarize(recorder, where, as_json, keeps)
+
+
+def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
+    stats = recorder.stats()
     if as_json:
-        echo_json({"path": str(where), **asdict(stats), "final": True})
+        echo_json({"path": str(path), **asdict(stats), "final": True})
     else:
-        console().print(f"{where}: {line(stats, keeps)}")
+        console().print(f"{path}: {line(stats, keeps)}")
 
 
 def named_by_time(where: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -216,8 +217,17 @@ def test_record_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Pat
 
 def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
-        done = run("record", "-o", tmp_path / "log", "e", "--min-free", "1000000GB", "-n", 10, code=1)
+        done = run("record", "-o", tmp_path / "log", "e", "--min-free", "1000000GB", "-n", 10, "--json", code=1)
     assert "free" in done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["final"], last["messages"], last["lost"] > 0) == (True, 0, True)
+
+
+def test_record_to_a_file_that_reaches_its_limit_tells_what_is_lost(prefix: str, tmp_path: Path) -> None:
+    with sending("e"):
+        done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-bytes", "10kB", code=1)
+    assert "limit" in done.stderr
+    assert re.search(r"lost [1-9]", done.stdout)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,13 @@ static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
     return tail > cursor ? tail - cursor : 0;
 }
 
+/* Pass over the messages that are there: they are lost. */
+static inline void mq_channel_source_pass_pending(mq_channel_source *c) {
+    uint64_t pending = mq_channel_source_pending(c);
+    if (pending && (c->from.order.capacity || mq_channel_join(&c->from, false)))
+        mq_channel_lose(&c->from, mq_channel_cursor(&c->from) + pending);
+}
+
 /* Would a nap cost messages? */
 static inline bool mq_channel_source_hurries(const mq_channel_source *c) {
     return c->from.order.capacity && mq_channel_source_pending(c) > c->from.order.capacity / 64;

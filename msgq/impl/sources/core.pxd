@@ -35,7 +35,7 @@ cdef extern from "sources/channel.h" nogil:
         uint32_t parts[63]
         mq_channel_message at
     bint mq_channel_source_pends(const mq_channel_source *c)
-    uint64_t mq_channel_source_pending(const mq_channel_source *c)
+    void mq_channel_source_pass_pending(mq_channel_source *c)
 
 
 cdef extern from "sources/records.h" nogil:

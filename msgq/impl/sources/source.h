@@ -61,6 +61,18 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
 }
 
+/* Messages lost to a source. A vector or board loses none. */
+static inline __attribute__((always_inline)) uint64_t mq_source_lost(const mq_source *source) {
+    if (mq_likely(source->kind == MQ_SOURCE_RING))
+        return source->ring->lost;
+    return source->kind == MQ_SOURCE_CHANNEL ? source->channel->from.lost : 0;
+}
+
+/* False: a stock publisher lapped us, and counted nothing. */
+static inline bool mq_source_lost_is_known(const mq_source *source) {
+    return source->kind != MQ_SOURCE_RING || !source->ring->lost_unknown;
+}
+
 /* Take the next message into a room. */
 static inline __attribute__((always_inline)) mq_source_status mq_source_take(const mq_source *source,
                                                                              const mq_room *room, mq_taken *taken) {

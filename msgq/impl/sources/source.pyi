@@ -50,8 +50,8 @@ class Source:
     def lost(self) -> int | None:
         """Messages that were published since, and overwritten before they were taken; None: unknown. State: 0."""
 
-    def unread(self) -> int | None:
-        """Return how many messages are pending; None: unknown. A topic's are passed over."""
+    def pass_pending(self) -> None:
+        """Pass over the messages that are pending, which adds them to `lost`. State has none."""
 
     def over(self, since_ns: int) -> bool:
         """Return whether nothing comes any more, for one whose file has no name: nobody publishes, and all was taken.

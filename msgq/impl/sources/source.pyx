@@ -22,7 +22,7 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.subscriber cimport SubSocket
 from msgq.impl.sources.core cimport (
-    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pending,
+    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pass_pending,
     mq_channel_source_pends, mq_record_source_has_looked, mq_source_schema_turn,
 )
 
@@ -76,8 +76,8 @@ cdef class Source:
     def lost(self):
         return 0
 
-    def unread(self):
-        return 0
+    def pass_pending(self):
+        """Nothing is pending of state."""
 
     def over(self, int64_t since_ns):
         return True
@@ -137,11 +137,11 @@ cdef class TopicSource(Source):
     def lost(self):
         return self._socket.lost
 
-    def unread(self):
+    def pass_pending(self):
         try:
-            return len(self._socket.receive_many())
+            self._socket._subscriber.lost += len(self._socket.receive_many())
         except (CorruptSegmentError, SegmentSizeError):
-            return None
+            self._socket._subscriber.lost_unknown = True
 
     def over(self, int64_t since_ns):
         cdef const mq_subscriber *subscriber = &self._socket._subscriber
@@ -213,8 +213,8 @@ cdef class ChannelSource(Source):
     def lost(self):
         return self._from.from_.lost
 
-    def unread(self):
-        return mq_channel_source_pending(&self._from)
+    def pass_pending(self):
+        mq_channel_source_pass_pending(&self._from)
 
     def over(self, int64_t since_ns):
         return not (mq_hub_is_published(self._hub.hub, self._hub.roll()) or mq_channel_source_pends(&self._from))

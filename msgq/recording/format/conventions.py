@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
@@ -27,6 +27,10 @@ FIGURES = "msgq.figures"  # Metadata, at the end of each segment: channel id -> 
 EPOCH = "epoch"  # metadata of a channel
 SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
+# metadata of a channel: messages lost where no gap shows them, decimal or UNKNOWN, and the message next to them
+FIRST_SEQUENCE, LOST_BEFORE = "first_sequence", "lost_before"
+LAST_SEQUENCE, LOST_AFTER = "last_sequence", "lost_after"
+UNKNOWN = "unknown"
 RECOVERED, REINDEXED = "recovered", "reindexed"  # of files that are made of others, in their names
 PUBLISHED = "published"
 RECEIVED = "received"
@@ -83,10 +87,15 @@ def beside(path: Path, what: str) -> Path:
     return path.with_name(f"{path.name.removesuffix(suffix)}.{what}{suffix}")
 
 
-def channel_metadata(epoch: int, counting: str, tracked: bool = False, source: Source = TOPIC) -> dict[str, str]:
-    """Return what the metadata of a channel of ours say; see EPOCH, SEQUENCE, TRACKED for what these are."""
+def channel_metadata(
+    epoch: int, counting: str, tracked: bool = False, source: Source = TOPIC, hidden: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what the metadata of a channel of ours say; see EPOCH, SEQUENCE, TRACKED for what these are.
+
+    hidden : losses that no gap shows, as `HiddenLosses.metadata` gives them.
+    """
     said = {EPOCH: str(epoch), SEQUENCE: counting}
-    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata()
+    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata() | dict(hidden or {})
 
 
 def has_schema_record(schema: Schema | None) -> TypeGuard[Schema]:

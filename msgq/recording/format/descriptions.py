@@ -18,6 +18,7 @@ from mcap.opcode import Opcode
 
 from msgq.recording.format import conventions
 from msgq.recording.format.container import RecordStream
+from msgq.recording.format.hidden import NONE_HIDDEN, HiddenLosses, hidden_losses
 from msgq.recording.format.scan import UNKNOWN
 from msgq.schema import Schema, message_encoding, schema_of
 from msgq.source import TOPIC, Source, source_of
@@ -67,6 +68,7 @@ class Channel:
     tracked: bool = False  # messages had stamps, which their origins are from
     source: Source = TOPIC
     record: ChannelRecord = _NOTHING
+    hidden: HiddenLosses = NONE_HIDDEN
 
 
 class Room:
@@ -235,6 +237,7 @@ class Descriptions:
             record.metadata.get(conventions.TRACKED) == "1",
             source_of(record.metadata),
             ChannelRecord(record.message_encoding, tuple(record.metadata.items()), schema),
+            hidden_losses(record.metadata),
         )
         before = self.channels.get(record.id)
         if before is not None and before != channel:

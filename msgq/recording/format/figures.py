@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from mcap import records
@@ -14,6 +14,22 @@ from msgq.recording.format.chunk import CHANNEL_IDS, Chunk
 from msgq.recording.format.scan import TALLY
 
 AT = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
+
+
+class Numbering(NamedTuple):
+    """What messages with one numbering have in common.
+
+    Attributes
+    ----------
+    channel : number of the first channel that has it.
+    lost : messages that are missing between those that are there.
+    first, last : low 32 bits of the numbers of the first and the newest message.
+    """
+
+    channel: int
+    lost: int
+    first: int
+    last: int
 
 
 class Figures:
@@ -85,7 +101,20 @@ class Figures:
             figures[str(number)] = json.dumps(figure)
         return figures
 
-    def _losses(self, numbering: int) -> dict[str, Any]:
-        tally = self._tallies[numbering]
-        last = int(tally["following"]) - 1
-        return {"lost": int(tally["lost"]), "sequences": [int(tally["first_sequence"]), last]}
+    def numbering_of(self, channel: int) -> int:
+        """Return the number of the first channel with the numbering of this one."""
+        return int(self._numberings[channel])
+
+    def numberings(self) -> Iterator[Numbering]:
+        """Give the numberings in which gaps tell losses, in the order of their channels."""
+        for number in sorted({self.numbering_of(channel) for channel in self._counted}):
+            if self._tallies[number]["following"]:
+                yield self._numbering(number)
+
+    def _numbering(self, number: int) -> Numbering:
+        tally = self._tallies[number]
+        return Numbering(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
+
+    def _losses(self, number: int) -> dict[str, Any]:
+        numbering = self._numbering(number)
+        return {"lost": numbering.lost, "sequences": [numbering.first, numbering.last]}

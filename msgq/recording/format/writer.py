@@ -33,6 +33,7 @@ from msgq.recording.format.container import (
 )
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX
 from msgq.recording.format.figures import Figures
+from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.whole_chunk import WholeChunk
@@ -63,6 +64,7 @@ def channel_records(
     counting: str,
     tracked: bool = False,
     source: Source = TOPIC,
+    hidden: HiddenLosses | None = None,
 ) -> ChannelRecords:
     """Return a channel of a recording of ours; see `conventions.channel_metadata` for what it says."""
     record = None
@@ -72,7 +74,7 @@ def channel_records(
         id=number,
         topic=endpoint,
         message_encoding=schema.encoding if schema else "",
-        metadata=conventions.channel_metadata(epoch, counting, tracked, source),
+        metadata=conventions.channel_metadata(epoch, counting, tracked, source, hidden and hidden.metadata()),
         schema_id=number if record else 0,
     )
     return ChannelRecords(channel, record)

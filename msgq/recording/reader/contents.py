@@ -14,6 +14,7 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.file import LogFile, Stretch
+from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TIME_MAX, UNWANTED, Columns
 from msgq.selection import Selection
@@ -98,6 +99,14 @@ class Contents:
             for code, channel in enumerate(self.channels)
         ]
         return np.array(of_code, np.int32)
+
+    def hidden_losses(self) -> dict[int, list[HiddenLosses]]:
+        """Return what channels state of losses that no gap shows, by the numbering, as `numberings` gives it."""
+        stated: dict[int, list[HiddenLosses]] = {}
+        for channel, numbering in zip(self.channels, self.numberings().tolist(), strict=True):
+            if any(channel.hidden):
+                stated.setdefault(numbering, []).append(channel.hidden)
+        return stated
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return what a field of `Source` says, and for each code the index of what it says of its messages."""

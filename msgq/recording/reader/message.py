@@ -63,7 +63,8 @@ class EndpointInfo:
     schema : the newest one, if any.
     messages, bytes : how many, and of their payloads.
     first_time, last_time : log_time of the first and the last message, ns since the epoch.
-    lost : messages that are missing between those that are there; None where the numbers do not tell.
+    lost : messages that are missing between those that are there, and before the first and after the last one where the
+        recording states such losses; None: the numbers do not tell.
     epochs : lives of the numbering.
     largest : bytes of the largest payload.
     tracked : whether its topic was tracked, so that messages have an origin.

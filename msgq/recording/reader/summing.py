@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from msgq.recording.format import conventions
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.figures import AT
 from msgq.recording.format.file import LogFile
+from msgq.recording.format.hidden import HiddenLosses, lost_at_ends
 from msgq.recording.format.scan import TALLY, TIME_MAX, Columns
 from msgq.recording.reader.contents import Contents
 from msgq.recording.reader.message import EndpointInfo
@@ -158,15 +159,22 @@ class Sums:
 
     def _channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
+        hidden = self._contents.hidden_losses()
         channels = zip(self._contents.channels, self._tallies, self._contents.numberings().tolist(), strict=False)
         for channel, tally, numbering in channels:
             if tally["messages"]:
-                lost = int(self._tallies[numbering]["lost"]) if numbering not in begun else 0
+                lost = self._lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
                 yield _info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
 
+    def _lost(self, numbering: int, stated: Iterable[HiddenLosses]) -> int | None:
+        """Return the losses of a numbering: those that gaps show, and those at its ends."""
+        tally = self._tallies[numbering]
+        at_ends = lost_at_ends(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
+        return None if at_ends is None else int(tally["lost"]) + at_ends
 
-def _info(channel: Channel, tally: Any, lost: int, epochs: int) -> EndpointInfo:
+
+def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
     source = channel.source
     return EndpointInfo(
         endpoint=channel.endpoint,

@@ -22,12 +22,17 @@ enum {
                                    much is, between two looks at what may interrupt */
 };
 
+/* Losses that nobody counted: a stock publisher lapped us. */
+#define MQ_CAPTURE_UNKNOWN UINT64_MAX
+
 /* What messages have in common: an MCAP channel. A numbering of an endpoint's messages has one, or one for each part of
  * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
 typedef struct {
     uint32_t source, epoch, part;
     bool counted; /* by its publishers, so that a gap is a loss; else by us */
     bool tracked; /* its messages carry stamps, which are not in the payloads here */
+    uint64_t first;       /* number of its first message ... */
+    uint64_t lost_before; /* ... and messages lost before that one which no gap shows; MQ_CAPTURE_UNKNOWN */
 } mq_channel;
 
 /* A source that is recorded. */
@@ -36,13 +41,16 @@ typedef struct {
     int64_t publish_offset; /* of the publishing time, u64 ns, in a message; -1: it does not say */
     uint64_t era;           /* of the numbering, for `counted` */
     bool counted;
-    bool begun;         /* a numbering goes on */
+    bool begun;         /* a numbering goes on ... */
+    bool fresh;         /* ... and has no message yet */
     bool ended;         /* nothing comes any more: its file was cut, or it was let go */
     bool separate;      /* each part has a numbering of its own */
     uint32_t epoch;     /* of the newest numbering */
     uint32_t part;      /* of the last message ... */
     uint16_t channel;   /* ... and its channel; 0: there is none */
     uint64_t passed;    /* messages that were taken and are in no chunk: too large, or without a channel */
+    uint64_t shown;     /* losses before the newest message in a chunk: a gap or a channel shows them */
+    bool doubted;       /* a channel says that some are unknown */
     bool unnumbered;    /* some of them since no channel was left */
     uint32_t parts;     /* for which there is room in: */
     uint16_t *channels; /* of each part; 0: it has none */
@@ -95,9 +103,35 @@ static inline bool mq_tap_has_room(mq_tap *tap, uint32_t part) {
 static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_taken *taken) {
     tap->counted = taken->counted;
     tap->era = taken->era;
-    tap->begun = true;
+    tap->begun = tap->fresh = true;
     tap->epoch += !tap->separate;
     mq_tap_forget_channels(tap);
+}
+
+/* Messages of a source that are in no chunk. */
+static inline uint64_t mq_tap_lost(const mq_tap *tap) { return mq_source_lost(&tap->from) + tap->passed; }
+
+/* Those since the newest message in a chunk. */
+static inline uint64_t mq_tap_hidden(mq_tap *tap) {
+    if (mq_source_lost_is_known(&tap->from) || tap->doubted)
+        return mq_tap_lost(tap) - tap->shown;
+    tap->doubted = true;
+    return MQ_CAPTURE_UNKNOWN;
+}
+
+/* Describe the channel whose first message this is. Losses before the first message of a numbering leave no gap, so the
+ * channel of that message states them. */
+static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_taken *taken) {
+    uint64_t hidden = tap->fresh && taken->counted ? mq_tap_hidden(tap) : 0;
+    c->channels[++c->channel_count] = (mq_channel){.source = (uint32_t)(tap - c->taps),
+                                                   .epoch = tap->epoch,
+                                                   .part = taken->part,
+                                                   .counted = taken->counted,
+                                                   .tracked = taken->stamped,
+                                                   .first = taken->sequence,
+                                                   .lost_before = hidden};
+    tap->channels[taken->part] = (uint16_t)c->channel_count;
+    tap->fresh = false;
 }
 
 /* The channel of a message. False: no number is left. */
@@ -110,9 +144,7 @@ static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_
         if (c->channel_count + 1 >= MQ_CAPTURE_CHANNELS)
             return false;
         tap->epoch += tap->separate;
-        tap->channels[taken->part] = (uint16_t)++c->channel_count;
-        c->channels[c->channel_count] =
-            (mq_channel){(uint32_t)(tap - c->taps), tap->epoch, taken->part, taken->counted, taken->stamped};
+        mq_capture_add_channel(c, tap, taken);
     }
     tap->part = taken->part;
     tap->channel = tap->channels[taken->part];
@@ -183,6 +215,7 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
             continue;
         }
         mq_capture_record(chunk, tap, &taken, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
+        tap->shown = mq_source_lost(&source) + tap->passed;
     }
     return MQ_CAPTURE_TIME;
 }

@@ -102,9 +102,12 @@ class Capture:
     def now(self) -> int:
         """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
 
-    def channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool]]:
-        """Return number, source, epoch, part of the source, whether publishers count, and whether messages have stamps,
-        of the sources' channels from `start` on.
+    def channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
+        """Return the sources' channels whose numbers are `start` or greater.
+
+        Of each: its number; source, epoch and part of the source (publisher or key); whether publishers number the
+        messages; whether messages have stamps; the low 32 bits of the number of its first message; how many messages
+        were lost before that one where no gap in the numbering shows them (None: unknown).
         """
 
     def ended(self, source: int) -> bool:

@@ -23,12 +23,15 @@ cdef extern from "recorder/capture.h" nogil:
     enum:
         MQ_CAPTURE_CHANNELS
         MQ_CAPTURE_TURN
+    uint64_t MQ_CAPTURE_UNKNOWN
     ctypedef struct mq_channel:
         uint32_t source
         uint32_t epoch
         uint32_t part
         bint counted
         bint tracked
+        uint64_t first
+        uint64_t lost_before
     ctypedef struct mq_tap:
         mq_source from_ "from"
         int64_t publish_offset
@@ -37,6 +40,8 @@ cdef extern from "recorder/capture.h" nogil:
         bint separate
         uint16_t channel
         uint64_t passed
+        uint64_t shown
+        bint doubted
         bint unnumbered
         uint16_t *channels
     ctypedef struct mq_capture:
@@ -125,8 +130,8 @@ cdef class Capture:
         source.prepare()
         self._sources[number] = source
         tap.from_, tap.publish_offset, tap.separate = source.c, publish_offset, isinstance(source, RecordSource)
-        tap.begun = tap.ended = tap.unnumbered = False
-        tap.channel, tap.passed = 0, 0
+        tap.begun = tap.ended = tap.unnumbered = tap.doubted = False
+        tap.channel, tap.passed, tap.shown = 0, 0, 0
         return number
 
     cdef uint32_t _new_tap(self) except? 0:
@@ -208,7 +213,9 @@ cdef class Capture:
         return 0
 
     def channels(self, uint32_t start=1):
-        return [(i, channel.source, channel.epoch, channel.part, channel.counted, channel.tracked)
+        return [(i, channel.source, channel.epoch, channel.part, channel.counted, channel.tracked,
+                 channel.first & UINT32_MAX,
+                 None if channel.lost_before == MQ_CAPTURE_UNKNOWN else channel.lost_before)
                 for i in range(start, self._capture.channel_count + 1)
                 for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 

@@ -56,6 +56,11 @@ class ChunkQueue:
 
     # ---- the thread that fills ----
 
+    @property
+    def open_chunk(self) -> Chunk | None:
+        """The chunk that is being filled; None: there is none."""
+        return self._open
+
     def next_chunk(self, largest: int) -> Chunk:
         """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
         with self._changed:
@@ -126,7 +131,7 @@ class ChunkQueue:
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Say that nothing more is written, so that nobody waits for it."""
+        """Let the thread that fills wait for nothing: the recording has failed."""
         with self._changed:
             self._abandoned = True
             self._changed.notify_all()

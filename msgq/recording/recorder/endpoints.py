@@ -19,6 +19,7 @@ from msgq.impl.sources import Source, open_source
 from msgq.kinds import Kind
 from msgq.queue_events import events_channel, queue_of
 from msgq.recording.format import conventions
+from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.writer import ChannelRecords, channel_records
 from msgq.recording.recorder.arrivals import Arrival, Arrivals
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
@@ -65,6 +66,11 @@ def _path(file: Arrival) -> str:
 def _sum(*losses: int | None) -> int | None:
     """Add up losses, of which None is unknown."""
     return None if None in losses else sum(loss for loss in losses if loss is not None)
+
+
+def _hidden(first: int, lost_before: int | None) -> HiddenLosses | None:
+    """Return the losses that a channel has to state; None: none."""
+    return None if lost_before == 0 else HiddenLosses(before=Hidden(first, lost_before))
 
 
 class RecordedEndpoints:
@@ -360,13 +366,19 @@ class RecordedEndpoints:
 
     def _let_go(self, number: int, wants_unread: bool = True) -> None:
         source = self.all[number].source
-        unread = source.unread() if wants_unread else 0  # there are some if the file was cut
+        if wants_unread:  # there are some if the file was cut
+            source.pass_pending()
         with self._lock:
-            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.passed(number), unread)
+            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.passed(number))
             self._lost[source.endpoint] = lost
             del self.all[number]
         self._former.pop(number, None)
         self._capture.let_go(number)
+
+    def pass_pending(self) -> None:
+        """Count what is pending as lost: nothing more is taken."""
+        for recorded in self.all.values():
+            recorded.source.pass_pending()
 
     def _describe(self, number: int) -> None:
         """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
@@ -386,7 +398,7 @@ class RecordedEndpoints:
 
     def new_channels(self, start: int) -> Iterator[tuple[int, ChannelRecords]]:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
-        for channel, number, tap_epoch, part, counted, tracked in self._capture.channels(start):
+        for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
             recorded = self.all[number]
             publisher, key = recorded.source.part(part)
             counting = conventions.PUBLISHED if counted else conventions.RECEIVED
@@ -394,10 +406,8 @@ class RecordedEndpoints:
             described = source.TOPIC
             if recorded.source.kind != kinds.TOPIC.name:
                 described = source.Source(recorded.source.kind, publisher, key, recorded.source.options)
-            yield (
-                channel,
-                channel_records(channel, recorded.endpoint, recorded.schema, epoch, counting, tracked, described),
-            )
+            fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
+            yield channel, channel_records(channel, *fields, hidden=_hidden(first, lost_before))
 
     def _epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
         """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""

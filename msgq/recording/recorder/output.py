@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -206,8 +206,13 @@ class Output:
         """How many there are."""
         return len(self._written) + (self._segment is not None)
 
-    def close(self, losses: Mapping[str, str]) -> None:
+    def close(self, losses: Mapping[str, str], stating: Iterable[ChannelRecords] = ()) -> None:
         """End the last segment; a recording without messages has one, too.
+
+        Parameters
+        ----------
+        losses : of each endpoint.
+        stating : channels without messages that state losses.
 
         Raises
         ------
@@ -215,4 +220,8 @@ class Output:
         """
         if self._segment is None and not self._written and not self._count:
             self._segment = self._begin_segment(clock.time_ns())
-        self._end_segment(losses)
+        try:
+            if self._segment is not None:
+                self._segment.describe(stating)
+        finally:
+            self._end_segment(losses)

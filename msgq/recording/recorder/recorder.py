@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -20,10 +21,12 @@ from msgq.errors import (
     StateError,
 )
 from msgq.recording.format import conventions
+from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import ChannelRecords, Compressor, channel_records
 from msgq.recording.recorder.capture import TURN, Capture
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
+from msgq.recording.recorder.ledger import Ledger
 from msgq.recording.recorder.memory import Memory
 from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
@@ -43,14 +46,15 @@ class RecorderStats:
 
     Attributes
     ----------
-    messages, payload_bytes : taken from endpoints (record headers included in the latter). Of those kept in memory
-        for snapshots, not all are written.
+    messages, payload_bytes : taken from endpoints (record headers included in the latter), without those that could not
+        be written. Of those kept in memory for snapshots, not all are written.
     written_bytes : on disk.
     waiting_bytes : on the way there, or kept in memory.
     at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
     uncompressed_chunks : that were written as they are, because more waited than `queue_bytes` should.
-    lost : messages that were published and are not in the recording; None: unknown, under a stock publisher. What is
-        overwritten in a vector or board between two looks is none: the counts of its values tell it.
+    lost : messages that were published and are not in the recording, those included that were taken and could not be
+        written; None: unknown, under a stock publisher. A value of a vector or board that is overwritten between two
+        looks is not a loss: the counts of values tell it.
     endpoints : that are recorded.
     segments, removed_segments : of the recording; removed because of `max_bytes`.
     free_bytes : left on the disk.
@@ -153,8 +157,13 @@ class Recorder:
         self._queue = ChunkQueue(queue_bytes, chunk_bytes, memory)
         self._channels: dict[int, ChannelRecords] = {}
         self._messages = self._bytes = self._corrupt = 0
+        self._ledger = Ledger()
+        self._unwritten: Counter[str] = Counter()  # by endpoint: messages that were taken, and could not be written
+        self._unwritten_bytes = 0
+        self._losing = threading.Lock()  # of these two
+        self._has_failed = False  # to write a chunk
         self._paused = self._was_paused = paused  # the latter as far as the thread that takes has noticed
-        self._stopping = False
+        self._stopping = self._stopped = False
         self._snapshot_wanted = False
         self._error: Exception | None = None
         self._closed = threading.Event()  # the files are
@@ -232,12 +241,12 @@ class Recorder:
     def stats(self) -> RecorderStats:
         """Return what was done so far."""
         self._check_process()
-        losses = [*self._sources.losses().values(), *(receiver.lost for receiver, _ in self._receivers)]
+        losses = self._losses().values()
         lost = None if None in losses or self._sources.overlooked else sum(loss for loss in losses if loss is not None)
         output = self._output
         return RecorderStats(
-            self._messages,
-            self._bytes,
+            self._messages - self._unwritten.total(),
+            self._bytes - self._unwritten_bytes,
             output.bytes,
             self._queue.waiting_bytes,
             self._queue.at_risk_bytes,
@@ -267,6 +276,9 @@ class Recorder:
     def stop(self) -> RecorderStats:
         """Write what is pending, end the files, and return the last figures. Twice does nothing more.
 
+        After a failure `stats` has the last figures: messages that were published until this call and are not in the
+        files count as lost.
+
         Raises
         ------
         RecordingError : what ended the recording, if it was not this call: the disk was full, or failed.
@@ -280,6 +292,9 @@ class Recorder:
         for receiver, _ in self._receivers:
             receiver.close()
         if self._error is not None:
+            if not self._stopped:
+                self._lose_pending()
+            self._stopped = True
             raise self._error
         return self.stats()
 
@@ -290,25 +305,47 @@ class Recorder:
         if self._pid == os.getpid():
             self.stop()
 
-    def _guarded(self, work: object) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            work()  # type: ignore[operator]
+            work()
         except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
-            if isinstance(error, OSError):  # of the disk, where nothing said it better
-                text = f"cannot write {self._output.path}: {error.strerror}"
-                error = RecordingError(text, errno=error.errno)
-            self._error = self._error or error
-            self._stopping = True
-            self._rouse()
-            self._queue.abandon()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the recording."""
+        if isinstance(error, OSError):  # of the disk, where nothing said it better
+            text = f"cannot write {self._output.path}: {error.strerror}"
+            error = RecordingError(text, errno=error.errno)
+        self._error = self._error or error
+        self._stopping = True
+        self._rouse()
+        self._queue.abandon()
 
     # ---- the thread that takes ----
 
     def _take(self) -> None:
         try:
             self._take_all()
+            if self._error is not None:
+                self._lose_pending()
+        except BaseException:
+            self._lose_open()
+            self._lose_pending()
+            raise
         finally:
             self._queue.end()
+
+    def _lose_open(self) -> None:
+        """Count the messages of the open chunk as lost."""
+        chunk = self._queue.open_chunk
+        if chunk is not None:
+            self._count_taken(chunk)
+            self._lose(chunk)
+
+    def _lose_pending(self) -> None:
+        """Count as lost what was published until now and is not taken any more."""
+        if not (self._was_paused or self._keeps):
+            self._sources.pass_pending()
 
     def _take_all(self) -> None:
         looked = time.monotonic()
@@ -388,28 +425,54 @@ class Recorder:
         """Let the open chunk be written, and open another, with room for the largest message."""
         largest = max(largest, self._sources.largest)
         if len(self._chunk):
-            self._messages += len(self._chunk)
-            self._bytes += self._chunk.used
+            self._count_taken(self._chunk)
             self._queue.put(self._chunk)
         elif self._chunk.room >= self._chunk_bytes + largest:
             return
         self._chunk = self._queue.next_chunk(largest)
+
+    def _count_taken(self, chunk: Chunk) -> None:
+        self._messages += len(chunk)
+        self._bytes += chunk.used
 
     # ---- the thread that writes ----
 
     def _write(self) -> None:
         try:
             while (found := self._queue.get()) is not None:
-                chunk, behind = found
-                self._output.write(chunk, self._channels, self._losses, compress=not behind)
-                self._queue.written(chunk)
+                self._write_or_lose(*found)
+                self._queue.written(found[0])
                 if self._snapshot_due():
                     self._rouse()
         finally:
             try:
-                self._output.close(self._losses())
+                self._close_output()
             finally:
                 self._closed.set()
+
+    def _write_or_lose(self, chunk: Chunk, behind: bool) -> None:
+        """Write a chunk. After one that could not be written, all others are lost: the files have no holes."""
+        if not self._has_failed:
+            try:
+                self._output.write(chunk, self._channels, self._stated_losses, compress=not behind)
+            except Exception as error:  # of the disk, or of the compressor
+                self._has_failed = True
+                self._fail(error)
+            else:
+                self._ledger.count(chunk, self._channels)
+                return
+        self._lose(chunk)
+
+    def _lose(self, chunk: Chunk) -> None:
+        """Count the messages of a chunk that is not written."""
+        with self._losing:
+            for number, count in chunk.channels().items():
+                self._unwritten[self._channels[number].channel.topic] += count
+            self._unwritten_bytes += chunk.used
+
+    def _close_output(self) -> None:
+        stating = () if self._keeps else self._ledger.stating(self._losses(), max(self._channels, default=0))
+        self._output.close(self._stated_losses(), stating)
 
     # ---- the thread that waits for the disk ----
 
@@ -421,9 +484,14 @@ class Recorder:
                 self._output.sync()
                 synced = written
 
-    def _losses(self) -> dict[str, str]:
-        lost = {
-            **self._sources.losses(),
-            **{receiver.choice.endpoint: receiver.lost for receiver, _ in self._receivers},
-        }
-        return {name: "unknown" if count is None else str(count) for name, count in lost.items()}
+    # ---- what was lost ----
+
+    def _losses(self) -> dict[str, int | None]:
+        """Return what each endpoint has lost; None: unknown."""
+        losses = self._sources.losses()
+        losses |= {receiver.choice.endpoint: receiver.lost for receiver, _ in self._receivers}
+        return {name: None if lost is None else lost + self._unwritten[name] for name, lost in losses.items()}
+
+    def _stated_losses(self) -> dict[str, str]:
+        """Return them as files state them."""
+        return {name: conventions.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}

@@ -1,0 +1,82 @@
+"""The losses that the files of a recording show, compared with all that was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from msgq.recording.format.chunk import CHANNEL_IDS, Chunk
+from msgq.recording.format.conventions import FIRST_SEQUENCE, LOST_BEFORE
+from msgq.recording.format.figures import Figures
+from msgq.recording.format.hidden import Hidden, HiddenLosses, hidden_losses, lost_at_ends
+from msgq.recording.format.writer import ChannelRecords
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Of an endpoint. lost : by gaps and by channels; None: unknown. channel, last : of the newest numbering."""
+
+    lost: int | None
+    channel: int
+    last: int
+
+
+class Ledger:
+    """Counts what was written. For one thread at a time.
+
+    Losses after the last message of an endpoint, such as those of a full disk, leave no gap. A channel without messages
+    states them.
+    """
+
+    def __init__(self) -> None:
+        self._figures = Figures()
+        self._channels: dict[int, ChannelRecords] = {}
+
+    def count(self, chunk: Chunk, channels: Mapping[int, ChannelRecords]) -> None:
+        """Count a chunk that was written. channels : by number, at least those that it uses."""
+        for number in chunk.channels().keys() - self._channels.keys():
+            self._channels[number] = channels[number]
+            self._figures.add_channel(channels[number].channel)
+        self._figures.count(chunk)
+
+    def stating(self, losses: Mapping[str, int | None], used: int) -> Iterator[ChannelRecords]:
+        """Give the channels that state what of these losses no file shows yet.
+
+        Parameters
+        ----------
+        losses : of each endpoint; None: unknown. Those of an endpoint without a message cannot be stated.
+        used : the greatest number that a channel has.
+        """
+        for endpoint, shown in self._shown().items():
+            lost = losses.get(endpoint, 0)
+            hidden = None if lost is None or shown.lost is None else lost - shown.lost
+            if shown.lost is not None and (hidden is None or hidden > 0) and used + 1 < CHANNEL_IDS:
+                used += 1
+                yield _stating(self._channels[shown.channel], used, Hidden(shown.last, hidden))
+
+    def _shown(self) -> dict[str, _Shown]:
+        stated = self._stated()
+        found: dict[str, _Shown] = {}
+        for numbering in self._figures.numberings():
+            endpoint = self._channels[numbering.channel].channel.topic
+            lost = lost_at_ends(stated.get(numbering.channel, ()), numbering.first, numbering.last)
+            lost = None if lost is None else lost + numbering.lost
+            before = found[endpoint].lost if endpoint in found else 0
+            both = None if before is None or lost is None else before + lost
+            found[endpoint] = _Shown(both, numbering.channel, numbering.last)
+        return found
+
+    def _stated(self) -> dict[int, list[HiddenLosses]]:
+        stated: dict[int, list[HiddenLosses]] = {}
+        for number, channel in self._channels.items():
+            hidden = hidden_losses(channel.channel.metadata)
+            if any(hidden):
+                stated.setdefault(self._figures.numbering_of(number), []).append(hidden)
+        return stated
+
+
+def _stating(like: ChannelRecords, number: int, hidden: Hidden) -> ChannelRecords:
+    """Return a channel of the same numbering that states losses after its last message."""
+    metadata = {name: text for name, text in like.channel.metadata.items() if name not in (FIRST_SEQUENCE, LOST_BEFORE)}
+    channel = replace(like.channel, id=number, metadata=metadata | HiddenLosses(after=hidden).metadata())
+    return ChannelRecords(channel, like.schema)

@@ -1,0 +1,307 @@
+"""Losses that no gap shows: the recorder, `msgq.losses`, and each reader of its files count the same."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import errors
+from msgq.recording import LogReader, Recorder
+from msgq.recording.format.recover import recover, reindex
+from msgq.recording.format.writer import Compressor
+from msgq.recording.reader.copying import write_mcap, write_pieces
+from msgq.recording.recorder.output import Limits
+from tests.command import run
+from tests.support import wait_until
+
+Losses = dict[str, int | None]
+BURST = 6000  # laps each endpoint ...
+FEWEST = 1800  # ... and costs at least so many messages: the channel of events has room for 4096
+
+
+@pytest.fixture
+def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    """A lock: while it is held, the recorder takes no message."""
+    lock = threading.Lock()
+    fill = Recorder._fill
+
+    def held(recorder: Recorder, seconds: float) -> bool:
+        with lock:
+            return fill(recorder, min(seconds, 0.001))
+
+    monkeypatch.setattr(Recorder, "_fill", held)
+    return lock
+
+
+class Bus:
+    """An endpoint of each kind, with little room, and how much was published on each."""
+
+    def __init__(self) -> None:
+        self.topic = msgq.pub_sock("topic", segment_size=4096)
+        self.channel = msgq.Channel("channel", capacity=16)
+        self.publishers = [self.channel.publisher(slots=64), self.channel.publisher(slots=64)]
+        self.queue = msgq.MessageQueue("queue", max_messages=4, max_message_size=8, events=True)
+        self.queue.send(b"job")  # makes the channel of events
+        self.queue.receive()
+        self.vector = msgq.SeqlockVector("vector", "<i8", 4)
+        self.vector[:] = 7  # each recorded once
+        self.middle = 0  # a time after the first burst
+        self.published = {"topic": 0, "channel/channel": 0, "queue/queue": 0}
+
+    def send(self, count: int) -> None:
+        """Publish so many messages on each endpoint."""
+        self.topic.send_many(np.zeros((count, 64), np.uint8))
+        for number in range(count):
+            self.publishers[number % 2].send(b"%d" % number)
+        for _ in range(count // 2):
+            self.queue.send(b"job")
+            self.queue.receive()
+        for endpoint in self.published:
+            self.published[endpoint] += count
+
+    def close(self) -> None:
+        closed: list[Any] = [self.topic, *self.publishers, self.channel, self.queue, self.vector]
+        for one in closed:
+            one.close()
+
+
+@pytest.fixture
+def bus(prefix: str) -> Iterator[Bus]:
+    made = Bus()
+    yield made
+    made.close()
+
+
+def record(bus: Bus, path: Path, holding: threading.Lock, limits: Limits | None = None) -> Recorder:
+    """Record a bus whose endpoints have lapped the recorder before its first message, and once more in between."""
+    with holding:
+        recorder = Recorder(path, chunk_bytes=1024, chunk_seconds=0.01, limits=limits)
+        bus.send(BURST)
+    for count in (0, 10):
+        bus.send(count)
+        accounted(recorder, bus)
+    bus.middle = recorder._capture.now()
+    for count in (10, BURST, 10):
+        with holding:
+            bus.send(count)
+        accounted(recorder, bus)
+    recorder.stop()
+    return recorder
+
+
+def accounted(recorder: Recorder, bus: Bus) -> None:
+    """Wait until all that was published is recorded or lost, and written."""
+
+    def is_accounted() -> bool:
+        losses = recorder._sources.losses()
+        taken = recorder.stats().messages + sum(losses.get(endpoint) or 0 for endpoint in bus.published)
+        return taken == sum(bus.published.values()) + len(bus.vector) and not recorder.stats().at_risk_bytes
+
+    wait_until(is_accounted)
+
+
+def stated(path: Path) -> Losses:
+    """Return what `msgq.losses` says at the end of a recording."""
+    (*_, last) = [one.values for one in LogReader(path).metadata if one.name == "msgq.losses"]
+    return {endpoint: None if lost == "unknown" else int(lost) for endpoint, lost in last.items()}
+
+
+def counted(*paths: str | Path, **options: Any) -> Losses:
+    return {endpoint: info.lost for endpoint, info in LogReader(*paths, **options).endpoints.items()}
+
+
+def shown(path: Path, *options: str) -> Losses:
+    """Return what `msgq bag info` says."""
+    lines = map(json.loads, run("bag", "info", "--json", path, *options).stdout.splitlines())
+    return {line["endpoint"]: line["lost"] for line in lines if "endpoint" in line}
+
+
+def test_losses_before_the_first_message_are_the_same_for_all_readers(
+    bus: Bus, holding: threading.Lock, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    recorder = record(bus, path, holding)
+    losses = recorder._sources.losses()
+    infos = LogReader(path).endpoints
+    assert all(lost is not None and lost > FEWEST for name, lost in losses.items() if name in bus.published)
+    assert losses["records/vector"] == 0
+    assert sum(lost or 0 for lost in losses.values()) == recorder.stats().lost
+    for endpoint, published in bus.published.items():
+        assert infos[endpoint].messages + (losses[endpoint] or 0) == published
+    assert stated(path) == counted(path) == shown(path) == shown(path, "--full") == losses
+
+
+def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
+    bus: Bus, holding: threading.Lock, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    record(bus, path, holding, Limits(split_messages=20))
+    losses = counted(path)
+    segments = sorted(path.glob("*.mcap"))
+    assert stated(path) == losses
+    later = counted(*(one for one in segments if (LogReader(one).start_time or 0) > bus.middle))
+    assert later.keys() >= bus.published.keys()
+    assert all((losses[name] or 0) - (lost or 0) > FEWEST for name, lost in later.items() if name in bus.published)
+    pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 20_000_000)]
+    assert len(pieces) > 1
+    assert counted(tmp_path / "pieces") == losses
+
+
+def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: threading.Lock, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(bus, path, holding)
+    losses = counted(path)
+    copies = {name: tmp_path / f"{name}.mcap" for name in ("all", "one", "twice", "later")}
+    write_mcap([LogReader(path)], copies["all"])
+    assert counted(copies["all"]) == shown(copies["all"]) == losses
+    write_mcap([LogReader(path, endpoints=["channel/channel"])], copies["one"])
+    assert counted(copies["one"]) == {"channel/channel": losses["channel/channel"]}
+    write_mcap([LogReader(path), LogReader(path)], copies["twice"])
+    assert counted(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
+    write_mcap([LogReader(path, start=bus.middle)], copies["later"])
+    later = counted(path, start=bus.middle)
+    assert counted(copies["later"]) == shown(copies["later"], "--full") == later
+    assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
+
+
+def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
+    bus: Bus, holding: threading.Lock, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.mcap"
+    losses = record(bus, path, holding)._sources.losses()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b"msgq.losses") - 50])
+    assert counted(path) == losses
+    assert counted(recover(path).output) == losses
+    assert counted(reindex(path).output) == losses
+
+
+# ---- failures ----
+
+ROOM = 30_000  # bytes of the disk, or until it fails
+Injury = Callable[[pytest.MonkeyPatch], None]
+
+
+def failing(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
+    """Return what lets a function of `os` that writes fail after so many bytes. Writes of fewer than `fits` succeed."""
+
+    def inject(monkeypatch: pytest.MonkeyPatch) -> None:
+        writev, real = os.writev, getattr(os, call)
+        written = 0
+
+        def counting(descriptor: int, parts: Sequence[Any]) -> int:
+            nonlocal written
+            size = sum(map(len, parts))
+            if call == "writev" and written + size > after and size >= fits:
+                raise OSError(number, os.strerror(number))
+            written += size
+            return writev(descriptor, parts)
+
+        def failing(*arguments: Any, **options: Any) -> Any:
+            if written > after and (call != "open" or str(arguments[0]).endswith(".mcap")):
+                raise OSError(number, os.strerror(number))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(os, "writev", counting)
+        if call != "writev":
+            monkeypatch.setattr(os, call, failing)
+
+    return inject
+
+
+def bad_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = itertools.count()
+    real = Compressor.compress
+
+    def compress(self: Compressor, start: bytes, data: memoryview[int]) -> bytes:
+        if next(chunks) == 3:
+            raise MemoryError("no memory to compress")
+        return real(self, start, data)
+
+    monkeypatch.setattr(Compressor, "compress", compress)
+
+
+def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that takes fails while a chunk is open."""
+    frames = Recorder._take_frames
+
+    def take_frames(recorder: Recorder) -> None:
+        frames(recorder)
+        if recorder.stats().messages > 200 and len(recorder._chunk):
+            raise MemoryError("no memory")
+
+    monkeypatch.setattr(Recorder, "_take_frames", take_frames)
+
+
+DIRECTORY, FILE = "log", "log.mcap"
+NO_SPLIT, SPLIT = Limits(), Limits(split_messages=100)
+FAILURES = {
+    "data": (failing("writev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
+    "data of a later segment": (failing("writev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
+    "device": (failing("writev", errno.EIO), FILE, NO_SPLIT),
+    "end of a segment": (failing("writev", errno.ENOSPC), DIRECTORY, SPLIT),
+    "new segment": (failing("open", errno.ENOSPC), DIRECTORY, SPLIT),
+    "sync": (failing("fdatasync", errno.EIO), FILE, NO_SPLIT),
+    "last sync": (failing("fsync", errno.EIO, 0), FILE, NO_SPLIT),
+    "size of the file": (lambda _: None, FILE, Limits(max_bytes=ROOM)),
+    "compressor": (bad_compressor, DIRECTORY, NO_SPLIT),
+    "taker": (bad_taker, DIRECTORY, NO_SPLIT),
+}
+
+
+#: Failures after which the file takes what is stated of losses.
+STATED = {"data", "data of a later segment", "sync", "size of the file", "compressor", "taker"}
+
+
+def in_files(path: Path) -> Counter[str]:
+    return Counter(message.endpoint for message in LogReader(path))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_messages_that_a_failed_recorder_did_not_write_are_lost(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    inject, name, limits = FAILURES[failure]
+    options: dict[str, Any] = {"chunk_bytes": 10_000, "chunk_seconds": 0.01, "compression": "none"}
+    if failure == "compressor":
+        options["compression"] = "zstd"
+    path = tmp_path / name
+    recorder = Recorder(path, bus.published, limits=replace(limits, min_free_bytes=0), **options)
+    with monkeypatch.context() as injured:
+        inject(injured)
+        if failure == "last sync":
+            bus.send(200)
+            recorder._stopping = True
+        while recorder.running:
+            bus.send(50)
+        wait_until(recorder._closed.is_set)
+        bus.send(30)
+        with pytest.raises((errors.RecordingError, MemoryError)):
+            recorder.stop()
+    stats: Any = recorder.stats()
+    found = in_files(path)
+    lost = {endpoint: count - found[endpoint] for endpoint, count in bus.published.items()}
+    assert recorder._losses() == lost
+    assert (stats.messages, stats.lost) == (found.total(), sum(lost.values()))
+    assert stats.lost >= 3 * 30
+    assert (stats.waiting_bytes, stats.at_risk_bytes) == (0, 0)
+    bus.send(1)
+    with pytest.raises((errors.RecordingError, MemoryError)):
+        recorder.stop()
+    assert recorder.stats().lost == stats.lost
+    if failure in STATED:  # what was lost until the recorder failed
+        of_recorded = {endpoint: count for endpoint, count in stated(path).items() if found[endpoint]}
+        assert counted(path) == shown(path) == of_recorded
+        assert 0 < sum(count or 0 for count in stated(path).values()) <= stats.lost
