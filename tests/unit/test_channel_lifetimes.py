@@ -385,8 +385,8 @@ def test_losses_are_raised_once_each_if_wanted(endpoint: str) -> None:
     for receive in (lambda: subscriber.receive(0), subscriber.receive_many):
         with pytest.raises(LostMessagesError, match=endpoint) as caught:
             receive()
-        assert (caught.value.lost, subscriber.lost) == (5, subscriber.lost)
-        assert len(subscriber.receive_many()) == 15
+        assert caught.value.lost == 4
+        assert len(subscriber.receive_many()) == 16
         publisher.send_many([b"%d" % n for n in range(20)])
 
 

@@ -11,6 +11,7 @@ struct msgq_channel_subscriber {
     mqc_segment *pools[MQ_PUBLISHERS];
     void *listed;
     uint64_t uid;
+    int64_t nap; /* how long to sleep unannounced next, ns; 0: have ourselves woken */
 };
 
 /* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
@@ -164,10 +165,15 @@ static bool mqc_channel_more(void *reader) {
     return mq_channel_has_more(&outlook);
 }
 static uint32_t mqc_channel_announce(void *reader) {
-    return mq_attention_announce_many(&((msgq_channel_subscriber *)reader)->hub.hub->attention);
+    msgq_channel_subscriber *s = reader;
+    mq_u32 *attention = &s->hub.hub->attention;
+    return s->nap ? mq_load_acquire_u32(attention) : mq_attention_announce_many(attention);
 }
+static void mqc_channel_awake(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
 static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
-    (void)reader;
+    const msgq_channel_subscriber *s = reader;
+    if (s->nap)
+        return s->nap;
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
@@ -175,6 +181,7 @@ static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
     mqc_waiter waiter = {.has_more = mqc_channel_more,
                          .announce = mqc_channel_announce,
+                         .awake = mqc_channel_awake,
                          .nap_ns = mqc_channel_nap,
                          .word = &s->hub.hub->attention,
                          .reader = s,
@@ -182,6 +189,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
     int found = mqc_channel_look(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
     while (!found && timeout != 0) {
+        s->nap = mq_channel_nap_ns(&s->c, mq_now_ns());
         int ready = mqc_wait(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_look(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))

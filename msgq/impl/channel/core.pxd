@@ -152,6 +152,7 @@ cdef extern from "channel/subscriber.h" nogil:
                                   mq_channel_message *last, const mq_u64 *whole)
     bint mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
     int mq_channel_has_more(const void *outlook)
+    int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
 
 
 cdef extern from "ground/roster.h" nogil:

@@ -86,12 +86,12 @@ static inline uint64_t mq_snapshot_end(const mq_order *order) {
 }
 
 /* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
- * that conflates, or goes on at the present, loses more of it. */
+ * that conflates, goes on at the present, or is lapped again and again loses more of it. */
 static inline void mq_snapshot_ahead(const mq_order *order, mq_listener_copy *of) {
     uint64_t end = mq_snapshot_end(order), entry;
     uint64_t at = of->cursor ? of->cursor : order->capacity; /* 0: it has not looked since the order began */
     if (at < end && end > order->capacity && mq_order_look(order, at, &entry) > 0) {
-        uint64_t oldest = end - order->capacity + order->capacity / 16; /* where it goes on (mq_order_oldest) */
+        uint64_t oldest = end - order->capacity; /* where it goes on (mq_order_oldest) */
         uint64_t from = at < of->joined ? of->joined : at;
         of->lost += from < oldest ? oldest - from : 0;
         at = oldest;

@@ -19,8 +19,17 @@ typedef struct {
     uint64_t forgiven; /* what is gone before this position is not lost: we joined later */
     mq_u64 cursor;     /* for the watcher, too; relaxed: this thread alone moves it */
     uint64_t received, lost, resets;
-    bool conflate, newest; /* newest only; go to the present when lapped */
+    uint64_t margin, lapped_at; /* mq_channel_margin: the last one, and what was received then */
+    uint64_t napped;            /* mq_channel_nap_ns: resets that it knows of */
+    int64_t behind_until;       /* the same: CLOCK_MONOTONIC */
+    bool conflate, newest;      /* newest only; go to the present when lapped */
 } mq_channel_subscriber;
+
+enum {
+    MQ_CHANNEL_NAP_NS = 20000,
+    MQ_CHANNEL_BEHIND_NS = 100000000,
+    MQ_CHANNEL_GATHERS = 16, /* least capacity of which more can gather than a wake brings */
+};
 
 typedef struct {
     uint64_t entry, position;
@@ -74,6 +83,29 @@ static inline void mq_channel_lose(mq_channel_subscriber *s, uint64_t cursor) {
     s->lost += cursor - from;
     mq_channel_move(s, cursor);
     mq_channel_show(s);
+}
+
+/* How far behind the oldest message a subscriber goes on that was lapped: at that message, or, if it was lapped before
+ * without receiving a sixteenth of the capacity since, twice as far as then. So one that needs longer for a message than
+ * publishers need to overwrite it is not lapped for ever. */
+static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
+    uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
+    bool again = s->resets > 1 && s->received - s->lapped_at < least;
+    uint64_t margin = s->margin ? 2 * s->margin : least;
+    s->margin = !again ? 0 : margin < most ? margin : most;
+    s->lapped_at = s->received;
+    return s->margin;
+}
+
+/* How long a subscriber that found nothing is to nap by the clock before it has itself woken, in ns; 0: not at all.
+ *
+ * A wake costs publisher and subscriber more than many messages do. One that was lapped a moment ago would be woken by
+ * the next message, receive that, and sleep again, while those behind it are overwritten. In a nap messages gather, and
+ * publishers have nobody to wake. */
+static inline int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
+    if (s->resets != s->napped)
+        s->napped = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
+    return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_GATHERS ? MQ_CHANNEL_NAP_NS : 0;
 }
 
 /* Take the place in the order that was asked for when we joined. False: it has not begun. */
@@ -137,7 +169,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
             return MQ_CHANNEL_EMPTY;
         if (ahead > 0) { /* lapped */
             s->resets++;
-            uint64_t oldest = mq_order_oldest(&s->order, m->position, ahead);
+            uint64_t oldest = mq_order_oldest(&s->order, m->position, ahead, mq_channel_margin(s));
             mq_channel_lose(s, s->newest ? mq_order_later(mq_order_tail(&s->order), oldest) : oldest);
             continue;
         }

@@ -19,6 +19,7 @@ cdef class Subscriber(Waitable):
     cdef MappedPool _last_from
     cdef bint _raises           # on loss
     cdef uint64_t _told         # losses that were raised
+    cdef int64_t _nap           # how long to sleep unannounced next, ns; 0: have ourselves woken
     cdef int _join(self) except -1
     cdef bint _look(self, mq_channel_message *message) except -1
     cdef bint _find(self, mq_channel_message *message, object timeout) except -1

@@ -10,8 +10,8 @@ from libc.string cimport memset
 
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
-    mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_next, mq_channel_outlook,
-    mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
+    mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
+    mq_channel_outlook, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.membership cimport MappedPool, Membership
@@ -180,7 +180,7 @@ cdef class Subscriber(Waitable):
 
     cdef bint _find(self, mq_channel_message *message, object timeout) except -1:
         """The message at the cursor, waiting for it for so many seconds; False: there is none."""
-        cdef int64_t deadline
+        cdef int64_t deadline, now
         if self._look(message):
             return True
         if timeout is not None and timeout == 0:
@@ -188,12 +188,18 @@ cdef class Subscriber(Waitable):
         deadline = timeout_ns(timeout, self._endpoint)
         if deadline != FOR_EVER:
             deadline += mq_now_ns()
-        while wait_ready([self], deadline):
-            self._enter()  # a signal handler may have forked
-            if self._look(message):
-                return True
-            if 0 <= deadline <= mq_now_ns():  # what woke us was one's own, or withdrawn
-                break
+        try:
+            self._nap = mq_channel_nap_ns(&self.c, mq_now_ns())
+            while wait_ready([self], deadline):
+                self._enter()  # a signal handler may have forked
+                if self._look(message):
+                    return True
+                now = mq_now_ns()
+                if 0 <= deadline <= now:  # what woke us was one's own, or withdrawn
+                    break
+                self._nap = mq_channel_nap_ns(&self.c, now)
+        finally:
+            self._nap = 0
         return False
 
     cdef bint _take(self, const mq_channel_message *message) except -1:
@@ -428,7 +434,7 @@ cdef class Subscriber(Waitable):
         return mq_channel_has_more(&outlook)
 
     cdef uint32_t _announce(self) noexcept:
-        if not self._hub.writable:
+        if self._nap or not self._hub.writable:
             return mq_load_acquire_u32(&self._hub.hub.attention)
         return mq_attention_announce_many(&self._hub.hub.attention)
 
@@ -436,9 +442,14 @@ cdef class Subscriber(Waitable):
         return &self._hub.hub.attention
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        if self._nap:
+            return self._nap
         if not self._hub.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
         return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+
+    cdef void _awake(self) noexcept:
+        self._nap = 0  # one that brought nothing is enough
 
     cdef mq_lookout _lookout(self) noexcept:
         cdef mq_lookout lookout

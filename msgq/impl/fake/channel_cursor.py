@@ -34,6 +34,7 @@ class Cursor(bus.Arrivals):
         self._without = without  # whose messages are left out
         self._history = history
         self.position = self.arrived = self.lost = self.received = self.resets = self.told = 0
+        self._margin = self._lapped_at = 0  # where it went on when it was lapped, and what was received then
         self._forgiven = 0  # what is gone before this position is not lost: we joined later
         self._overwritten = 0  # by a fault, before this position
         self._dropped: set[int] = set()  # by faults; as if they were withdrawn
@@ -147,7 +148,7 @@ class Cursor(bus.Arrivals):
             entry = order.at(self.position)
             if entry.position != self.position:  # lapped
                 self.resets += 1
-                self._lose(order.tail if self.newest else order.oldest())
+                self._lose(order.tail if self.newest else order.oldest() + self._next_margin())
             elif entry.pool is not None and entry.pool.hub is self._without:
                 self.position += 1
             elif entry.pool is None:
@@ -161,6 +162,15 @@ class Cursor(bus.Arrivals):
             else:
                 self._mapped[entry.pool.row] = entry.pool
                 return entry
+
+    def _next_margin(self) -> int:
+        """Return how far behind the oldest message to go on: further, if it was lapped a moment ago."""
+        capacity = self.line.order.capacity
+        least = max(capacity // 16, 1)
+        again = self.resets > 1 and self.received - self._lapped_at < least
+        self._margin = min(2 * self._margin or least, capacity // 2) if again else 0
+        self._lapped_at = self.received
+        return self._margin
 
     def _repeat(self) -> Entry | None:
         while self._repeats and self._repeats[0] < self.position:

@@ -90,8 +90,8 @@ class Order:
         return [entry for entry in self._entries if entry.pool is pool]
 
     def oldest(self) -> int:
-        """Return where a subscriber goes on that was lapped: at what will still be there a moment later."""
-        return self.tail - self.capacity + self.capacity // 16
+        """Return the position of the oldest message that is there."""
+        return self.tail - self.capacity
 
 
 class Pool:

@@ -1,0 +1,64 @@
+"""A subscriber that was lapped a moment ago lets messages gather before it has itself woken by the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from msgq.channel import Channel
+from tests.support import SHM
+
+ATTENTION = 320  # where the hub has the word that sleepers announce themselves in
+WAITERS = 1  # its flag
+MOMENT = 1e-6  # shorter than a nap, so no second sleep follows it
+
+
+def announced(channel: Channel) -> bool:
+    """Whether publishers are to wake somebody."""
+    word = (SHM / f"msgqchan_{channel.name}").read_bytes()[ATTENTION : ATTENTION + 4]
+    return bool(int.from_bytes(word, "little") & WAITERS)
+
+
+def waits(sub: Any) -> None:
+    """Receive all that is there, and wait for more."""
+    sub.receive_many()
+    assert sub.receive(MOMENT) is None
+
+
+def test_subscriber_lapped_naps_unannounced(endpoint: str) -> None:
+    with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
+        pub.send_many([b""] * 17)
+        waits(sub)
+        assert sub.resets == 1
+        assert not announced(channel)
+        channel.unlink()
+
+
+def test_subscriber_that_keeps_up_announces_its_sleep(endpoint: str) -> None:
+    with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
+        pub.send_many([b""] * 16)
+        waits(sub)
+        assert sub.resets == 0
+        assert announced(channel)
+        channel.unlink()
+
+
+def test_subscriber_of_few_messages_announces_its_sleep(endpoint: str) -> None:
+    """They would not gather: a nap brings less than wakes do."""
+    with Channel(endpoint, capacity=8) as channel, channel.subscriber() as sub, channel.publisher() as pub:
+        pub.send_many([b""] * 9)
+        waits(sub)
+        assert sub.resets == 1
+        assert announced(channel)
+        channel.unlink()
+
+
+@pytest.mark.parametrize("timeout", [0.02, 0.3])
+def test_nap_without_messages_is_followed_by_an_announced_sleep(endpoint: str, timeout: float) -> None:
+    with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
+        pub.send_many([b""] * 17)
+        sub.receive_many()
+        assert sub.receive(timeout) is None
+        assert announced(channel)
+        channel.unlink()
