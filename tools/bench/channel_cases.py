@@ -31,6 +31,15 @@ _BURST = Case(
     slices=3,
     seconds=0.3,
 )
+_FLOOD = replace(
+    _BURST,
+    key="flood_64",
+    title="received by each of 10 subscribers on 2 cores, of 20,000 messages at full rate, depth 64",
+    role="flood_send",
+    loaded=False,
+    slices=6,
+)
+_FLOOD_RATE = replace(_FLOOD, key="flood_rate_64", title="the same, in a second of publishing", unit="rate")
 
 CHANNEL_CASES = (
     _SEND,
@@ -92,4 +101,8 @@ CHANNEL_CASES = (
     ),
     _BURST,
     replace(_BURST, key="burst_256", title="the same, depth 256", depth=256),
+    _FLOOD,
+    replace(_FLOOD, key="flood_256", title="the same, depth 256", depth=256),
+    _FLOOD_RATE,
+    replace(_FLOOD_RATE, key="flood_rate_256", title="the same, depth 256", depth=256),
 )

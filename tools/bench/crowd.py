@@ -17,6 +17,7 @@ from tools.bench.machine import waited_ns
 from tools.bench.roles import Role
 
 BURST_GAP_NS = 10_000
+FLOOD = 20_000  # messages
 OVER = (1 << 64) - 1
 LOOK_S = 0.0002
 KILL_WITHIN_S = 0.003
@@ -38,6 +39,20 @@ def burst_send(job: Job) -> Role:
         loop(count, BURST_GAP_NS)
         words[control.TOTAL] = count
         yield {"sent": count}
+
+
+def flood_send(job: Job) -> Role:
+    """Publish as fast as can be."""
+    pub = job.system_for("data").publisher()
+    yield None
+    pub.await_subscribers(job.subscribers)
+    loop, words = compiled("send", job.message, send=pub.wake or pub.send), control.words(job.words_path)
+    while True:
+        began = perf_counter_ns()
+        loop(FLOOD)
+        took = perf_counter_ns() - began
+        words[control.TOTAL] = FLOOD
+        yield {"sent": FLOOD, "took_ns": took}
 
 
 def burst_take(job: Job) -> Role:
@@ -133,5 +148,5 @@ def _await(happened: Callable[[], Any]) -> None:
 
 
 ROLES: dict[str, Callable[[Job], Role]] = {
-    role.__name__: role for role in (burst_send, burst_take, load, after_kill, be_killed)
+    role.__name__: role for role in (burst_send, flood_send, burst_take, load, after_kill, be_killed)
 }

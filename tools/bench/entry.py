@@ -93,9 +93,10 @@ class Entry:
         measured = others[: len(others) - self._case.watchers]
         result["waited"] = max(each["waited"] for each in (result, *measured))
         result["cores"] = sum(each["cores"] for each in (result, *others))
-        if self._case.unit == "percent":
-            received = sum(other.get("received", 0) for other in others)
-            result["value"] = 100 * received / (result["sent"] * self._case.subscribers)
+        if self._case.unit == "percent" or "took_ns" in result:
+            received = sum(other.get("received", 0) for other in others) / self._case.subscribers
+            share = self._case.unit == "percent"
+            result["value"] = 100 * received / result["sent"] if share else 1e9 * received / result["took_ns"]
         if self._case.crew:
             result["value"] += sum(other.get("rate", 0.0) for other in others)
         if self._case.loaded or len(self._case.crew) > 1:
