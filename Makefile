@@ -38,7 +38,7 @@ PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci nightly random-tests mutants pythons bench lint format dist clean
+.PHONY: help demo test ci nightly random-tests mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -128,8 +128,13 @@ random-tests: $(READY)
 	  ! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }; \
 	  exit $$status
 
-mutants: $(READY)
-	$(call timed,mutants,$(BIN)/python -m tools.mutate --most 60 --seconds 3000)
+mutants: mutants-of-headers mutants-of-modules
+
+mutants-of-headers: $(READY)
+	$(call timed,mutants of headers,$(BIN)/python -m tools.mutate.headers)
+
+mutants-of-modules: $(READY)
+	$(call timed,mutants of modules,$(BIN)/python -m tools.mutate --most 60 --seconds 3000)
 
 pythons: $(READY)
 	tools/pythons.sh

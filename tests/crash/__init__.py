@@ -1,7 +1,8 @@
 """Crash tests: participants that die or stop at every step of the protocol, and what the others make of it.
 
 Two instruments, neither of which the library knows of: `driver.c` includes the library's headers with a point after
-each access to shared memory (`points.h`); `interpose.c` is preloaded into Python and has points around system calls.
+each access to shared memory (`points.h`, `accesses.h`); `interpose.c` is preloaded into Python and has points around
+system calls.
 
 =============================================  ===================================  ===================================
 point (the last thing that was done)           what is left                         who repairs, when

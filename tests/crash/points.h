@@ -9,14 +9,12 @@
 
 #include <fnmatch.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-
-#include "ground/futex.h"
-#include "ground/life.h"
 
 static struct {
     const char *pattern;
@@ -38,48 +36,7 @@ static void point(const char *function, const char *what, const char *which) {
         raise(plan.signal);
 }
 
-static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
-    memcpy(shared, from, n / 2);
-    point(function, "half copied to", which);
-    memcpy((char *)shared + n / 2, (const char *)from + n / 2, n - n / 2);
-    point(function, "copied to", which);
-}
-
-static inline void copy_out(void *to, const void *shared, size_t n, const char *function, const char *which) {
-    memcpy(to, shared, n / 2);
-    point(function, "half copied from", which);
-    memcpy((char *)to + n / 2, (const char *)shared + n / 2, n - n / 2);
-    point(function, "copied from", which);
-}
-
-#define POINT(what, which) point(__func__, what, #which)
-#define VALUE_THEN(value, what, which)                                                                                 \
-    ({                                                                                                                 \
-        __typeof__(value) value_ = (value);                                                                            \
-        POINT(what, which);                                                                                            \
-        value_;                                                                                                        \
-    })
-#define mq_store_relaxed_u64(word, value) (mq_store_relaxed_u64(word, value), POINT("stored", word))
-#define mq_store_release_u64(word, value) (mq_store_release_u64(word, value), POINT("stored", word))
-#define mq_load_relaxed_u64(word) VALUE_THEN(mq_load_relaxed_u64(word), "loaded", word)
-#define mq_load_acquire_u64(word) VALUE_THEN(mq_load_acquire_u64(word), "loaded", word)
-#define mq_load_seq_cst_u64(word) VALUE_THEN(mq_load_seq_cst_u64(word), "loaded", word)
-#define mq_load_seq_cst_u32(word) VALUE_THEN(mq_load_seq_cst_u32(word), "loaded", word)
-#define mq_fetch_or_u64(word, bits) VALUE_THEN(mq_fetch_or_u64(word, bits), "set", word)
-#define mq_fetch_and_u64(word, bits) VALUE_THEN(mq_fetch_and_u64(word, bits), "cleared", word)
-#define mq_fetch_add_u64(word, n) VALUE_THEN(mq_fetch_add_u64(word, n), "counted", word)
-#define mq_compare_exchange_u64(word, a, b) VALUE_THEN(mq_compare_exchange_u64(word, a, b), "exchanged", word)
-#define mq_load_relaxed_u32(word) VALUE_THEN(mq_load_relaxed_u32(word), "loaded", word)
-#define mq_compare_exchange_u32(word, a, b) VALUE_THEN(mq_compare_exchange_u32(word, a, b), "exchanged", word)
-#define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
-#define mq_fetch_add_u32(word, n) VALUE_THEN(mq_fetch_add_u32(word, n), "counted", word)
-#define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
-#define mq_row_hold(roll, row, shared) VALUE_THEN(mq_row_hold(roll, row, shared), "held", row)
-#define mq_row_let_go(hold) (mq_row_let_go(hold), POINT("let go of", hold))
-#define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
-#define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
-#define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)
-#define mq_copy_out(to, shared, n) copy_out(to, shared, n, __func__, #shared)
+#include "accesses.h"
 
 static mq_self self;
 

@@ -11,6 +11,7 @@ from textwrap import dedent, indent
 import pytest
 
 from tools.mutate import run
+from tools.mutate.copies import Copy, NotRunError
 from tools.mutate.operators import mutants
 from tools.mutate.run import (
     KILLED,
@@ -19,8 +20,6 @@ from tools.mutate.run import (
     NOT_RUN,
     SURVIVED,
     TIMED_OUT,
-    Copy,
-    NotRunError,
     is_complete,
     mutate,
     report,

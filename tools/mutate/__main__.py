@@ -7,7 +7,8 @@ import secrets
 import sys
 
 from tests.support import ROOT
-from tools.mutate.run import NotRunError, is_complete, mutate, report
+from tools.mutate.copies import NotRunError
+from tools.mutate.run import is_complete, mutate, report
 
 PRODUCT = ["msgq/**/*.py", "visionipc/**/*.py"]
 

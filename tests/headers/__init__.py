@@ -1,0 +1,1 @@
+"""Unit tests of the headers in C (`steps.h`): a test decides what happens between any two accesses to shared memory."""

@@ -1,0 +1,397 @@
+/* Pools, the order, publishers and subscribers of a channel. */
+#include "steps.h"
+
+#include "channel/hub.h"
+#include "channel/snapshot.h"
+#include "channel/subscriber.h"
+
+enum { CAPACITY = 16, SIZE = 64 };
+
+static mq_hub hub;
+static mq_roll roll;
+static mq_channel_publisher a, b;
+static mq_channel_subscriber s;
+static mq_channel_message m;
+
+static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uint64_t uid) {
+    char node[MQ_NODE_NAME] = "test";
+    uint64_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(SIZE);
+    mq_pool *pool = zeros(bytes);
+    *p = (mq_channel_publisher){.hub = &hub, .roll = &roll, .row = &hub.publishers[row], .number = (unsigned)row};
+    mq_pool_write(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
+    CHECK(!mq_pool_check(pool, bytes, 1, uid, &p->slots));
+    CHECK(mq_channel_order(&hub, &p->order));
+    CHECK(mq_channel_publisher_begin(p));
+    lives[MQ_PUBLISHER_BYTE + row] = MQ_ALIVE;
+    mq_hub_enter(p->row, &me, true, &p->slots, bytes, 0, node);
+}
+
+/* A hub with the publishers a and b, and a subscriber that has both pools. */
+static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
+    memset((void *)&hub, 0, sizeof hub);
+    CHECK(mq_hub_settle(&hub, (mq_geometry){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
+    open_publisher(&a, 0, slots_of_a, 10);
+    open_publisher(&b, 1, slots_of_b, 20);
+    s = (mq_channel_subscriber){.hub = &hub, .row = &hub.listeners[0]};
+    CHECK(mq_channel_join(&s, true));
+    s.pools[0] = a.slots;
+    s.pools[1] = b.slots;
+    forget_steps();
+}
+
+static void send_many(mq_channel_publisher *p, uint64_t first, uint64_t count) {
+    for (uint64_t number = first; number < first + count; number++) {
+        uint64_t position;
+        int slot = mq_channel_take(p);
+        CHECK(slot != MQ_NO_SLOT);
+        mq_copy_in(mq_channel_payload(p, (uint32_t)slot), &number, sizeof number);
+        CHECK(mq_channel_publish(p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
+    }
+}
+
+static bool receive(uint64_t number) {
+    uint64_t found;
+    if (mq_channel_next(&s, &m) != MQ_CHANNEL_OK)
+        return false;
+    mq_copy_out(&found, mq_slot_payload(m.slot), sizeof found);
+    return mq_channel_accept(&s, &m) && found == number && m.origin_time == number;
+}
+
+/* ---- pins ---- */
+
+TEST(pin_clear_wakes_an_owner_that_sleeps) {
+    begin(4, 4);
+    mq_pin_set(&a.slots, 1, 3);
+    mq_attention_announce_many(&a.slots.pool->released);
+    mq_pin_clear(&a.slots, 1, 3);
+    CHECK(wakes(&a.slots.pool->released) == 1);
+    mq_pin_set(&a.slots, 1, 3);
+    mq_pin_clear(&a.slots, 1, 3);
+    CHECK(wakes(&a.slots.pool->released) == 1); /* no owner sleeps now */
+}
+
+TEST(pin_clear_leaves_the_pins_of_other_viewers) {
+    begin(4, 4);
+    mq_pin_set(&a.slots, 1, 3);
+    mq_pin_set(&a.slots, 1, 63);
+    mq_pin_clear(&a.slots, 1, 3);
+    CHECK(mq_pin_holders(&a.slots, 1) == 1ull << 63);
+}
+
+static void overwrite(unsigned time) {
+    if (time == 1)
+        send_many(&b, 100, CAPACITY);
+}
+
+TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
+    begin(4, CAPACITY + 2);
+    send_many(&a, 1, 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    mq_attention_announce_many(&a.slots.pool->released);
+    meet("mq_pin_set: set *", overwrite);
+    CHECK(!mq_channel_hold(&s, &m, 3));
+    CHECK(mq_pin_holders(&a.slots, m.number) == 0);
+    CHECK(wakes(&a.slots.pool->released) == 1);
+    CHECK(s.received == 0);
+}
+
+TEST(hold_pins_before_it_looks_at_the_entry) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_hold(&s, &m, 3));
+    CHECK(in_order("mq_pin_set: set *", "mq_order_stands: loaded *", "mq_channel_move: stored *"));
+    CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 3);
+    CHECK(s.received == 1);
+}
+
+/* A viewer that lives and one that died hold a message of `a`, which then leaves the order. */
+static void hold_by_two(uint32_t slots_of_a) {
+    begin(slots_of_a, CAPACITY + 2);
+    lives[MQ_VIEWER_BYTE + 5] = MQ_ALIVE;
+    mq_identity_write(&hub.viewers[3].who, &me, 30, true);
+    mq_identity_write(&hub.viewers[5].who, &me, 50, true);
+    send_many(&a, 1, 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    mq_pin_set(&a.slots, m.number, 3);
+    mq_pin_set(&a.slots, m.number, 5);
+    send_many(&b, 100, CAPACITY);
+}
+
+TEST(clear_dead_takes_the_pins_of_dead_viewers_alone) {
+    hold_by_two(2);
+    CHECK(mq_channel_take(&a) != MQ_NO_SLOT); /* the second slot */
+    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
+    CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 5);
+}
+
+TEST(take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go) {
+    hold_by_two(1);
+    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
+    CHECK(a.limbo_count == 1);
+    mq_pin_clear(&a.slots, m.number, 5);
+    CHECK(mq_channel_take(&a) == (int)m.number);
+}
+
+TEST(hub_clear_pins_takes_the_pins_of_one_viewer_alone) {
+    begin(4, 4);
+    for (uint32_t slot = 0; slot < 4; slot++) {
+        mq_pin_set(&a.slots, slot, 3);
+        mq_pin_set(&a.slots, slot, 4);
+    }
+    mq_hub_clear_pins(&a.slots, 3);
+    for (uint32_t slot = 0; slot < 4; slot++)
+        CHECK(mq_pin_holders(&a.slots, slot) == 1ull << 4);
+}
+
+/* ---- the order ---- */
+
+TEST(publish_helps_a_publisher_that_stopped_before_its_tail) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    mq_store_release_u64(&hub.tail, CAPACITY); /* as before its last step */
+    send_many(&b, 2, 1);
+    CHECK(mq_load_acquire_u64(&hub.tail) == CAPACITY + 2);
+    CHECK(receive(1) && receive(2) && s.lost == 0);
+}
+
+static void publish_before(unsigned time) {
+    if (time == 1)
+        send_many(&b, 2, 1);
+}
+
+TEST(publish_that_another_one_overtakes_gets_the_next_position) {
+    uint64_t position;
+    begin(4, 4);
+    int slot = mq_channel_take(&a);
+    meet("mq_order_publish: loaded at", publish_before);
+    CHECK(mq_channel_publish(&a, (uint32_t)slot, 8, 1, &position) == MQ_CHANNEL_OK);
+    CHECK(position == CAPACITY + 1);
+}
+
+TEST(publish_stores_the_message_before_its_entry) {
+    begin(4, 4);
+    forget_steps();
+    send_many(&a, 1, 1);
+    CHECK(in_order("mq_channel_payload: fenced release", "*: copied to *", "mq_channel_place: stored &at->length",
+                   "mq_order_publish: exchanged at", "mq_order_publish: exchanged order->tail"));
+}
+
+TEST(withdraw_of_a_dead_row_leaves_the_messages_of_others) {
+    uint64_t newest;
+    begin(8, 8);
+    send_many(&a, 1, 2);
+    send_many(&b, 10, 2);
+    CHECK(mq_hub_references(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
+    mq_hub_withdraw(&a.order, 0);
+    CHECK(mq_hub_references(&a.order, 0, &newest) == 0 && newest == 0);
+    CHECK(receive(10) && receive(11));
+    CHECK(s.lost == 2 && s.received == 2);
+}
+
+/* ---- a publisher that joins ---- */
+
+static mq_slots pool;
+
+static void row_has_the_pool_of_its_owner(void) {
+    uint64_t uid = mq_load_acquire_u64(&hub.publishers[2].pool_uid);
+    CHECK(uid == 0 || mq_load_acquire_u64(&hub.publishers[2].who.uid) == uid);
+}
+
+TEST(hub_enter_stores_the_pool_after_the_identity) {
+    char node[MQ_NODE_NAME] = "test";
+    begin(4, 4);
+    pool = a.slots;
+    pool.uid = 30;
+    hold_at_each_step(row_has_the_pool_of_its_owner);
+    mq_hub_enter(&hub.publishers[2], &me, true, &pool, 4096, 0, node);
+    CHECK(mq_load_acquire_u64(&hub.publishers[2].pool_uid) == 30);
+}
+
+static void row_is_free_or_not_named(void) {
+    CHECK(mq_load_acquire_u64(&hub.publishers[0].pool_uid) || !mq_load_acquire_u64(&hub.publishers[0].who.uid));
+}
+
+TEST(hub_free_clears_the_identity_before_the_pool) {
+    begin(4, 4);
+    hold_at_each_step(row_is_free_or_not_named);
+    mq_hub_free(&hub.publishers[0]);
+    CHECK(mq_load_acquire_u64(&hub.publishers[0].pool_uid) == 0);
+}
+
+TEST(hub_find_passes_over_a_row_whose_lock_is_held) {
+    void *hold = NULL;
+    begin(4, 4);
+    lives[MQ_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is just leaving */
+    CHECK(mq_hub_find(&hub, &roll, &hold) == 3);
+    CHECK(hold == &holds[MQ_PUBLISHER_BYTE + 3]);
+}
+
+/* ---- subscribers ---- */
+
+static void replace(unsigned time) {
+    if (time != 1)
+        return;
+    send_many(&b, 100, CAPACITY);
+    mq_store_release_u64(&hub.publishers[0].pool_uid, 99); /* the row has another owner, and another pool */
+}
+
+TEST(next_asks_for_no_pool_of_a_message_that_has_gone) {
+    begin(4, CAPACITY + 2);
+    send_many(&a, 1, 1);
+    meet("mq_order_look: loaded *", replace);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(m.row == 1);
+    CHECK(s.lost > 0);
+}
+
+static void outdate(unsigned time) {
+    if (time == 1)
+        send_many(&b, 100, CAPACITY);
+}
+
+TEST(next_reports_no_corruption_of_a_message_that_has_gone) {
+    begin(4, CAPACITY + 2);
+    send_many(&a, 1, 1);
+    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE + 1);
+    meet("mq_order_look: loaded *", outdate);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(m.row == 1);
+}
+
+TEST(next_reports_a_length_beyond_the_slot) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE + 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
+    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+}
+
+TEST(next_reports_a_slot_beyond_the_pool) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    mq_store_release_u64(mq_order_at(&a.order, CAPACITY), mq_entry(CAPACITY, 0, 4));
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
+}
+
+TEST(accept_of_a_message_that_was_overwritten_fails) {
+    begin(4, CAPACITY + 2);
+    send_many(&a, 1, 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    send_many(&b, 100, CAPACITY);
+    CHECK(!mq_channel_accept(&s, &m));
+    CHECK(s.received == 0 && mq_channel_cursor(&s) == CAPACITY);
+}
+
+TEST(accept_looks_at_the_entry_after_a_fence) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    forget_steps();
+    CHECK(mq_channel_accept(&s, &m));
+    CHECK(in_order("mq_channel_accept: fenced acquire", "mq_channel_accept: loaded mq_order_at*",
+                   "mq_channel_move: stored *"));
+}
+
+TEST(take_rows_ends_before_a_loss) {
+    uint64_t rows[4] = {0};
+    begin(CAPACITY + 2, 4);
+    send_many(&a, 1, 2);
+    CHECK(receive(1));
+    send_many(&a, 3, CAPACITY);
+    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+    CHECK(s.received == 1 && s.lost > 0);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK); /* the message after the loss is still there */
+    CHECK(mq_channel_accept(&s, &m));
+    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 4);
+    CHECK(rows[0] == m.origin_time - 3 && rows[3] == m.origin_time);
+}
+
+TEST(take_rows_ends_before_another_publisher_and_another_size) {
+    uint64_t rows[4], position;
+    begin(8, 8);
+    send_many(&a, 1, 2);
+    send_many(&b, 10, 1);
+    CHECK(receive(1));
+    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 1 && rows[0] == 2);
+    CHECK(receive(10));
+    CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take(&b), 16, 11, &position) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+}
+
+TEST(lapped_subscriber_counts_each_message_that_it_passes) {
+    begin(CAPACITY + 2, 4);
+    uint64_t from = mq_channel_cursor(&s);
+    send_many(&a, 1, CAPACITY + 3);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(s.resets == 1 && s.lost >= 3);
+    CHECK(mq_channel_cursor(&s) - from == s.lost && m.origin_time == 1 + s.lost);
+}
+
+TEST(own_messages_are_passed_and_not_lost) {
+    uint64_t own[MQ_PUBLISHERS] = {10};
+    begin(4, 4);
+    s.own = own;
+    send_many(&a, 1, 2);
+    send_many(&b, 10, 1);
+    CHECK(receive(10));
+    CHECK(s.lost == 0 && s.received == 1);
+}
+
+TEST(messages_before_the_join_are_not_lost) {
+    begin(CAPACITY + 2, 4);
+    send_many(&a, 1, 4);
+    s = (mq_channel_subscriber){.hub = &hub, .history = 2};
+    s.pools[0] = a.slots;
+    CHECK(mq_channel_join(&s, true));
+    CHECK(mq_channel_cursor(&s) == CAPACITY + 2);
+    send_many(&a, 5, CAPACITY);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(s.lost == m.position - (CAPACITY + 4));
+}
+
+TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
+    begin(8, 8);
+    s.conflate = true;
+    send_many(&a, 1, 3);
+    CHECK(receive(3));
+    CHECK(s.lost == 2);
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_EMPTY);
+}
+
+TEST(publisher_withdraws_its_oldest_message_when_it_lacks_a_slot) {
+    begin(2, 4);
+    send_many(&a, 1, 3);
+    CHECK(a.withdrawn == 1);
+    CHECK(receive(2) && receive(3));
+    CHECK(s.lost == 1);
+}
+
+TEST(publisher_withdraws_nothing_when_all_its_messages_are_held) {
+    begin(2, 4);
+    send_many(&a, 1, 2);
+    lives[MQ_VIEWER_BYTE + 5] = MQ_ALIVE;
+    mq_identity_write(&hub.viewers[5].who, &me, 50, true);
+    mq_pin_set(&a.slots, 0, 5);
+    mq_pin_set(&a.slots, 1, 5);
+    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
+    CHECK(a.withdrawn == 0);
+}
+
+TEST(publish_asks_for_a_wake_when_a_subscriber_sleeps) {
+    uint64_t position;
+    begin(4, 4);
+    mq_attention_announce_many(&hub.attention);
+    CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
+}
+
+TEST(publish_rows_gives_each_row_its_own_slot_and_position) {
+    uint64_t rows[] = {7, 8, 9}, first = 0;
+    begin(8, 4);
+    CHECK(mq_channel_publish_rows(&a, (uint8_t *)rows, 8, 3, 0, &first) == 3 && first == CAPACITY);
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK && m.length == 8);
+        CHECK(!memcmp(mq_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept(&s, &m));
+    }
+}

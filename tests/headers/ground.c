@@ -1,0 +1,250 @@
+/* Rows and their owners, attention, and the schema descriptor. */
+#include "steps.h"
+
+#include "ground/attention.h"
+#include "ground/roster.h"
+#include "ground/schema.h"
+
+enum { ROWS = 3, FIRST_BYTE = 7, ROOM = 1024 };
+
+static mq_roster_row rows[ROWS];
+static const mq_roster roster = {.rows = rows, .stride = sizeof *rows, .count = ROWS, .byte = FIRST_BYTE};
+static mq_roll roll;
+static mq_u32 word;
+
+static void begin(void) {
+    memset((void *)rows, 0, sizeof rows);
+    memset((void *)&word, 0, sizeof word);
+    forget_steps();
+}
+
+/* ---- rows ---- */
+
+static void owner_has_its_generation(void) {
+    uint64_t uid = mq_load_acquire_u64(&rows[1].who.uid);
+    CHECK(uid == 0 || mq_load_acquire_u64(&rows[1].generation) == (uid == 10 ? 1 : 2));
+}
+
+TEST(roster_take_stores_the_generation_between_two_owners) {
+    begin();
+    for (uint64_t uid = 10; uid <= 20; uid += 10) {
+        hold_at_each_step(owner_has_its_generation);
+        CHECK(mq_roster_take(&rows[1], &me, uid, true) == uid / 10);
+    }
+}
+
+static void identity_is_whole(void) {
+    uint64_t uid = mq_load_acquire_u64(&rows[1].who.uid);
+    if (uid)
+        CHECK(mq_load_relaxed_u64(&rows[1].who.held_uid) == uid && mq_load_relaxed_u64(&rows[1].who.pid) == me.pid &&
+              !strcmp(rows[1].who.name, me.name));
+}
+
+TEST(identity_is_whole_at_each_step) {
+    begin();
+    for (uint64_t uid = 10; uid <= 20; uid += 10) {
+        hold_at_each_step(identity_is_whole);
+        mq_identity_write(&rows[1].who, &me, uid, true);
+        CHECK(mq_load_acquire_u64(&rows[1].who.uid) == uid);
+    }
+}
+
+TEST(identity_life_is_that_of_its_lock) {
+    begin();
+    mq_inquiry inquiry = mq_inquire(&roll);
+    CHECK(mq_identity_life(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_DEAD);
+    mq_identity_write(&rows[1].who, &me, 10, true);
+    lives[FIRST_BYTE + 1] = MQ_ALIVE;
+    CHECK(mq_identity_life(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_ALIVE);
+    lives[FIRST_BYTE + 1] = MQ_UNKNOWN;
+    CHECK(mq_identity_life(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_UNKNOWN);
+}
+
+TEST(roster_life_of_another_generation_is_dead) {
+    begin();
+    mq_inquiry inquiry = mq_inquire(&roll);
+    lives[FIRST_BYTE + 1] = MQ_ALIVE;
+    uint16_t generation = mq_roster_take(&rows[1], &me, 10, true);
+    CHECK(mq_roster_life(&inquiry, &rows[1], generation, FIRST_BYTE + 1) == MQ_ALIVE);
+    CHECK(mq_roster_life(&inquiry, &rows[1], generation + 1, FIRST_BYTE + 1) == MQ_DEAD);
+}
+
+TEST(roster_find_takes_a_free_row_before_a_dead_one) {
+    void *hold = NULL;
+    begin();
+    mq_roster_take(&rows[0], &me, 10, true); /* dead */
+    CHECK(mq_roster_find(&roster, &roll, &hold) == 1);
+    CHECK(hold == &holds[FIRST_BYTE + 1]);
+    mq_roster_take(&rows[1], &me, 20, true);
+    mq_roster_take(&rows[2], &me, 30, true);
+    lives[FIRST_BYTE + 1] = lives[FIRST_BYTE + 2] = MQ_ALIVE;
+    CHECK(mq_roster_find(&roster, &roll, &hold) == 0);
+    lives[FIRST_BYTE] = MQ_UNKNOWN;
+    CHECK(mq_roster_find(&roster, &roll, &hold) == MQ_NO_ROW);
+}
+
+TEST(roster_find_passes_over_a_free_row_whose_lock_is_held) {
+    void *hold = NULL;
+    begin();
+    lives[FIRST_BYTE] = MQ_ALIVE; /* its owner is just leaving */
+    CHECK(mq_roster_find(&roster, &roll, &hold) == 1);
+}
+
+TEST(identity_leave_leaves_the_row_of_its_next_owner) {
+    void *hold = &holds[FIRST_BYTE];
+    begin();
+    mq_identity_write(&rows[0].who, &me, 20, true);
+    mq_identity_leave(&rows[0].who, 10, &hold);
+    CHECK(mq_load_acquire_u64(&rows[0].who.uid) == 20 && !hold);
+    hold = &holds[FIRST_BYTE];
+    forget_steps();
+    mq_identity_leave(&rows[0].who, 20, &hold);
+    CHECK(mq_load_acquire_u64(&rows[0].who.uid) == 0);
+    CHECK(in_order("mq_identity_leave: exchanged *", "mq_identity_leave: let go of *"));
+}
+
+/* ---- attention ---- */
+
+TEST(attention_of_one_writer_is_announced_before_and_asked_after_a_fence) {
+    begin();
+    uint32_t expected = mq_attention_announce(&word);
+    CHECK(expected == mq_load_acquire_u32(&word));
+    CHECK(in_order("mq_attention_announce: set word", "mq_attention_announce: fenced seq_cst"));
+    CHECK(mq_attention_due(&word));
+    CHECK(in_order("mq_attention_due: fenced seq_cst", "mq_attention_due: loaded word"));
+    CHECK(mq_attention_wake(&word) == MQ_ATTENTION_WAITERS);
+    CHECK(wakes(&word) == 1 && !mq_attention_due(&word) && mq_load_acquire_u32(&word) != expected);
+    CHECK(in_order("mq_attention_wake: exchanged word", "mq_attention_wake: woke *"));
+    mq_attention_wake(&word);
+    CHECK(wakes(&word) == 1);                        /* nobody announced itself */
+    CHECK(mq_attention_announce(&word) != expected); /* so one that is woken before it sleeps does not sleep */
+}
+
+TEST(attention_of_many_writers_is_announced_before_a_fence) {
+    begin();
+    uint32_t expected = mq_attention_announce_many(&word);
+    CHECK(expected == mq_load_acquire_u32(&word));
+    CHECK(in_order("mq_attention_announce_many: exchanged word", "mq_attention_announce_many: fenced seq_cst"));
+    CHECK(mq_attention_announce_many(&word) == expected); /* of a second sleeper */
+}
+
+TEST(wake_many_wakes_before_it_takes_the_announcement_away) {
+    begin();
+    uint32_t expected = mq_attention_announce_many(&word);
+    forget_steps();
+    CHECK(mq_attention_wake_many(&word));
+    CHECK(in_order("*: exchanged word", "*: woke *", "*: exchanged word"));
+    CHECK(!mq_attention_due_many(&word) && mq_load_acquire_u32(&word) != expected);
+    CHECK(!mq_attention_wake_many(&word));
+    CHECK(wakes(&word) == 1);
+    CHECK(mq_attention_announce_many(&word) != expected); /* so one that is woken before it sleeps does not sleep */
+}
+
+static bool counted;
+static void another_wakes(unsigned time) {
+    if (time == 1)
+        counted = mq_attention_wake_many(&word);
+}
+
+TEST(wake_many_of_two_counts_for_one) {
+    begin();
+    mq_attention_announce_many(&word);
+    meet("mq_attention_wake_many: exchanged word", another_wakes);
+    CHECK(mq_attention_wake_many(&word) && !counted);
+    CHECK(wakes(&word) == 2);
+}
+
+static void another_announces(unsigned time) {
+    if (time == 1)
+        mq_attention_announce_many(&word);
+}
+
+TEST(wake_many_keeps_an_announcement_that_comes_during_the_wake) {
+    begin();
+    mq_attention_announce_many(&word);
+    meet("mq_attention_wake_many: woke *", another_announces);
+    CHECK(mq_attention_wake_many(&word));
+    CHECK(mq_attention_due_many(&word));
+    CHECK(mq_attention_wake_many(&word)); /* which counts */
+}
+
+/* ---- schemas ---- */
+
+static mq_schema *schema;
+static mq_schema_parts parts;
+static char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[ROOM];
+static uint64_t bytes;
+
+static bool reads(const char *expected) {
+    memset(name, 0, sizeof name);
+    return mq_schema_read(&parts, name, encoding, data, &bytes) && !strncmp(name, expected, sizeof name) &&
+           bytes == strlen(expected) && !memcmp(data, expected, bytes);
+}
+
+static void one_of_two_is_there(void) { CHECK(reads("first") || reads("second, longer")); }
+
+static void begin_schema(void) {
+    schema = zeros(sizeof *schema + ROOM);
+    parts = mq_schema_parts_of(schema, (char *)(schema + 1), ROOM);
+    mq_schema_write(&parts, "first", "text", "first", 5);
+}
+
+TEST(schema_is_the_old_or_the_new_one_at_each_step) {
+    begin_schema();
+    hold_at_each_step(one_of_two_is_there);
+    mq_schema_write(&parts, "second, longer", "text", "second, longer", 14);
+    CHECK(reads("second, longer"));
+}
+
+TEST(schema_of_a_killed_writer_is_completed_by_the_next_one) {
+    begin_schema();
+    mq_schema_save(&parts, 3, "second", "text", "second", 6);
+    mq_store_relaxed_u64(parts.turn, 3); /* killed here */
+    CHECK(reads("second"));
+    mq_schema_write(&parts, "second", "text", "second", 6);
+    CHECK(mq_load_acquire_u64(parts.turn) == 4 && reads("second"));
+}
+
+/* More than half of the room: it has no spare, and ends in the first word of another one's, the length. */
+enum { SPARE_AT = ROOM - sizeof(mq_schema_spare) - 8, LARGE = SPARE_AT + 1 };
+static char large[LARGE + 1];
+
+static void each_schema_is_whole(void) {
+    if (mq_schema_read(&parts, name, encoding, data, &bytes))
+        CHECK(reads("first") || reads("second") || reads(large));
+}
+
+TEST(large_schema_is_whole_or_unreadable_at_each_step) {
+    memset(large, 'x', LARGE);
+    large[SPARE_AT] = 1;
+    begin_schema();
+    mq_schema_save(&parts, 3, "second", "text", "second", 6);
+    mq_store_relaxed_u64(parts.turn, 3); /* its writer was killed here */
+    hold_at_each_step(each_schema_is_whole);
+    mq_schema_write(&parts, large, "text", large, LARGE);
+    CHECK(reads(large));
+    mq_schema_write(&parts, "first", "text", "first", 5);
+    CHECK(reads("first"));
+}
+
+static void another_describes(unsigned time) {
+    if (time == 1)
+        mq_schema_write(&parts, "second", "text", "second", 6);
+}
+
+TEST(schema_read_that_a_writer_overtakes_reads_again) {
+    begin_schema();
+    meet("mq_schema_read: copied from coded", another_describes);
+    CHECK(reads("second"));
+    CHECK(met == 2);
+}
+
+TEST(schema_read_rejects_a_spare_beyond_the_room) {
+    begin_schema();
+    mq_store_release_u64(parts.turn, 3);
+    mq_store_release_u64(parts.spare, (uint64_t)3 << 32 | ROOM);
+    CHECK(!mq_schema_read(&parts, name, encoding, data, &bytes));
+    mq_store_release_u64(parts.turn, 2);
+    mq_store_release_u64(parts.bytes, ROOM + 1);
+    CHECK(!mq_schema_read(&parts, name, encoding, data, &bytes));
+}

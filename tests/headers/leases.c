@@ -1,0 +1,169 @@
+/* The leases of frames: a server and its clients. */
+#include "steps.h"
+
+#include "leases.h"
+
+enum { BUFFERS = 3, ROWS = 4 };
+
+static mq_leases table;
+static mq_shelf shelf;
+
+static uint32_t generation_of(uint32_t buffer) { return mq_load_acquire_u32(&table.generation[buffer]); }
+static uint32_t lease_of(uint32_t row, uint32_t buffer) { return mq_load_acquire_u32(&table.rows[row].lease[buffer]); }
+static uint32_t passed_by(uint32_t row) { return mq_load_acquire_u32(&table.rows[row].passed); }
+
+/* Three frames, of the generations 1 to 3, in the buffers 0 to 2; the clients of the rows 0 and 1 have passed 2. */
+static void begin(void) {
+    forget_steps();
+    memset((void *)&table, 0, sizeof table);
+    mq_shelf_init(&shelf, BUFFERS);
+    for (uint32_t buffer = 0; buffer < BUFFERS; buffer++) {
+        CHECK(mq_buffer_take(&table, ROWS, buffer, 0) == -1);
+        CHECK(mq_shelf_publish(&shelf, &table, buffer) == buffer + 1);
+    }
+    for (uint32_t row = 0; row < 2; row++) {
+        mq_row_reset(&table, row, MQ_ROW_TAKEN);
+        mq_lease_hold(&table, row);
+        mq_store_release_u32(&table.rows[row].passed, 2);
+    }
+    forget_steps();
+}
+
+/* ---- the client ---- */
+
+TEST(lease_take_of_the_frame_that_is_there_holds_it) {
+    begin();
+    CHECK(mq_lease_take(&table, 1, 2, 3));
+    CHECK(lease_of(1, 2) == 3 && passed_by(1) == 3);
+    CHECK(mq_lease_holder(&table, ROWS, 2, 3) == 1);
+    CHECK(in_order("mq_lease_take: stored lease", "*: fenced seq_cst", "*: loaded &table->generation*"));
+}
+
+TEST(lease_take_of_a_frame_that_has_gone_leaves_no_lease) {
+    begin();
+    CHECK(!mq_lease_take(&table, 1, 2, 7));
+    CHECK(lease_of(1, 2) == 0);
+    CHECK(passed_by(1) == 7); /* it came to this frame, and found it gone */
+}
+
+static unsigned server_acts_at;
+
+static void server_takes_a_buffer(unsigned time) {
+    int slowest;
+    if (time == server_acts_at)
+        mq_take_warmest(&shelf, &table, ROWS, mq_frames_awaited(&table, ROWS, shelf.newest, &slowest));
+}
+
+TEST(lease_take_loses_no_frame_to_a_server_at_any_step) {
+    for (server_acts_at = 1; server_acts_at < 10; server_acts_at++) {
+        begin();
+        mq_store_release_u32(&table.rows[1].passed, 3);
+        meet("mq_lease_take: *", server_takes_a_buffer);
+        CHECK(mq_lease_take(&table, 0, 2, 3));
+    }
+    CHECK(met > 2 && met < server_acts_at);
+}
+
+TEST(lease_return_lets_the_server_take_the_buffer) {
+    begin();
+    CHECK(mq_lease_take(&table, 1, 2, 3));
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == 1);
+    CHECK(generation_of(2) == 3);
+    mq_lease_return(&table, 1, 2);
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
+    CHECK(generation_of(2) == 0);
+}
+
+/* ---- the server ---- */
+
+static void client_stores_its_lease(unsigned time) {
+    if (time == 1)
+        mq_store_release_u32(&table.rows[1].lease[2], 3);
+}
+
+TEST(buffer_take_that_meets_a_lease_puts_the_generation_back) {
+    begin();
+    meet("mq_buffer_take: stored *", client_stores_its_lease);
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == 1);
+    CHECK(generation_of(2) == 3);
+}
+
+TEST(buffer_take_looks_for_leases_after_a_fence) {
+    begin();
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
+    CHECK(in_order("mq_buffer_take: stored &table->generation*", "mq_buffer_take: fenced seq_cst",
+                   "mq_lease_holder: loaded *"));
+}
+
+TEST(buffer_take_passes_over_leases_of_other_generations) {
+    begin();
+    mq_store_release_u32(&table.rows[1].lease[2], 2);
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
+}
+
+TEST(buffer_take_finds_the_lease_of_the_last_row) {
+    begin();
+    mq_store_release_u32(&table.rows[ROWS - 1].lease[2], 3);
+    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == ROWS - 1);
+}
+
+TEST(shelf_publish_after_the_largest_generation_gives_1) {
+    begin();
+    shelf.newest = UINT32_MAX - 1;
+    CHECK(mq_shelf_publish(&shelf, &table, 0) == UINT32_MAX);
+    CHECK(mq_shelf_publish(&shelf, &table, 1) == 1);
+    CHECK(generation_of(1) == 1 && shelf.generation[1] == 1);
+}
+
+TEST(shelf_orders_buffers_by_their_last_frame) {
+    begin();
+    mq_shelf_publish(&shelf, &table, 1);
+    CHECK(shelf.order[0] == 1 && shelf.order[1] == 2 && shelf.order[2] == 0);
+}
+
+TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
+    int slowest;
+    begin();
+    mq_store_release_u32(&table.rows[0].passed, 3);
+    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
+    mq_store_release_u32(&table.rows[1].passed, 0); /* it has come to no frame yet */
+    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
+    mq_lease_end(&table, 1);
+    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
+}
+
+TEST(take_warmest_takes_the_newest_frame_that_none_awaits) {
+    begin();
+    CHECK(mq_take_warmest(&shelf, &table, ROWS, 1) == 1);
+    begin();
+    CHECK(mq_take_warmest(&shelf, &table, ROWS, 0) == 2);
+    begin();
+    CHECK(mq_take_warmest(&shelf, &table, ROWS, 3) == -1);
+}
+
+TEST(row_is_done_when_its_client_left_and_let_go_of_all) {
+    begin();
+    CHECK(mq_lease_take(&table, 1, BUFFERS - 1, 3));
+    mq_lease_leave(&table, 1);
+    CHECK(!mq_row_done(&table, 1, shelf.generation));
+    mq_lease_return(&table, 1, BUFFERS - 1);
+    CHECK(mq_row_done(&table, 1, shelf.generation));
+    mq_lease_hold(&table, 1);
+    CHECK(!mq_row_done(&table, 1, shelf.generation));
+}
+
+TEST(row_is_held_until_its_client_left) {
+    begin();
+    CHECK(mq_row_is_held(&table, 1));
+    mq_lease_end(&table, 1);
+    CHECK(mq_row_is_held(&table, 1));
+    mq_lease_leave(&table, 1);
+    CHECK(!mq_row_is_held(&table, 1));
+}
+
+TEST(row_reset_leaves_nothing_of_the_client_before) {
+    begin();
+    CHECK(mq_lease_take(&table, 1, 2, 3));
+    mq_row_reset(&table, 1, MQ_ROW_FREE);
+    CHECK(lease_of(1, 2) == 0 && passed_by(1) == 0 && !mq_row_is_held(&table, 1));
+}

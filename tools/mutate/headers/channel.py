@@ -1,0 +1,220 @@
+"""Mutants of channels: pools, the order, publishers and subscribers."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+pool = mutants_of("msgq/impl/ground/pool.h", "channel")
+order = mutants_of("msgq/impl/ground/order.h", "channel")
+hub = mutants_of("msgq/impl/channel/hub.h", "channel")
+publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
+subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
+
+MUTANTS = [
+    pool(
+        "unpin does not wake",
+        "if (mq_attention_due_many(&slots->pool->released)) mq_attention_wake_many(&slots->pool->released);",
+        "",
+        "pin_clear_wakes_an_owner_that_sleeps",
+        "hold_of_a_message_that_has_gone_takes_its_pin_back",
+    ),
+    pool(
+        "unpin clears the pins of all viewers",
+        "&slots->pool->pins[slot].holders, ~(1ull << viewer)",
+        "&slots->pool->pins[slot].holders, (uint64_t)viewer & 0",
+        "pin_clear_leaves_the_pins_of_other_viewers",
+    ),
+    pool(
+        "a pin of a viewer above 31 is that of another one",
+        "mq_fetch_or_u64(&slots->pool->pins[slot].holders, 1ull << viewer);",
+        "mq_fetch_or_u64(&slots->pool->pins[slot].holders, 1ull << viewer % 32);",
+        "pin_clear_leaves_the_pins_of_other_viewers",
+    ),
+    subscriber(
+        "a failed hold keeps its pin",
+        "mq_pin_clear(pool, m->number, viewer);",
+        "",
+        "hold_of_a_message_that_has_gone_takes_its_pin_back",
+    ),
+    subscriber(
+        "hold looks at the entry, then pins",
+        "mq_pin_set(pool, m->number, viewer); if (!mq_order_stands(&s->order, m->position, m->entry)) {",
+        "bool stands = mq_order_stands(&s->order, m->position, m->entry); mq_pin_set(pool, m->number, "
+        "viewer); if (!stands) {",
+        "hold_pins_before_it_looks_at_the_entry",
+        "hold_of_a_message_that_has_gone_takes_its_pin_back",
+    ),
+    publisher(
+        "clearing the pins of the dead clears those of the living",
+        "mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);",
+        "mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, 0);",
+        "clear_dead_takes_the_pins_of_dead_viewers_alone",
+    ),
+    hub(
+        "a joiner takes the pins of all viewers of a slot",
+        "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_pin_clear(slots, slot, (unsigned)viewer);",
+        "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_fetch_and_u64(&slots->pool->pins[slot].holders, 0);",
+        "hub_clear_pins_takes_the_pins_of_one_viewer_alone",
+    ),
+    hub(
+        "a joiner leaves the pins of the last slot",
+        "for (uint32_t slot = 0; slot < slots->slots; slot++) if (mq_pin_holders",
+        "for (uint32_t slot = 0; slot + 1 < slots->slots; slot++) if (mq_pin_holders",
+        "hub_clear_pins_takes_the_pins_of_one_viewer_alone",
+    ),
+    publisher(
+        "a slot that is held is taken for free",
+        "if (!mq_pin_holders(&p->slots, slot)) return (int)slot;",
+        "return (int)slot;",
+        "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
+    ),
+    publisher(
+        "what is in limbo stays there",
+        "if (slot == MQ_NO_SLOT) slot = mq_channel_leave_limbo(p);",
+        "",
+        "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
+    ),
+    publisher(
+        "messages are withdrawn though all slots are held",
+        "if (!mq_channel_may_withdraw(p)) break;",
+        "if (!p->published_count) break;",
+        "publisher_withdraws_nothing_when_all_its_messages_are_held",
+    ),
+    publisher(
+        "payload is written without a fence",
+        "mq_fence_release(); return mq_slot_payload(",
+        "return mq_slot_payload(",
+        "publish_stores_the_message_before_its_entry",
+    ),
+    publisher(
+        "publish asks for no wake",
+        "return mq_attention_due_many(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
+        "return MQ_CHANNEL_OK;",
+        "publish_asks_for_a_wake_when_a_subscriber_sleeps",
+    ),
+    publisher(
+        "all rows of a batch are its first one",
+        "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);",
+        "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows, size);",
+        "publish_rows_gives_each_row_its_own_slot_and_position",
+    ),
+    publisher(
+        "a batch returns its last position",
+        "if (!done) *first = position;",
+        "*first = position;",
+        "publish_rows_gives_each_row_its_own_slot_and_position",
+    ),
+    subscriber(
+        "an unmapped slot is not checked again",
+        "if (!mq_order_stands(&s->order, m->position, m->entry)) continue;",
+        "if (0) continue;",
+        "next_asks_for_no_pool_of_a_message_that_has_gone",
+        "next_reports_no_corruption_of_a_message_that_has_gone",
+    ),
+    subscriber(
+        "a slot beyond the pool is opened",
+        "if (m->number >= pool->slots)",
+        "if (m->number > pool->slots)",
+        "next_reports_a_slot_beyond_the_pool",
+    ),
+    subscriber(
+        "a length beyond the slot is believed",
+        "return m->length <= pool->slot_bytes ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;",
+        "return m->length <= pool->slot_bytes + 1 ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;",
+        "next_reports_a_length_beyond_the_slot",
+    ),
+    subscriber(
+        "a batch continues across a loss",
+        "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
+        "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
+        "take_rows_ends_before_a_loss",
+    ),
+    subscriber(
+        "a batch continues with another publisher",
+        "m.row == last->row && m.pool_uid == last->pool_uid && m.length == size",
+        "m.length == size",
+        "take_rows_ends_before_another_publisher_and_another_size",
+    ),
+    subscriber(
+        "a batch continues with another size",
+        "m.pool_uid == last->pool_uid && m.length == size) {",
+        "m.pool_uid == last->pool_uid && m.length >= size) {",
+        "take_rows_ends_before_another_publisher_and_another_size",
+    ),
+    subscriber(
+        "a copy is not validated",
+        "if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry) return false;",
+        "",
+        "accept_of_a_message_that_was_overwritten_fails",
+    ),
+    subscriber(
+        "a copy is validated without a fence",
+        "mq_fence_acquire();",
+        "",
+        "accept_looks_at_the_entry_after_a_fence",
+    ),
+    subscriber(
+        "a lap is counted as one message",
+        "s->lost += cursor - from;",
+        "s->lost += 1;",
+        "lapped_subscriber_counts_each_message_that_it_passes",
+    ),
+    subscriber(
+        "what was gone before the join is lost",
+        "if (from < s->forgiven) from = cursor < s->forgiven ? cursor : s->forgiven;",
+        "",
+        "messages_before_the_join_are_not_lost",
+    ),
+    subscriber(
+        "own messages are lost",
+        "mq_channel_move(s, m->position + 1); mq_channel_show(s); stuck = 0;",
+        "mq_channel_lose(s, m->position + 1); stuck = 0;",
+        "own_messages_are_passed_and_not_lost",
+    ),
+    subscriber(
+        "what conflating passes over is not lost",
+        "mq_channel_lose(s, at - 1); return;",
+        "mq_channel_move(s, at - 1); return;",
+        "conflating_subscriber_takes_the_newest_and_counts_the_rest",
+    ),
+    hub(
+        "a pool's uid is stored before its identity",
+        "mq_identity_write(&row->who, self, slots->uid, held); mq_store_release_u64(&row->pool_uid, slots->uid);",
+        "mq_store_release_u64(&row->pool_uid, slots->uid); mq_identity_write(&row->who, self, slots->uid, held);",
+        "hub_enter_stores_the_pool_after_the_identity",
+    ),
+    hub(
+        "a row is freed before its identity is cleared",
+        "mq_identity_clear(&row->who); mq_store_release_u64(&row->pool_uid, 0);",
+        "mq_store_release_u64(&row->pool_uid, 0); mq_identity_clear(&row->who);",
+        "hub_free_clears_the_identity_before_the_pool",
+    ),
+    hub(
+        "a row whose owner is just leaving is taken",
+        "if (*hold || errno != EAGAIN)",
+        "if (*hold || errno)",
+        "hub_find_passes_over_a_row_whose_lock_is_held",
+    ),
+    hub(
+        "messages of others are withdrawn with those of a dead row",
+        "if (mq_entry_row(entry) == row)",
+        "if (mq_entry_row(entry) >= row)",
+        "withdraw_of_a_dead_row_leaves_the_messages_of_others",
+    ),
+    hub(
+        "the newest message of a row is its last entry",
+        "*newest = after > *newest ? after : *newest;",
+        "*newest = after - 1;",
+        "withdraw_of_a_dead_row_leaves_the_messages_of_others",
+    ),
+    order(
+        "a publisher that stopped before its tail is not helped",
+        "if (ahead == 0) mq_compare_exchange_u64(order->tail, position, position + 1);",
+        "",
+        "publish_helps_a_publisher_that_stopped_before_its_tail",
+    ),
+    order(
+        "an entry is stored without an exchange",
+        "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))) {",
+        "(mq_store_release_u64(at, mq_entry(position, row, slot)), true)) {",
+        "publish_that_another_one_overtakes_gets_the_next_position",
+    ),
+]

@@ -1,0 +1,119 @@
+"""Mutants of the leases of frames."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+leases = mutants_of("visionipc/impl/leases.h", "leases")
+
+MUTANTS = [
+    leases(
+        "a frame's generation is not restored",
+        "if (holder >= 0) mq_store_release_u32(&table->generation[buffer], generation); return holder;",
+        "return holder;",
+        "buffer_take_that_meets_a_lease_puts_the_generation_back",
+    ),
+    leases(
+        "a failed frame lease stays",
+        "if (!is_ours) mq_store_release_u32(lease, 0);",
+        "",
+        "lease_take_of_a_frame_that_has_gone_leaves_no_lease",
+    ),
+    leases(
+        "`passed` is stored before the lease",
+        "mq_store_release_u32(lease, generation); mq_fence_seq_cst();",
+        "mq_store_release_u32(&table->rows[row].passed, generation); mq_store_release_u32(lease, generation); "
+        "mq_fence_seq_cst();",
+        "lease_take_loses_no_frame_to_a_server_at_any_step",
+    ),
+    leases(
+        "`passed` is stored only for frames that were taken",
+        "mq_store_release_u32(&table->rows[row].passed, generation); return is_ours;",
+        "if (is_ours) mq_store_release_u32(&table->rows[row].passed, generation); return is_ours;",
+        "lease_take_of_a_frame_that_has_gone_leaves_no_lease",
+    ),
+    leases(
+        "`newest` wraps to 0",
+        "shelf->newest == UINT32_MAX ? 1 : shelf->newest + 1;",
+        "shelf->newest + 1;",
+        "shelf_publish_after_the_largest_generation_gives_1",
+    ),
+    leases(
+        "a client looks at the generation without a fence",
+        "mq_store_release_u32(lease, generation); mq_fence_seq_cst();",
+        "mq_store_release_u32(lease, generation);",
+        "lease_take_of_the_frame_that_is_there_holds_it",
+    ),
+    leases(
+        "the server looks for leases without a fence",
+        "mq_store_release_u32(&table->generation[buffer], 0); mq_fence_seq_cst();",
+        "mq_store_release_u32(&table->generation[buffer], 0);",
+        "buffer_take_looks_for_leases_after_a_fence",
+    ),
+    leases(
+        "the server looks for leases only before it takes a buffer",
+        "holder = mq_lease_holder(table, rows, buffer, generation); if (holder >= 0) mq_store_release",
+        "if (holder >= 0) mq_store_release",
+        "buffer_take_that_meets_a_lease_puts_the_generation_back",
+        "buffer_take_looks_for_leases_after_a_fence",
+    ),
+    leases(
+        "the last row's lease is not seen",
+        "for (uint32_t row = 0; generation && row < rows; row++)",
+        "for (uint32_t row = 0; generation && row + 1 < rows; row++)",
+        "buffer_take_finds_the_lease_of_the_last_row",
+    ),
+    leases(
+        "a lease of another generation keeps the buffer",
+        "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation) return (int)row;",
+        "if (mq_load_acquire_u32(&table->rows[row].lease[buffer])) return (int)row;",
+        "buffer_take_passes_over_leases_of_other_generations",
+    ),
+    leases(
+        "frames that a client awaits are written over",
+        "generation == 0 || shelf->newest - generation >= awaited;",
+        "generation == 0 || shelf->newest - generation + 1 >= awaited;",
+        "take_warmest_takes_the_newest_frame_that_none_awaits",
+    ),
+    leases(
+        "clients that left are awaited",
+        "(state == MQ_ROW_TAKEN || state == MQ_ROW_HELD))",
+        "state != MQ_ROW_FREE)",
+        "frames_awaited_is_the_lag_of_the_slowest_client_that_is_there",
+    ),
+    leases(
+        "a client that has come to no frame yet is not awaited",
+        "passed ? newest - passed : UINT32_MAX;",
+        "passed ? newest - passed : 0;",
+        "frames_awaited_is_the_lag_of_the_slowest_client_that_is_there",
+    ),
+    leases(
+        "a row is free while its client holds frames",
+        "== MQ_ROW_LEFT && !mq_row_holds(table, row, generations);",
+        "== MQ_ROW_LEFT && generations;",
+        "row_is_done_when_its_client_left_and_let_go_of_all",
+    ),
+    leases(
+        "a client that leaves is not held",
+        "return state == MQ_ROW_HELD || state == MQ_ROW_LEAVING;",
+        "return state == MQ_ROW_HELD;",
+        "row_is_held_until_its_client_left",
+    ),
+    leases(
+        "a row's next client inherits leases",
+        "for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++) "
+        "mq_store_release_u32(&table->rows[row].lease[buffer], 0);",
+        "",
+        "row_reset_leaves_nothing_of_the_client_before",
+    ),
+    leases(
+        "a row's next client has passed what the former one had",
+        "mq_store_release_u32(&table->rows[row].passed, 0);",
+        "",
+        "row_reset_leaves_nothing_of_the_client_before",
+    ),
+    leases(
+        "a published buffer keeps its place in the order",
+        "shelf->order[0] = (uint8_t)buffer;",
+        "shelf->order[at] = (uint8_t)buffer;",
+        "shelf_orders_buffers_by_their_last_frame",
+    ),
+]

@@ -1,0 +1,61 @@
+"""A textual mutant of a C header, and the tests that must notice it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_SPACE = r"(?:\s|/\*(?:(?!\*/).)*\*/)+"
+TESTS = "tests/headers/test_headers.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a header.
+
+    Attributes
+    ----------
+    path : the header, relative to the tree.
+    meaning : what is missing, in one line.
+    old, new : the code that is replaced, which occurs once, and its replacement. Comments and line breaks in the header
+        do not matter.
+    tests : ids of the tests of which each must fail.
+    """
+
+    path: str
+    meaning: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.meaning}"
+
+    def apply(self, source: bytes) -> bytes:
+        """Return the header with the change. ValueError: the code is not there, or more than once."""
+        text = source.decode()
+        code = re.compile(_SPACE.join(map(re.escape, self.old.split())), re.DOTALL)
+        found = list(code.finditer(text))
+        if len(found) != 1:
+            raise ValueError(f"{self}: its code occurs {len(found)} times, not once; change the mutant with the header")
+        return (text[: found[0].start()] + self.new + text[found[0].end() :]).encode()
+
+
+def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
+    """Return a function that makes mutants of a header. A test without a path is one of tests/headers/`program`.c."""
+
+    def mutant(meaning: str, old: str, new: str, *tests: str) -> Mutant:
+        ids = tuple(test if "::" in test else f"{TESTS}::test_header[{program}-{test}]" for test in tests)
+        return Mutant(path, meaning, old, new, ids)
+
+    return mutant
+
+
+def all_mutants() -> list[Mutant]:
+    """Return the mutants of all headers, in the order of their paths."""
+    from tools.mutate.headers import channel, frames, ground, queue, records
+
+    modules = (channel, frames, ground, queue, records)
+    found = [mutant for module in modules for mutant in module.MUTANTS]
+    return sorted(found, key=lambda mutant: mutant.path)

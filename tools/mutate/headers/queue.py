@@ -1,0 +1,356 @@
+"""Mutants of work queues."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+handle = mutants_of("msgq/impl/workqueue/handle.h", "queue")
+sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
+receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
+repair = mutants_of("msgq/impl/workqueue/repair.h", "queue")
+words = mutants_of("msgq/impl/workqueue/words.h", "queue")
+outlook = mutants_of("msgq/impl/workqueue/outlook.h", "queue")
+peek = mutants_of("msgq/impl/workqueue/peek.h", "queue")
+
+MUTANTS = [
+    sender(
+        "a returned message is not counted in `ready`",
+        "return false; } mq_fetch_add_u64(&h->parts.queue->ready, 1);",
+        "return false; }",
+        "returned_message_is_found_by_a_scan_that_has_passed_its_place",
+        "returned_message_wakes_a_receiver_and_is_notified",
+    ),
+    sender(
+        "a returned message wakes nobody",
+        "mq_queue_wake_receivers(h->parts.queue, 1);",
+        "",
+        "returned_message_wakes_a_receiver_and_is_notified",
+        "sweep_brings_back_the_message_of_a_dead_consumer_and_wakes_a_receiver",
+    ),
+    sender(
+        "a returned message is not notified",
+        "if (mq_queue_bits_any(&h->parts.queue->notified)) mq_queue_arrived(h->parts.queue);",
+        "",
+        "returned_message_wakes_a_receiver_and_is_notified",
+    ),
+    sender(
+        "a return in vain leaves a debt",
+        "mq_queue_owe_no_more(h->row, 1); return false;",
+        "return false;",
+        "returned_message_wakes_a_receiver_and_is_notified",
+    ),
+    sender(
+        "the notification witness ignores the fill count",
+        "&& mq_load_acquire_u64(entered) == before;",
+        "&& mq_load_acquire_u64(entered) >= before;",
+        "message_is_notified_though_its_witness_has_an_equal_successor",
+    ),
+    sender(
+        "the notification witness is looked at once",
+        "there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) "
+        "== before;",
+        "",
+        "message_is_notified_though_its_witness_has_an_equal_successor",
+        "message_is_notified_when_its_witness_goes_before_it_comes",
+    ),
+    sender(
+        "a message is notified though a receiver waits",
+        "if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))",
+        "if (!there)",
+        "message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
+    ),
+    sender(
+        "a wish that comes with a message is not seen",
+        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) mq_queue_arrived(h->parts.queue);",
+        "",
+        "wish_that_comes_with_a_message_is_fulfilled",
+    ),
+    sender(
+        "a sender owes no notification",
+        "mq_store_relaxed_u64(&h->row->owes[0], 1);",
+        "",
+        "sender_owes_a_notification_from_ready_on",
+    ),
+    sender(
+        "a sender's debt stays",
+        "mq_queue_commit_watched(h, place, key); mq_store_release_u64(&h->row->owes[0], 0);",
+        "mq_queue_commit_watched(h, place, key);",
+        "sender_owes_a_notification_from_ready_on",
+    ),
+    sender(
+        "a message is counted before it is READY",
+        "mq_store_release_u64(&h->parts.words[place], key); mq_fetch_add_u64(&h->parts.queue->ready, 1); if",
+        "mq_fetch_add_u64(&h->parts.queue->ready, 1); mq_store_release_u64(&h->parts.words[place], key); if",
+        "commit_makes_the_word_ready_before_it_counts",
+    ),
+    sender(
+        "what is entered is not counted",
+        "mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);",
+        "",
+        "message_that_comes_to_a_remembered_block_is_found",
+        "commit_makes_the_word_ready_before_it_counts",
+    ),
+    sender(
+        "a message's former lease stays",
+        "mq_store_relaxed_u64(&head->lease, 0);",
+        "",
+        "message_has_nothing_of_the_one_before_it_in_its_place",
+    ),
+    sender(
+        "a message has the deliveries of the one before it",
+        "mq_store_relaxed_u64(&head->deliveries, 0);",
+        "",
+        "message_has_nothing_of_the_one_before_it_in_its_place",
+    ),
+    sender(
+        "a dropped place wakes no sender",
+        "mq_word_held(h->number, h->generation), 0)) mq_queue_wake_sender(h->parts.queue);",
+        "mq_word_held(h->number, h->generation), 0)) return;",
+        "dropped_place_wakes_a_sender",
+    ),
+    sender(
+        "a message without a key is lost",
+        "key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));",
+        "key = 0;",
+        "message_without_a_key_comes_back_as_well",
+    ),
+    receiver(
+        '"same key twice" ignores the slot',
+        "found.key == last.key && found.place == last.place)",
+        "found.key == last.key)",
+        "equal_keys_of_two_places_are_two_messages",
+    ),
+    receiver(
+        "`ready` is not looked at again",
+        "if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)",
+        "if (ready || !ready)",
+        "returned_message_is_found_by_a_scan_that_has_passed_its_place",
+        "equal_keys_of_two_places_are_two_messages",
+    ),
+    receiver(
+        "a block with places of others is remembered",
+        ".known = !owned};",
+        ".known = true};",
+        "block_with_a_held_or_taken_place_is_not_remembered",
+    ),
+    receiver(
+        "what was taken is remembered as READY",
+        "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);",
+        "",
+        "messages_come_by_priority_and_then_in_the_order_of_sending",
+        "block_with_a_held_or_taken_place_is_not_remembered",
+    ),
+    receiver(
+        "places of others are not met",
+        "h->met |= owned;",
+        "",
+        "block_with_a_held_or_taken_place_is_not_remembered",
+    ),
+    receiver(
+        "a lease is stored with the previous take",
+        "mq_lease_of(taken->word, deadline_tick));",
+        "mq_lease_of(taken->word - 1, deadline_tick));",
+        "lease_belongs_to_the_take_that_it_was_given_to",
+        "sweep_asks_in_time_for_the_next_lease",
+    ),
+    receiver(
+        "freeing wakes no sender",
+        "mq_queue_wake_sender(h->parts.queue); mq_queue_count(&h->row->counts.acknowledged, 1);",
+        "mq_queue_count(&h->row->counts.acknowledged, 1);",
+        "free_place_wakes_one_sender",
+    ),
+    receiver(
+        "what came back is freed",
+        "if (!mq_compare_exchange_u64(&h->parts.words[taken->place], taken->word, 0)) return false;",
+        "mq_store_release_u64(&h->parts.words[taken->place], 0);",
+        "free_of_a_message_that_came_back_fails",
+    ),
+    receiver(
+        "a length beyond the place is believed",
+        "return taken->length <= h->parts.max_message_size;",
+        "return taken->length <= h->parts.max_message_size + 1;",
+        "message_longer_than_any_is_reported_and_can_be_freed",
+    ),
+    receiver(
+        "deliveries are not counted",
+        "mq_store_relaxed_u64(&head->deliveries, taken->deliveries);",
+        "",
+        "returned_message_is_found_by_a_scan_that_has_passed_its_place",
+    ),
+    repair(
+        "freeing a filling slot wakes no sender",
+        "else if (mq_compare_exchange_u64(&h->parts.words[place], word, 0)) mq_queue_wake_sender(h->parts.queue);",
+        "else mq_compare_exchange_u64(&h->parts.words[place], word, 0);",
+        "sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender",
+    ),
+    repair(
+        "a leaving handle forwards no wake",
+        "mq_queue_pass_on_wake(h); mq_queue_pass_on_room(h);",
+        "mq_queue_pass_on_room(h);",
+        "leave_passes_a_wake_on_to_a_receiver",
+    ),
+    repair(
+        "a leaving handle forwards no free room",
+        "mq_queue_pass_on_room(h); mq_queue_settle_row",
+        "mq_queue_settle_row",
+        "leave_passes_free_room_on_to_a_sender",
+    ),
+    repair(
+        "a leaving handle does not notify about remaining messages",
+        "if (owed) mq_queue_tell_of_rest(parts);",
+        "",
+        "leave_notifies_about_messages_that_were_left_to_its_handle",
+        "leave_with_a_debt_notifies",
+        "settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
+    ),
+    repair(
+        "a leaving handle notifies without a debt",
+        "if (owed) mq_queue_tell_of_rest(parts);",
+        "mq_queue_tell_of_rest(parts);",
+        "leave_without_a_debt_notifies_nobody",
+    ),
+    repair(
+        "a waiting handle owes no notification",
+        "|| mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], row); if (owed)",
+        "; if (owed)",
+        "leave_notifies_about_messages_that_were_left_to_its_handle",
+    ),
+    repair(
+        "a debt of the dead is not kept until it is paid",
+        "mq_store_relaxed_u64(&owes[0], 1);",
+        ";",
+        "settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
+    ),
+    repair(
+        "one that gives up notifies nobody",
+        "mq_queue_pass_on_wake(h); mq_queue_tell_of_rest(&h->parts);",
+        "mq_queue_pass_on_wake(h);",
+        "giving_up_passes_the_wake_on_and_notifies",
+    ),
+    repair(
+        "bits of the living are cleared",
+        "mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_settle_row",
+        "mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_settle_row",
+        "settle_leaves_rows_of_the_living",
+    ),
+    repair(
+        "a wish to be notified outlives its owner",
+        "mq_queue_bit_off(&queue->notified, row);",
+        "",
+        "settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
+    ),
+    repair(
+        "an owner of whom nobody can tell is dead",
+        ".died = life == MQ_DEAD,",
+        ".died = life != MQ_ALIVE,",
+        "sweep_brings_back_the_message_of_a_dead_consumer_and_wakes_a_receiver",
+    ),
+    repair(
+        "a handle takes itself for dead",
+        "if (row == h->number && generation == h->generation) return false;",
+        "if (row == h->number && generation != h->generation) return false;",
+        "sweep_takes_nothing_from_its_own_handle",
+    ),
+    repair(
+        "a lease lasts one tick longer",
+        "if (left <= 0 ||",
+        "if (left < 0 ||",
+        "lease_belongs_to_the_take_that_it_was_given_to",
+    ),
+    repair(
+        "a sweep returns the end of the last lease",
+        "} else if (left < next) next = left;",
+        "} else next = left;",
+        "sweep_asks_in_time_for_the_next_lease",
+    ),
+    repair(
+        "a leaver brings nothing back",
+        "if (kind == MQ_WORD_TAKEN) mq_queue_return(h, place, word); else mq_queue_drop",
+        "if (kind != MQ_WORD_TAKEN) mq_queue_drop",
+        "leave_brings_back_what_the_handle_had",
+    ),
+    # Equivalent: mq_queue_owner_died without its look at the generation. mq_roster_life compares it as well, and the
+    # next sweep finds a row that changes hands during a sweep.
+    repair(
+        "a leaver frees places of others",
+        "|| mq_word_row(word) != h->number || mq_word_generation(word) != h->generation)",
+        ")",
+        "leave_brings_back_what_the_handle_had",
+    ),
+    words(
+        "a lease of another take counts",
+        "(uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);",
+        "(uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0);",
+        "lease_belongs_to_the_take_that_it_was_given_to",
+    ),
+    words(
+        "messages of one priority come in the reverse order",
+        "(MQ_WORD_ORDER_MASK - (order & MQ_WORD_ORDER_MASK));",
+        "(order & MQ_WORD_ORDER_MASK);",
+        "messages_come_by_priority_and_then_in_the_order_of_sending",
+    ),
+    handle(
+        "a sleeper has no fence after its bit",
+        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_bit(row)); mq_fence_seq_cst();",
+        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_bit(row));",
+        "sleeper_shows_itself_before_a_fence",
+    ),
+    handle(
+        "one that gets up has no fence after its bit",
+        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row)); mq_fence_seq_cst();",
+        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row));",
+        "sleeper_shows_itself_before_a_fence",
+    ),
+    handle(
+        "bits of the rows from 64 on are not seen",
+        "for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++) any |=",
+        "for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64 - 1; i++) any |=",
+        "bits_of_the_last_row_are_seen",
+    ),
+    handle(
+        "a message wakes no watchers",
+        "mq_queue_wake(queue, MQ_WATCHING, MQ_QUEUE_ROWS);",
+        "(void)queue;",
+        "each_message_wakes_one_receiver_and_all_watchers",
+    ),
+    handle(
+        "a message wakes all receivers",
+        "mq_queue_wake(queue, MQ_RECEIVING, messages);",
+        "mq_queue_wake(queue, MQ_RECEIVING, MQ_QUEUE_ROWS + messages);",
+        "each_message_wakes_one_receiver_and_all_watchers",
+    ),
+    handle(
+        "an arrival wakes nobody",
+        "mq_futex_wake_all(mq_futex_word(&queue->arrived));",
+        "",
+        "message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
+    ),
+    outlook(
+        "the first watcher takes the bit away",
+        "if (--outlook->watching == 0)",
+        "if (outlook->watching--)",
+        "last_watcher_of_a_handle_takes_its_bit_away",
+    ),
+    outlook(
+        "a descriptor counts as a watcher each time",
+        "outlook->fd_watches = true;",
+        "",
+        "last_watcher_of_a_handle_takes_its_bit_away",
+    ),
+    outlook(
+        "a notice is taken again and again",
+        "mq_store_release_u32(&notice->seen, arrived); return due;",
+        "return due;",
+        "notice_is_taken_once",
+    ),
+    peek(
+        "an equal word of the next message is the same",
+        "return mq_load_relaxed_u64(&parts->heads[it->place].sent_time) == it->sent_time;",
+        "return true;",
+        "peek_of_a_message_that_was_replaced_fails",
+    ),
+    peek(
+        "a head is not validated",
+        "return mq_peek_stands(parts, it) && it->length <= parts->max_message_size;",
+        "return it->length <= parts->max_message_size;",
+        "peek_of_a_message_that_was_replaced_fails",
+    ),
+]
