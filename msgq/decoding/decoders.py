@@ -184,6 +184,10 @@ def _protobuf(schema: Schema) -> Decode:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema.data).file}
+    for file in files.values():
+        if missing := [needed for needed in file.dependency if needed not in files]:
+            how = "make it with `protoc --include_imports --descriptor_set_out=FILE`"
+            raise ValueError(f"{file.name} imports {missing[0]}, which is not in it; {how}")
     pool = descriptor_pool.DescriptorPool()
     while files:  # a file after those that it needs
         ready = [name for name, file in files.items() if not any(needed in files for needed in file.dependency)]

@@ -66,6 +66,36 @@ def _short(name: str) -> str:
     return f"{package}/{rest.rpartition('/')[2]}" if slash else name
 
 
+def parted(name: str, text: str) -> dict[str, str]:
+    """Return the definitions of a text by short names; the message's own has the name that is given.
+
+    Raises
+    ------
+    ValueError : behind a separator stands no name.
+    """
+    first, *others = _SEPARATOR.split(text.replace("\r\n", "\n"))
+    found = {}
+    for one in others:
+        if said := _NAME.match(one):
+            found[_short(said[1])] = one[said.end() :]
+        elif one.strip():
+            raise ValueError(f"behind a separator stands {one.strip()[:40]!r}, and not MSG: and a name")
+    return found | {_short(name): first}
+
+
+def candidates(within: str, kind: str) -> tuple[str, ...]:
+    """Return the short names that a field's type may stand for, in a definition of a short name."""
+    package = within.partition("/")[0]
+    return (_short(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
+
+
+def needed(text: str) -> list[str]:
+    """Return the types of the fields of one definition, each once."""
+    lines = (_ANNOTATION.sub("", line.strip()) for line in text.split("\n"))
+    fields = (_LINE.match(line) for line in lines)
+    return list(dict.fromkeys(one[1] for one in fields if one is not None and one[5] != "="))
+
+
 class _Definitions:
     """The definitions of one text, each made into a struct once."""
 
@@ -78,14 +108,7 @@ class _Definitions:
         known : definitions that need not be in the text.
         filled : whether messages without fields have one nevertheless.
         """
-        first, *others = _SEPARATOR.split(text.replace("\r\n", "\n"))
-        self._texts, self._builtin, self._filled = dict(known), builtin, filled
-        for one in others:
-            if found := _NAME.match(one):
-                self._texts[_short(found[1])] = one[found.end() :]
-            elif one.strip():
-                raise ValueError(f"behind a separator stands {one.strip()[:40]!r}, and not MSG: and a name")
-        self._texts[_short(name)] = first
+        self._texts, self._builtin, self._filled = known | parted(name, text), builtin, filled
         self._structs: dict[str, Struct] = {}
 
     def struct(self, name: str, within: tuple[str, ...]) -> Struct:
@@ -119,8 +142,7 @@ class _Definitions:
     def _type(self, name: str, within: tuple[str, ...]) -> Type:
         if name in self._builtin:
             return self._builtin[name]
-        package = within[-1].partition("/")[0]
-        for full in (_short(name), f"{package}/{name}", f"std_msgs/{name}"):
-            if full in self._texts and "/" in full:
+        for full in candidates(within[-1], name):
+            if full in self._texts:
                 return self.struct(full, within)
         raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")

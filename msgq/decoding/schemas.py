@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.decoding.imports import with_includes, with_messages
 from msgq.errors import InvalidValueError
 from msgq.schema import Schema, schema_of
 from msgq.selection import Choice, Selection, chosen
@@ -32,7 +34,7 @@ class Schemas:
         self._chosen = [(Selection([choice]), schema) for choice, schema in chosen.items()]
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str]) -> Schemas:
+    def of_texts(cls, texts: Iterable[str], import_paths: Iterable[str | PathLike[str]] = ()) -> Schemas:
         """Return what a person wrote.
 
         Parameters
@@ -43,16 +45,23 @@ class Schemas:
             or the binary form; for "cdr" IDL (.idl) or the texts of ROS 2; for "ros1" the texts of ROS 1; for
             "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need none:
             "state=json".
+        import_paths : folders in which files that a definition imports are looked for: absolute imports of Cap'n Proto,
+            includes of IDL, and messages of ROS, as "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder
+            of the file comes after these. The schema has all that was imported.
 
         Raises
         ------
-        InvalidValueError : a text is none of these, or its file cannot be read.
+        InvalidValueError : a text is none of these, its file cannot be read, or an import path is not a folder.
         MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
         """
         found: dict[Choice, Schema] = {}
+        folders = [Path(path) for path in import_paths]
+        for folder in folders:
+            if not folder.is_dir():
+                raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
-            found.setdefault(chosen(endpoint) if equals else _EVERY, _schema(named))
+            found.setdefault(chosen(endpoint) if equals else _EVERY, _schema(named, folders))
         return cls(found)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
@@ -62,7 +71,7 @@ class Schemas:
         return next((found for selection, found in self._chosen if endpoint in selection), schema)
 
 
-def _schema(text: str) -> Schema:
+def _schema(text: str, folders: Sequence[Path]) -> Schema:
     encoding, _, rest = text.partition(":")
     file, _, name = rest.partition(":")
     if encoding not in ENCODINGS:
@@ -74,11 +83,29 @@ def _schema(text: str) -> Schema:
         raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_FORM}")
     path = Path(file)
     try:
-        data = compiled(path) if encoding == "capnproto" else path.read_bytes()
+        data = _definition(path, encoding, name, folders)
     except OSError as error:
         raise InvalidValueError(f"cannot read the schema {file}: {error.strerror}") from None
     if encoding == "flatbuffer" and data[4:8] != b"BFBS":
         raise InvalidValueError(
             f"{file} is no binary schema of FlatBuffers; `flatc --binary --schema` makes one (.bfbs)"
         )
-    return schema_of(name, encoding, data, "ros2idl" if encoding == "cdr" and path.suffix == ".idl" else "")
+    if encoding == "protobuf" and path.suffix == ".proto":
+        how = "`protoc --include_imports --descriptor_set_out=FILE`"
+        raise InvalidValueError(f"{file} is a text; msgq needs the binary schema with all imports: {how} makes it")
+    return schema_of(name, encoding, data, "ros2idl" if _is_idl(path, encoding) else "")
+
+
+def _definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
+    """Return a definition with all that it imports."""
+    if encoding == "capnproto":
+        return compiled(path, folders)
+    if _is_idl(path, encoding):
+        return with_includes(path, folders)
+    if encoding in ("cdr", "ros1"):
+        return with_messages(path, name, folders)
+    return path.read_bytes()
+
+
+def _is_idl(path: Path, encoding: str) -> bool:
+    return encoding == "cdr" and path.suffix == ".idl"

@@ -255,7 +255,8 @@ def test_ingest_makes_only_the_selected_tables(spark: Any, tmp_path: Path) -> No
 def test_ingest_schema_decodes_endpoints_without_one(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "Number.msg").write_text("uint8 n\n")
     path = logs.write_log(tmp_path / "a.mcap", ("e", 1, b"\0\1\0\0\7"))
-    run("lake", "ingest", tmp_path / "lake", path, "--no-gold", "--schema", f"cdr:{tmp_path}/Number.msg:p/msg/Number")
+    schema = f"cdr:{tmp_path}/Number.msg:p/msg/Number"
+    run("lake", "ingest", tmp_path / "lake", path, "--no-gold", "--schema", schema, "-I", tmp_path)
     assert json.loads(run("lake", "sql", tmp_path / "lake", "SELECT n FROM silver_e", "--json").stdout) == {"n": 7}
 
 

@@ -40,6 +40,17 @@ def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
         Options.parse({"path": str(log), "schemas": "nonsense"})
 
 
+def test_import_paths_are_folders_of_what_a_schema_needs(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "Scan.msg").write_text("more_msgs/Name name\nfloat32[] ranges\n")
+    (tmp_path / "more" / "more_msgs").mkdir(parents=True)
+    (tmp_path / "more" / "more_msgs" / "Name.msg").write_text("string name\n")
+    text = f"/sc*=cdr:{tmp_path}/Scan.msg:pkg/msg/Scan"
+    options = Options.parse({"path": str(log), "schemas": text, "importpaths": f'["{tmp_path / "more"}"]'})
+    assert [value["name"]["name"] for _, value in options.log(log).decoded()] == ["A", "B", "C"]
+    with pytest.raises(InvalidValueError, match="is not a folder"):
+        Options.parse({"path": str(log), "schemas": text, "importPaths": "nosuch"})
+
+
 def test_the_source_decodes_by_it(spark: Any, log: Path, text: str) -> None:
     reader = spark.read.format("msgq").option("decode", "/scan").option("schemas", text)
     rows = reader.load(str(log)).orderBy("log_time").collect()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +21,7 @@ EXIT_CODES_RUNNING = (
     "2 wrong usage; 3 nothing came within --timeout."
 )
 EXIT_TIMEOUT = 3
+_IMPORT_PATHS = f"{__name__}.import_paths"  # in a context's `meta`
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,24 +45,44 @@ def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequen
         raise click.BadParameter(str(error)) from None
 
 
-def _schemas(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
+def _schemas(context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
     """Read the files with the schemas that the user named; `Schemas`, or None."""
     from msgq.decoding.schemas import Schemas  # few verbs decode
 
     try:
-        return Schemas.of_texts(values) if values else None
+        return Schemas.of_texts(values, context.meta[_IMPORT_PATHS]) if values else None
     except InvalidValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-schemas = click.option(
-    "--schema",
-    "schemas",
-    multiple=True,
-    callback=_schemas,
-    metavar="[ENDPOINT=]ENCODING:FILE:NAME",
-    help="What messages mean whose endpoint does not say it, as capnproto:log.capnp:Event; repeatable.",
-)
+def _import_paths(context: click.Context, _parameter: click.Parameter, values: Sequence[Path]) -> None:
+    context.meta[_IMPORT_PATHS] = values
+
+
+def schemas(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name schemas."""
+    for option in (
+        click.option(
+            "--schema",
+            "schemas",
+            multiple=True,
+            callback=_schemas,
+            metavar="[ENDPOINT=]ENCODING:FILE:NAME",
+            help="What messages mean whose endpoint does not say it, as capnproto:log.capnp:Event; repeatable.",
+        ),
+        click.option(
+            "-I",
+            "--import-path",
+            multiple=True,
+            is_eager=True,  # before the schemas, wherever it stands
+            expose_value=False,
+            callback=_import_paths,
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="A folder in which files that a --schema imports are looked for; repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from msgq.decoding.capnproto.sources import Sources
 from msgq.errors import InvalidValueError, MissingLibraryError
 
 _SECONDS = 60
 _TEXT = ".capnp"
 
 
-def compiled(path: Path) -> bytes:
+def compiled(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     """Return the binary form of a schema: of a text (.capnp) made by pycapnp; any other file is that form.
+
+    Parameters
+    ----------
+    path : of the file.
+    import_paths : folders in which absolute imports are looked for, before those of the file and of pycapnp.
 
     Raises
     ------
@@ -27,11 +35,14 @@ def compiled(path: Path) -> bytes:
         return content
     if find_spec("capnp") is None:
         raise MissingLibraryError("schemas of Cap'n Proto need pycapnp: pip install 'msgq-bus[capnproto]'")
-    command = [sys.executable, "-m", "msgq.decoding.capnproto.nodes", str(path.resolve())]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise InvalidValueError(f"{path} is not read within {_SECONDS} s") from None
+    sources = Sources(path, import_paths)
+    with TemporaryDirectory(prefix="msgq-") as folder:
+        sources.write(Path(folder))
+        command = [sys.executable, "-m", "msgq.decoding.capnproto.nodes", str(Path(folder, path.name))]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise InvalidValueError(f"{path} is not read within {_SECONDS} s") from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
         raise InvalidValueError(f"{path} is no schema: {said[-1] if said else 'pycapnp ended without a reason'}")

@@ -15,16 +15,16 @@ _GENERIC_MAX = 20  # generic structs in each other
 
 
 def main(path: str) -> None:
-    """Write the structs and enums of a file, and those that they need."""
+    """Write the structs and enums of a file, and those that they need. Absolute imports lead to the file's folder."""
     import capnp
 
     library = Path(capnp.__file__).parent
-    there = [str(Path(path).parent), str(library.parent)]  # where absolute imports are looked for
-    request = capnp.load(str(library / "schema.capnp"), imports=there).CodeGeneratorRequest
-    node = capnp.load(str(library / "schema.capnp"), imports=there).Node
-    found = {
-        schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(capnp.load(path, imports=there))
-    }
+    own = capnp.load(str(library / "schema.capnp"), imports=[str(library.parent)])
+    request, node = own.CodeGeneratorRequest, own.Node
+    # The file may have another copy of what schema.capnp imports, such as c++.capnp. One parser takes one of them only.
+    parser = capnp.SchemaParser()
+    module = parser.load(path, imports=[str(Path(path).parent)])
+    found = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(module)}
     message = request.new_message()
     nodes = message.init("nodes", len(found))
     for number, content in enumerate(found.values()):
@@ -52,11 +52,12 @@ def _schemas(module: Any) -> Iterator[Any]:
 def _within(module: Any) -> Iterator[Any]:
     """Give the structs and enums that a file, or a struct, defines."""
     for nested in module.schema.node.nestedNodes:
-        found = getattr(module, nested.name)
-        if hasattr(found, "schema") and found.schema.node.which() in ("struct", "enum"):
+        found = getattr(module, nested.name, None)  # an annotation is not an attribute
+        if found is None or not hasattr(found, "schema"):
+            continue
+        if found.schema.node.which() in ("struct", "enum"):
             yield found
-        if hasattr(found, "schema"):
-            yield from _within(found)
+        yield from _within(found)
 
 
 def _schema(field: Any) -> Any:

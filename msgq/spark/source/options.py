@@ -34,6 +34,7 @@ NAMES = (
     "clock",
     "decode",
     "schemas",
+    "importPaths",
     "problems",
     "partitionBytes",
     "cores",
@@ -44,7 +45,18 @@ NAMES = (
     "prefix",
     "bufferBytes",
 )
-_OF_RECORDINGS = ("path", "paths", "start", "end", "clock", "schemas", "problems", "cores", "failOnDataLoss")
+_OF_RECORDINGS = (
+    "path",
+    "paths",
+    "start",
+    "end",
+    "clock",
+    "schemas",
+    "importPaths",
+    "problems",
+    "cores",
+    "failOnDataLoss",
+)
 _OF_BUS = ("backend", "prefix", "bufferBytes")
 _BUFFER_BYTES = 256 << 20
 _LOWER = {name.lower(): name for name in NAMES}
@@ -118,7 +130,7 @@ class Options:
             _time("end", options.get("end")),
             _clock(options.get("clock", HOST)),
             options.get("decode"),
-            Schemas.of_texts(_texts("schemas", options["schemas"])) if "schemas" in options else None,
+            _schemas(options),
             _flag("problems", options.get("problems", "false")),
             _bytes("partitionBytes", options.get("partitionBytes")),
             _count("cores", options.get("cores")),
@@ -194,6 +206,13 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
         bags = [Path(top, name) for name in names if name.endswith(SQLITE_SUFFIX)]
         problems += [Problem(str(path), 0, str(sqlite_error(path))) for path in bags]
     return sorted(found, key=lambda path: (path.parent, natural(path)))
+
+
+def _schemas(options: Mapping[str, str]) -> Schemas | None:
+    if "schemas" not in options:
+        return None
+    folders = _texts("importPaths", options["importPaths"]) if "importPaths" in options else ()
+    return Schemas.of_texts(_texts("schemas", options["schemas"]), folders)
 
 
 def _names(text: str | None) -> tuple[Choice, ...] | None:

@@ -1,0 +1,230 @@
+"""Schemas of several files: what they import is found, and all of it is in the schema."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import capnp
+import pytest
+
+import msgq
+from msgq import Schema
+from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader, Schemas, Writer
+from tests.command import run, start
+from tests.recording.logs import write_log
+
+ANNOTATIONS = Path(capnp.__file__).with_name("c++.capnp").read_text()
+#: What is loaded with a folder "more" among the import paths; {} is how the file imports what it needs.
+CAR = """{}
+$Cxx.namespace("cereal");
+@0x8e2af1e708af8b8d;
+struct CarState {{ vEgo @0 :Float32; gear @1 :Gear; enum Gear {{ park @0; drive @1 $Cxx.name("go"); }} }}
+"""
+LOG = """{}
+$Cxx.namespace("cereal");
+@0xf3b1f17e25a4285b;
+annotation unit(field) :Text;
+annotation note(struct, file) :Text;
+const answer :Int32 = 42;
+interface Service {{ get @0 (a :Int32) -> (event :Event); }}
+struct Event $note("all") {{ time @0 :UInt64 $unit("ns"); car @1 :Car.CarState; service @2 :Service; }}
+"""
+OWN, SHARED, LIBRARY = (f'using Cxx = import "{path}";' for path in ("./c++.capnp", "/c++.capnp", "/capnp/c++.capnp"))
+#: How log.capnp imports, how car.capnp does, and the folder that has car.capnp.
+WAYS = {
+    "own annotations": (f'{OWN} using Car = import "car.capnp";', OWN, "main"),
+    "the library's annotations": (f'{LIBRARY} using Car = import "car.capnp";', LIBRARY, "main"),
+    "both": (f'{LIBRARY} using Car = import "car.capnp";', OWN, "main"),
+    "absolute": (f'{SHARED} using Car = import "/car.capnp";', SHARED, "more"),
+    "relative and absolute": (f'{OWN} using Car = import "/car.capnp";', OWN, "more"),
+    "the same file by two names": (
+        f'{OWN} using Car = import "/car.capnp"; using Same = import "../more/car.capnp";',
+        SHARED,
+        "more",
+    ),
+    "up and down": (f'{OWN} using Car = import "../more/car.capnp";', OWN, "more"),
+}
+
+
+def write_schema(folder: Path, way: str) -> Path:
+    """Write log.capnp, which imports car.capnp; return it. Each folder has annotations of its own."""
+    of_log, of_car, place = WAYS[way]
+    for name in ("main", "more"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "c++.capnp").write_text(ANNOTATIONS)
+    (folder / place / "car.capnp").write_text(CAR.format(of_car))
+    (folder / "main" / "log.capnp").write_text(LOG.format(of_log))
+    return folder / "main" / "log.capnp"
+
+
+def named(text: str, *paths: Path) -> Schema:
+    found = Schemas.of_texts([text], import_paths=paths).of("any", None)
+    assert found is not None
+    return found
+
+
+def message() -> bytes:
+    """Return an event of 7 ns: one word of data and two pointers, of which the first one leads to a car."""
+    return struct.pack("<IIIHHQIHHQfHH", 0, 5, 0, 1, 2, 7, 4, 1, 0, 0, 1.5, 1, 0)
+
+
+EXPECTED = {"time": 7, "car": {"vEgo": 1.5, "gear": "drive"}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_capnproto_imports_are_in_the_schema(tmp_path: Path, way: str) -> None:
+    path = write_schema(tmp_path / "files", way)
+    schema = named(f"capnproto:{path}:Event", tmp_path / "files" / "more")
+    shutil.rmtree(tmp_path / "files")
+    assert Decoders().value(schema, message()) | {"service": None} == EXPECTED | {"service": None}
+    with Writer(tmp_path / "a.mcap") as writer:
+        writer.write(writer.channel("events", schema), message(), 5)
+    ((_, value),) = LogReader(tmp_path / "a.mcap").decoded()
+    assert value["car"] == EXPECTED["car"]
+
+
+def test_capnproto_files_of_one_name_differ_by_their_import_paths(tmp_path: Path) -> None:
+    path = write_schema(tmp_path, "absolute")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "c++.capnp").write_text(ANNOTATIONS)
+    changed = (tmp_path / "more" / "car.capnp").read_text().replace("vEgo", "speed")
+    (tmp_path / "other" / "car.capnp").write_text(changed)
+    text = f"capnproto:{path}:Event"
+    both = [tmp_path / "more", tmp_path / "other"]
+    found = [Decoders().value(named(text, *paths), message()) for paths in (both[:1], both[1:], both, both[::-1])]
+    assert [next(iter(value["car"])) for value in found] == ["vEgo", "speed", "vEgo", "speed"]
+
+
+def test_capnproto_imports_are_relative_to_the_name_of_a_link(tmp_path: Path) -> None:
+    path = write_schema(tmp_path, "own annotations")
+    (tmp_path / "elsewhere").mkdir()
+    path.rename(tmp_path / "elsewhere" / "log.capnp")
+    path.symlink_to(tmp_path / "elsewhere" / "log.capnp")
+    assert Decoders().value(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
+
+
+def test_capnproto_import_that_is_not_found_names_the_option(tmp_path: Path) -> None:
+    path = write_schema(tmp_path, "absolute")
+    with pytest.raises(InvalidValueError, match=r"/car\.capnp.*-I"):
+        named(f"capnproto:{path}:Event")
+    with pytest.raises(InvalidValueError, match=r"nosuch.*is not a folder"):
+        named(f"capnproto:{path}:Event", tmp_path / "nosuch")
+
+
+# ROS
+
+
+def write_tree(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+MSG = {
+    "pkg/msg/Scan.msg": "std_msgs/Header header\nPoint[2] points\nother_pkg/Flag flag\nbuiltin_interfaces/Time at\n",
+    "pkg/msg/Point.msg": "int32 x  # a comment\nint32 LIMIT=5\n",
+    "more/std_msgs/msg/Header.msg": "builtin_interfaces/Time stamp\nstring frame_id\n",
+    "more/other_pkg/msg/Flag.msg": "bool on\nNested[] nested\n",
+    "more/other_pkg/msg/Nested.msg": "Flag2 flag\n",
+    "more/other_pkg/msg/Flag2.msg": "uint8 x\n",
+}
+IDL = {
+    "pkg/msg/Scan.idl": '#include "std_msgs/msg/Header.idl"\n#include "pkg/msg/Point.idl"\n'
+    "module pkg { module msg { struct Scan { std_msgs::msg::Header header; pkg::msg::Point points[2]; }; }; };\n",
+    "pkg/msg/Point.idl": "module pkg { module msg { struct Point { long x; }; }; };\n",
+    "more/std_msgs/msg/Header.idl": '#include "builtin_interfaces/msg/Time.idl"\n'
+    "module std_msgs { module msg { struct Header { builtin_interfaces::msg::Time stamp; string frame_id; }; }; };\n",
+    "more/builtin_interfaces/msg/Time.idl": '#include "std_msgs/msg/Header.idl"\n'
+    "module builtin_interfaces { module msg { struct Time { long sec; unsigned long nanosec; }; }; };\n",
+}
+SCAN = b"\0\1\0\0" + struct.pack("<iII2s2xii", 1, 2, 2, b"f\0", 3, 4)
+
+
+def test_ros_definitions_are_found_in_the_folder_and_the_import_paths(tmp_path: Path) -> None:
+    write_tree(tmp_path / "files", MSG)
+    text = f"cdr:{tmp_path}/files/pkg/msg/Scan.msg:pkg/msg/Scan"
+    schema = named(text, tmp_path / "files" / "more")
+    shutil.rmtree(tmp_path / "files")
+    rest = struct.pack("<B3xIBxxxiI", 1, 1, 9, 5, 6)
+    value = Decoders().value(schema, SCAN + rest)
+    assert value["header"] == {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "f"}
+    assert value["points"] == [{"x": 3}, {"x": 4}]
+    assert value["flag"] == {"on": True, "nested": [{"flag": {"x": 9}}]}
+
+
+def test_ros_1_definitions_are_found_without_a_folder_msg(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"pkg/Scan.msg": "Header header\n", "more/std_msgs/Header.msg": "uint32 seq\n"})
+    schema = named(f"ros1:{tmp_path}/pkg/Scan.msg:pkg/Scan", tmp_path / "more")
+    assert Decoders().value(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
+
+
+def test_ros_definitions_that_stand_behind_count_before_files(tmp_path: Path) -> None:
+    behind = "=" * 80 + "\nMSG: std_msgs/Header\nuint8 own\n"
+    write_tree(tmp_path, MSG | {"pkg/msg/Scan.msg": f"std_msgs/Header header\n{behind}"})
+    schema = named(f"cdr:{tmp_path}/pkg/msg/Scan.msg:pkg/msg/Scan", tmp_path / "more")
+    assert schema.data.decode() == (tmp_path / "pkg/msg/Scan.msg").read_text()
+
+
+def test_idl_includes_are_found_once(tmp_path: Path) -> None:
+    write_tree(tmp_path / "files", IDL)
+    schema = named(f"cdr:{tmp_path}/files/pkg/msg/Scan.idl:pkg/msg/Scan", tmp_path / "files" / "more")
+    shutil.rmtree(tmp_path / "files")
+    assert schema.data.count(b"struct Header") == 1
+    value = Decoders().value(schema, SCAN)
+    assert value["header"] == {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "f"}
+    assert value["points"] == [{"x": 3}, {"x": 4}]
+
+
+# Protocol Buffers
+
+
+def test_protobuf_schema_without_its_imports_says_how_to_include_them(tmp_path: Path) -> None:
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", dependency=["b.proto"])
+    file.message_type.add(name="A")
+    schema = Schema("p.A", "protobuf", descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    value = Decoders().value(schema, b"")
+    assert isinstance(value, Undecoded)
+    assert "b.proto" in value.reason
+    assert "--include_imports" in value.reason
+
+
+def test_protobuf_text_says_how_to_compile_it(tmp_path: Path) -> None:
+    (tmp_path / "a.proto").write_text('syntax = "proto3"; message A {}')
+    with pytest.raises(InvalidValueError, match="--include_imports"):
+        named(f"protobuf:{tmp_path}/a.proto:A")
+
+
+# Commands
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    path = write_schema(tmp_path / "files", "absolute")
+    return ["--schema", f"capnproto:{path}:Event", "-I", str(tmp_path / "files" / "more")]
+
+
+def test_commands_take_import_paths(tmp_path: Path, arguments: list[str]) -> None:
+    log = write_log(tmp_path / "a.mcap", ("car", 1, message()))
+    assert '"vEgo": 1.5' in run("bag", "cat", log, *arguments, "-I", tmp_path).output
+    assert '"vEgo"' in run("bag", "cat", log, "-I", arguments[3], *arguments[:2]).output, "in any order"
+    run("bag", "convert", log, "-o", tmp_path / "a.jsonl", *arguments, "--import-path", tmp_path)
+    assert '"vEgo"' in (tmp_path / "a.jsonl").read_text()
+    other = write_log(tmp_path / "b.mcap", ("car", 1, message().replace(struct.pack("<f", 1.5), bytes(4))))
+    assert "vEgo" in run("bag", "diff", log, other, *arguments, "-I", tmp_path, code=1).output
+    assert "-I" in run("bag", "cat", log, *arguments[:2], code=2).output
+
+
+def test_echo_takes_import_paths(prefix: str, arguments: list[str], tmp_path: Path) -> None:
+    with msgq.PubSocket() as pub:
+        pub.connect(msgq.context, "car")
+        with start("echo", "car", "-n", "1", "--json", *arguments, "-I", str(tmp_path)) as process:
+            process.wait_opened("msgq_")
+            pub.send(message())
+            ((said,), _) = process.end()
+    assert said["value"]["car"] == EXPECTED["car"]
