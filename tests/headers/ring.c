@@ -1,0 +1,578 @@
+/* Topics: publishers and subscribers of a ring, its positions, slots and size. */
+#include "steps.h"
+
+#undef mq_membarrier
+#define mq_membarrier() (POINT("ordered", membarrier), true)
+
+#include "ring/onlooker.h"
+#include "ring/registry.h"
+#include "ring/rows.h"
+
+enum { DATA = 1024, SIZE = 16, NEED = 24 };
+
+static mq_ring_header *ring;
+static mq_side *side;
+static mq_roll roll;
+static mq_publisher one, two;
+static mq_subscriber s;
+static uint8_t message[DATA];
+
+static void claim(mq_publisher *p) {
+    *p = (mq_publisher){.ring = ring,
+                        .side = side,
+                        .data = (uint8_t *)ring + MQ_RING_HEADER,
+                        .data_bytes = DATA,
+                        .whole = mq_whole_always(),
+                        .fences = true,
+                        .roll = &roll};
+    int row = mq_publisher_row_take(&roll, ring, side, &p->hold);
+    CHECK(row != MQ_NO_ROW);
+    mq_publisher_claim(p, &me, (uint32_t)row + 1, row);
+    lives[row] = MQ_ALIVE;
+}
+static void start(mq_publisher *p) {
+    claim(p);
+    CHECK(mq_publisher_start(p, &me) == MQ_OK);
+    p->backed_to = DATA;
+    p->back_step = 0;
+}
+static void join(void) {
+    s = (mq_subscriber){.ring = ring,
+                        .side = side,
+                        .data = (const uint8_t *)ring + MQ_RING_HEADER,
+                        .data_bytes = DATA,
+                        .roll = &roll,
+                        .whole = mq_whole_always()};
+    CHECK(mq_subscriber_join(&s, &me, 7) == MQ_OK);
+    lives[mq_reader_row(side, s.entry)] = MQ_ALIVE;
+}
+
+/* A ring with a publisher and a subscriber. */
+static void begin(void) {
+    forget_steps();
+    memset(lives, 0, sizeof lives);
+    ring = zeros(MQ_RING_HEADER + DATA);
+    side = zeros(MQ_SIDE_BYTES);
+    mq_side_init(side, ring, 1, DATA, 1, false);
+    start(&one);
+    join();
+    forget_steps();
+}
+
+/* Messages have 16 bytes: their number, twice. */
+static mq_status send_one(mq_publisher *p, uint64_t number) {
+    uint64_t words[] = {number, number};
+    mq_status status = mq_publisher_send(p, words, sizeof words);
+    if (status == MQ_NOTIFY)
+        mq_publisher_notify(p);
+    return status == MQ_NOTIFY ? MQ_OK : status;
+}
+static void send_many(mq_publisher *p, uint64_t first, uint64_t count) {
+    for (uint64_t number = first; number < first + count; number++)
+        CHECK(send_one(p, number) == MQ_OK);
+}
+
+/* Returns the number; 0: there is no message. */
+static uint64_t receive(bool conflate) {
+    mq_message found;
+    uint64_t words[2];
+    for (;;) {
+        mq_status status = mq_subscriber_next(&s, conflate, &found);
+        if (status == MQ_EMPTY)
+            return 0;
+        CHECK(status == MQ_OK);
+        mq_copy_out(words, found.payload, sizeof words);
+        if (mq_subscriber_accept(&s, &found))
+            break;
+        CHECK(mq_subscriber_reset(&s) == MQ_OK);
+    }
+    CHECK(found.size == SIZE && words[0] == words[1]);
+    return words[0];
+}
+
+/* ---- positions ---- */
+
+TEST(positions_are_intact_up_to_the_limit_one_lap_later) {
+    CHECK(mq_intact(mq_position(1, 64), mq_position(1, 64)) && mq_intact(mq_position(1, 64), mq_position(1, 0)));
+    CHECK(!mq_intact(mq_position(1, 64), mq_position(1, 72)));
+    CHECK(mq_intact(mq_position(2, 64), mq_position(1, 64)) && !mq_intact(mq_position(2, 72), mq_position(1, 64)));
+    CHECK(!mq_intact(mq_position(3, 0), mq_position(1, 64)));
+    CHECK(mq_intact(mq_position(0, 8), mq_position(UINT32_MAX, 64))); /* cycles wrap */
+}
+
+TEST(positions_behind_a_silent_publisher_keep_a_margin_of_the_largest_message) {
+    uint32_t margin = DATA / 3 + 8, at = 600;
+    CHECK(mq_intact_unannounced(mq_position(2, at - margin), mq_position(1, at), DATA));
+    CHECK(!mq_intact_unannounced(mq_position(2, at - margin + 1), mq_position(1, at), DATA));
+    CHECK(mq_intact_unannounced(mq_position(1, at), mq_position(1, at), DATA));
+    CHECK(!mq_intact_unannounced(mq_position(1, at), mq_position(1, at + 8), DATA));
+    CHECK(mq_reach(mq_position(1, 8), DATA) == mq_position(1, (8 + margin + 7) & ~7u));
+    CHECK(mq_reach(mq_position(1, DATA - 8), DATA) == mq_position(2, margin & ~7u));
+}
+
+TEST(sizes_of_messages_and_laps_are_those_of_stock) {
+    CHECK(mq_need(0) == 8 && mq_need(1) == 16 && mq_need(8) == 16 && mq_need(9) == 24);
+    CHECK(mq_lap_end(1024) == 1008 && mq_lap_end(1025) == 1016);
+    CHECK(mq_position_possible(mq_position(9, 1008), 1024) && !mq_position_possible(mq_position(9, 1016), 1024));
+    CHECK(!mq_position_possible(4, 1024));
+}
+
+TEST(largest_message_fits_three_times) {
+    begin();
+    uint64_t largest = mq_need_max(DATA) - 8;
+    CHECK(mq_publisher_send(&one, message, largest) <= MQ_NOTIFY);
+    CHECK(mq_publisher_send(&one, message, largest + 1) == MQ_TOO_LARGE);
+    CHECK(mq_publisher_send(&one, message, UINT64_MAX) == MQ_TOO_LARGE);
+}
+
+/* ---- sending ---- */
+
+TEST(send_stores_begun_then_the_message_then_its_position) {
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(in_order("mq_publisher_begin: stored *begun", "mq_publisher_begin: fenced seq_cst",
+                   "mq_publisher_owns: loaded *write_uid", "mq_publisher_announce: stored *turn",
+                   "mq_publisher_announce: fenced release", "*: copied to payload",
+                   "mq_publisher_owns: loaded *write_uid", "mq_publisher_publish: stored *write_pointer",
+                   "mq_publisher_publish: stored *sent", "mq_attention_due: fenced seq_cst",
+                   "mq_attention_due: loaded word"));
+}
+
+TEST(send_announces_its_limit_before_the_message) {
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(in_order("mq_publisher_announce: stored *limit", "mq_publisher_announce: fenced release",
+                   "*: half copied to payload"));
+    CHECK(mq_ahead(mq_load_relaxed_u64(&side->limit), one.position) >= 0);
+}
+
+static void sent_is_published(void) {
+    uint64_t sent = mq_load_acquire_u64(&one.entry->sent);
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) >= sent * NEED);
+}
+
+TEST(message_is_counted_as_sent_after_its_position_is_stored) {
+    begin();
+    for (uint64_t number = 1; number <= 3; number++) {
+        hold_at_each_step(sent_is_published);
+        send_many(&one, number, 1);
+        CHECK(mq_load_acquire_u64(&one.entry->sent) == number);
+    }
+}
+
+static uint64_t sequence_before, sequence_after;
+static void milestone_is_whole(void) {
+    mq_milestone m;
+    CHECK(mq_milestone_read(side, &m));
+    CHECK(m.sequence == sequence_before || m.sequence == sequence_after);
+    CHECK(mq_offset(m.position) == m.sequence * NEED);
+}
+
+TEST(milestone_is_the_old_or_the_new_one_at_each_step) {
+    begin();
+    for (uint64_t number = 1; number <= 9; number += 3) {
+        mq_milestone m;
+        forget_steps();
+        send_many(&one, number, 3);
+        CHECK(mq_milestone_read(side, &m));
+        sequence_before = m.sequence, sequence_after = one.sequence;
+        hold_at_each_step(milestone_is_whole);
+        mq_publisher_announce(&one, one.position + 64);
+        CHECK(mq_milestone_read(side, &m) && m.sequence == number + 2);
+    }
+}
+
+static void announce_twice(unsigned time) {
+    if (time == 1)
+        for (uint64_t number = 3; number <= 4; number++) {
+            send_many(&one, number, 1);
+            mq_publisher_announce(&one, one.position + 64);
+        }
+}
+
+TEST(milestone_that_changes_twice_is_read_again) {
+    mq_milestone m;
+    begin();
+    send_many(&one, 1, 2);
+    mq_publisher_announce(&one, one.position + 64);
+    meet("mq_milestone_read: loaded &words->position", announce_twice);
+    CHECK(mq_milestone_read(side, &m));
+    CHECK(met == 2 && m.sequence == 4 && m.position == 4 * NEED);
+}
+
+static void limit_does_not_go_back(void) { CHECK(mq_load_relaxed_u64(&side->limit) >= mq_position(0, 512)); }
+
+TEST(announced_limit_does_not_go_back) {
+    begin();
+    mq_publisher_announce(&one, mq_position(0, 512));
+    hold_at_each_step(limit_does_not_go_back);
+    mq_publisher_announce(&one, mq_position(0, 256));
+}
+
+static void another_starts(unsigned time) {
+    if (time == 1)
+        claim(&two);
+}
+
+TEST(send_that_another_publisher_overtakes_publishes_nothing) {
+    static const char *const patterns[] = {"mq_publisher_begin: stored *begun", "*: copied to payload"};
+    for (unsigned i = 0; i < 2; i++) {
+        begin();
+        send_many(&one, 1, 1);
+        uint64_t position = one.position;
+        meet(patterns[i], another_starts);
+        CHECK(send_one(&one, 2) == MQ_TAKEN_OVER);
+        CHECK(mq_load_acquire_u64(&ring->write_pointer) == position);
+        CHECK(!mq_send_in_progress(one.entry)); /* so the other one does not wait for it */
+        forget_steps();
+        CHECK(mq_publisher_start(&two, &me) == MQ_OK && send_one(&one, 3) == MQ_TAKEN_OVER);
+        send_many(&two, 4, 1);
+        CHECK(receive(false) == 1 && receive(false) == 4 && s.lost == 0);
+    }
+}
+
+TEST(newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead) {
+    uint8_t *payload;
+    begin();
+    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
+    claim(&two);
+    CHECK(mq_other_send_in_progress(&two, false) == one.entry);
+    lives[0] = MQ_UNKNOWN;
+    CHECK(mq_other_send_in_progress(&two, false) == one.entry && !mq_other_send_in_progress(&two, true));
+    lives[0] = MQ_DEAD;
+    CHECK(!mq_other_send_in_progress(&two, false));
+}
+
+TEST(claim_names_the_owner_before_the_others_are_ordered) {
+    begin();
+    forget_steps();
+    claim(&two);
+    CHECK(in_order("mq_publisher_claim: exchanged *write_uid", "mq_publisher_claim: ordered membarrier"));
+    CHECK(mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid)) == two.entry);
+}
+
+TEST(next_publisher_continues_the_count_of_messages) {
+    begin();
+    send_many(&one, 1, 5);
+    mq_store_release_u64(&one.entry->sent, 4); /* killed before it was counted */
+    lives[0] = MQ_DEAD;
+    start(&two);
+    CHECK(two.sequence == 5 && two.era == 0);
+    CHECK(mq_load_acquire_u64(&one.entry->who.uid) == 0); /* its row is free */
+    send_many(&two, 6, 1);
+    for (uint64_t number = 1; number <= 6; number++)
+        CHECK(receive(false) == number);
+    CHECK(s.lost == 0);
+}
+
+TEST(start_wakes_whoever_sleeps) {
+    begin();
+    start(&two);
+    CHECK(wakes(&side->attention) == 1); /* no flag says that somebody sleeps */
+}
+
+TEST(close_tells_that_nobody_publishes_and_wakes_sleepers) {
+    begin();
+    mq_subscriber_announce_sleep(&s);
+    mq_publisher_close(&one);
+    CHECK(mq_load_acquire_u64(&ring->write_uid) == 0 && wakes(&side->attention) == 1);
+    CHECK(mq_load_acquire_u64(&side->publishers[0].who.uid) == 0);
+}
+
+TEST(close_leaves_the_next_publisher) {
+    begin();
+    start(&two);
+    mq_publisher_close(&one);
+    CHECK(mq_load_acquire_u64(&ring->write_uid) == two.uid);
+}
+
+TEST(send_wakes_a_subscriber_that_announced_itself) {
+    begin();
+    mq_subscriber_announce_sleep(&s);
+    send_many(&one, 1, 1);
+    CHECK(wakes(&side->attention) == 1);
+    send_many(&one, 2, 1);
+    CHECK(wakes(&side->attention) == 1);
+}
+
+TEST(rows_are_staged_and_taken_in_their_order) {
+    uint64_t rows[] = {1, 1, 2, 2, 3, 3}, taken[6], count = 3;
+    uint8_t *payload;
+    begin();
+    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
+    one.granted_offset = mq_offset(one.head) + 2 * NEED;
+    CHECK(mq_publisher_stage_rows(&one, (uint8_t *)rows, SIZE, &count) == MQ_OK && count == 2);
+    CHECK(mq_load_relaxed_u64(&one.entry->begun) == 2);
+    CHECK(mq_publisher_commit(&one) <= MQ_NOTIFY && one.sequence == 2 && one.bytes == 2 * SIZE);
+    CHECK(mq_subscriber_refresh(&s) == MQ_OK);
+    CHECK(mq_subscriber_take_block(&s, (uint8_t *)taken, SIZE, 3) == 2 && !memcmp(taken, rows, 2 * SIZE));
+    CHECK(s.received == 2);
+}
+
+static void owner_changes(unsigned time) {
+    if (time == 1)
+        mq_store_release_u64(&ring->write_uid, 99);
+}
+
+TEST(rows_that_another_publisher_overtakes_are_dropped) {
+    uint64_t rows[] = {1, 1, 2, 2}, count = 2;
+    uint8_t *payload;
+    begin();
+    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
+    meet("mq_publisher_stage_sized: copied to *", owner_changes);
+    CHECK(mq_publisher_stage_rows(&one, (uint8_t *)rows, SIZE, &count) == MQ_TAKEN_OVER);
+    CHECK(one.pending == 0 && !mq_send_in_progress(one.entry));
+}
+
+/* ---- receiving ---- */
+
+TEST(messages_are_received_across_the_end_of_a_lap) {
+    begin();
+    for (uint64_t number = 1; number <= 200; number++) {
+        send_many(&one, number, 1);
+        CHECK(receive(false) == number);
+    }
+    CHECK(s.lost == 0 && s.resets == 0 && mq_cycle(s.cursor) > 3);
+    CHECK(receive(false) == 0);
+}
+
+TEST(ring_that_is_one_lap_ahead_is_not_empty) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, mq_next_lap(s.cursor) | mq_offset(s.cursor));
+    CHECK(mq_subscriber_refresh(&s) == MQ_OK);
+}
+
+TEST(lapped_subscriber_counts_what_it_lost) {
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(receive(false) == 1);
+    send_many(&one, 4, 96);
+    uint64_t number = receive(false);
+    if (!number) { /* it continues at the present */
+        send_many(&one, 100, 1);
+        number = receive(false);
+    }
+    CHECK(number > 1 && s.resets == 1 && !s.lost_unknown);
+    CHECK(s.received == 2 && s.lost == number - 2);
+}
+
+static void publish_a_lap(unsigned time) {
+    if (time == 1)
+        send_many(&one, 100, 60);
+}
+
+TEST(copy_that_was_overwritten_is_not_accepted) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
+    meet("mq_subscriber_intact: fenced acquire", publish_a_lap);
+    CHECK(!mq_subscriber_accept(&s, &found));
+    CHECK(s.received == 0);
+}
+
+TEST(copy_is_validated_after_a_fence_by_the_limit) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
+    forget_steps();
+    CHECK(mq_subscriber_accept(&s, &found));
+    CHECK(in_order("mq_subscriber_certain: fenced acquire", "mq_subscriber_witness_holds: loaded *",
+                   "mq_subscriber_intact: fenced acquire", "mq_subscriber_intact: loaded *limit"));
+    /* What was copied is near an announced limit, though no message has come there. */
+    mq_store_relaxed_u64(&side->limit, mq_position(1, 512));
+    CHECK(!mq_subscriber_intact(&s, mq_position(0, 504)) && mq_subscriber_intact(&s, mq_position(0, 512)));
+}
+
+TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
+    begin();
+    send_many(&one, 1, 9);
+    CHECK(receive(true) == 9 && s.lost == 8 && s.received == 1);
+    CHECK(receive(true) == 0);
+    send_many(&one, 10, 1);
+    CHECK(receive(true) == 10 && s.lost == 8);
+}
+
+TEST(write_pointer_that_is_impossible_is_corrupt) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, 4);
+    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
+    mq_store_release_u64(&ring->write_pointer, mq_position(0, 1016));
+    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
+}
+
+TEST(size_beyond_what_is_published_is_corrupt) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)one.data, SIZE + 8);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_CORRUPT);
+}
+
+TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
+    uint64_t last = 0;
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
+    CHECK(mq_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + NEED), DATA);
+    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* its end is behind the end of a lap */
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_WRAP_MARK);
+    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_WRAP_MARK);
+    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == 1);
+}
+
+/* ---- slots ---- */
+
+TEST(slot_of_a_living_owner_is_never_taken) {
+    begin();
+    for (int i = 0; i < MQ_SLOTS; i++)
+        mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
+    mq_store_release_u64(&ring->num_readers, MQ_SLOTS);
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == -1);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 0);
+    CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
+}
+
+TEST(last_slot_goes_back_to_those_who_know_the_count_alone) {
+    begin();
+    CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 1);
+    mq_slot_leave(ring, side, 0, s.slot_uid);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
+    CHECK(mq_slot_join(ring, side, &roll, 98, 0) == 0);
+    mq_slot_leave(ring, side, 1, 98); /* not its own */
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2);
+    mq_fetch_and_u32(&side->attention, 0);
+    mq_slot_leave(ring, side, 1, 99);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 1);
+    CHECK(mq_load_acquire_u32(&side->attention) & MQ_ATTENTION_SLOTS);
+}
+
+TEST(flags_of_stock_subscribers_are_cleared_where_the_limit_goes) {
+    begin();
+    static const struct {
+        uint64_t cursor;
+        uint64_t valid; /* afterwards */
+    } readers[] = {{0, 0}, {504, 0}, {512, 0}, {520, 1}};
+    for (int i = 0; i < 4; i++) {
+        mq_store_release_u64(&ring->read_pointers[1 + i], readers[i].cursor);
+        mq_store_release_u64(&ring->read_valids[1 + i], 1);
+    }
+    mq_store_release_u64(&ring->read_pointers[MQ_SLOTS - 1], 0);
+    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
+    mq_publisher_invalidate(&one, mq_position(1, 512));
+    for (int i = 0; i < 4; i++)
+        CHECK(mq_load_relaxed_u64(&ring->read_valids[1 + i]) == readers[i].valid);
+    CHECK(mq_load_relaxed_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
+}
+
+TEST(grant_clears_flags_before_it_is_announced) {
+    begin();
+    mq_store_release_u64(&ring->read_valids[3], 1);
+    mq_store_release_u64(&ring->read_pointers[3], mq_position(UINT32_MAX, 8));
+    forget_steps();
+    send_many(&one, 1, 1);
+    CHECK(in_order("mq_publisher_invalidate: stored *read_valids*", "mq_publisher_announce: fenced release",
+                   "*: half copied to payload"));
+}
+
+TEST(readers_count_is_that_of_living_subscribers) {
+    int attached, updated;
+    begin();
+    send_many(&one, 1, 1);
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 1 && updated == 0);
+    CHECK(receive(false) == 1);
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 1 && updated == 1);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 0 && updated == 0);
+}
+
+TEST(leave_frees_row_and_slot) {
+    begin();
+    mq_reader_entry *entry = s.entry;
+    mq_subscriber_leave(&s);
+    CHECK(mq_load_acquire_u64(&entry->who.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 0);
+}
+
+/* ---- sizes ---- */
+
+TEST(side_of_another_ring_is_stale) {
+    begin();
+    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
+    CHECK(mq_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
+    mq_store_relaxed_u64(&side->reader_count, MQ_READERS + 1);
+    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
+}
+
+TEST(ring_without_its_tail_is_not_whole) {
+    static const mq_u64 unused = {1};
+    begin();
+    mq_ring_sign(ring, DATA, 77);
+    mq_ring_sign(ring, DATA, 78); /* once */
+    mq_whole whole = mq_whole_ring(ring, DATA, &unused);
+    CHECK(whole.value == 77 && mq_is_whole(&whole));
+    mq_side_follow(side, ring, DATA);
+    CHECK(!mq_ring_wiped(ring, side, DATA));
+    mq_store_relaxed_u64(mq_ring_tail(ring, DATA), 0);
+    CHECK(!mq_is_whole(&whole) && !mq_is_uncut(&whole) && mq_ring_wiped(ring, side, DATA));
+    one.whole = whole;
+    uint8_t *payload;
+    one.granted_offset = 0;
+    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_TAKEN_OVER);
+}
+
+TEST(ring_that_was_made_smaller_begins_the_next_lap) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, mq_position(3, 800));
+    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
+    mq_ring_shorten(ring, side, 2, 512); /* another ring's side */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(3, 800));
+    mq_ring_shorten(ring, side, 1, 512);
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 0));
+    CHECK(mq_load_acquire_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
+    mq_store_release_u64(&ring->write_pointer, mq_position(4, 8));
+    mq_ring_shorten(ring, side, 1, 512); /* within the smaller one */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 8));
+}
+
+/* ---- from the oldest message on ---- */
+
+TEST(subscriber_from_the_oldest_message_on_counts_what_was_before) {
+    begin();
+    send_many(&one, 1, 100);
+    CHECK(mq_cycle(one.position) > 0);
+    CHECK(mq_subscriber_to_oldest(&s) == MQ_OK);
+    uint64_t first = receive(false);
+    CHECK(first > 1 && s.lost == first - 1 && !s.lost_unknown);
+    for (uint64_t number = first + 1; number <= 100; number++)
+        CHECK(receive(false) == number);
+}
+
+TEST(topic_is_tracked_from_its_first_message_on_or_never) {
+    begin();
+    CHECK(mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_NO));
+    send_many(&one, 1, 1);
+    CHECK(!mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
+    begin();
+    CHECK(mq_settle_stamps(side, MQ_TRACK_YES) == sizeof(mq_stamps));
+    CHECK(!mq_can_track(ring, side, MQ_TRACK_NO) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
+    mq_publisher_close(&one);
+    start(&two);
+    mq_stamps stamps = {.publish_time = 5, .origin_time = 4}, found;
+    CHECK(mq_publisher_send_tracked(&two, message, SIZE, &stamps) <= MQ_NOTIFY);
+    mq_message at;
+    CHECK(mq_subscriber_peek(&s, &at) == MQ_OK && at.size == SIZE);
+    mq_stamps_get(&found, at.payload);
+    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_subscriber_accept(&s, &at));
+    CHECK(mq_subscriber_refresh(&s) == MQ_EMPTY);
+}

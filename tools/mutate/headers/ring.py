@@ -1,0 +1,387 @@
+"""Mutants of topics: the ring, its publishers, subscribers and slots."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+position = mutants_of("msgq/impl/ring/position.h", "ring")
+publisher = mutants_of("msgq/impl/ring/publisher.h", "ring")
+subscriber = mutants_of("msgq/impl/ring/subscriber.h", "ring")
+rows = mutants_of("msgq/impl/ring/rows.h", "ring")
+walk = mutants_of("msgq/impl/ring/walk.h", "ring")
+slots = mutants_of("msgq/impl/ring/slots.h", "ring")
+registry = mutants_of("msgq/impl/ring/registry.h", "ring")
+whole = mutants_of("msgq/impl/ring/whole.h", "ring")
+onlooker = mutants_of("msgq/impl/ring/onlooker.h", "ring")
+stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
+
+MUTANTS = [
+    position(
+        "a limit one lap later that has reached a message leaves it intact",
+        "return laps == 1 && mq_offset(limit) <= mq_offset(position);",
+        "return laps == 1 && mq_offset(limit) <= mq_offset(position) + 8;",
+        "positions_are_intact_up_to_the_limit_one_lap_later",
+    ),
+    position(
+        "a message two laps before the limit is intact",
+        "return laps == 1 && mq_offset(limit)",
+        "return laps && mq_offset(limit)",
+        "positions_are_intact_up_to_the_limit_one_lap_later",
+    ),
+    position(
+        "a silent publisher has no message in progress",
+        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;",
+        "(uint64_t)mq_offset(write_pointer) + data_bytes * 0 + 8;",
+        "positions_behind_a_silent_publisher_keep_a_margin_of_the_largest_message",
+    ),
+    position(
+        "a silent publisher writes no wrap mark",
+        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;",
+        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3;",
+        "positions_behind_a_silent_publisher_keep_a_margin_of_the_largest_message",
+    ),
+    position(
+        "a lap ends 8 bytes later",
+        "return (data_bytes - 9) & ~7u;",
+        "return (data_bytes - 1) & ~7u;",
+        "sizes_of_messages_and_laps_are_those_of_stock",
+    ),
+    position(
+        "an offset at the end of a lap is impossible",
+        "mq_offset(position) <= mq_lap_end(data_bytes) &&",
+        "mq_offset(position) < mq_lap_end(data_bytes) &&",
+        "sizes_of_messages_and_laps_are_those_of_stock",
+    ),
+    publisher(
+        "write_uid is not looked at before the commit",
+        "if (mq_unlikely(!mq_publisher_owns(p))) return mq_publisher_discard(p, MQ_TAKEN_OVER); "
+        "mq_store_release_u64(&p->ring->write_pointer, head);",
+        "mq_store_release_u64(&p->ring->write_pointer, head);",
+        "send_that_another_publisher_overtakes_publishes_nothing",
+    ),
+    publisher(
+        "write_uid is not looked at after begun is stored",
+        "mq_fence_compiler(); if (!mq_publisher_owns(p)) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "mq_fence_compiler();",
+        "send_stores_begun_then_the_message_then_its_position",
+    ),
+    publisher(
+        "a publisher that membarrier does not reach has no fence",
+        "if (mq_unlikely(p->fences)) mq_fence_seq_cst();",
+        "",
+        "send_stores_begun_then_the_message_then_its_position",
+    ),
+    publisher(
+        "a send that is given up is in progress for ever",
+        "mq_store_release_u64(&p->entry->begun, p->sequence); return why;",
+        "return why;",
+        "send_that_another_publisher_overtakes_publishes_nothing",
+        "rows_that_another_publisher_overtakes_are_dropped",
+    ),
+    publisher(
+        "begun is not stored",
+        "mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1);",
+        "",
+        "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
+        "send_stores_begun_then_the_message_then_its_position",
+    ),
+    publisher(
+        "`sent` is stored before the position",
+        "mq_store_release_u64(&p->ring->write_pointer, head); p->position",
+        "mq_store_release_u64(&entry->sent, p->sequence + messages); "
+        "mq_store_release_u64(&p->ring->write_pointer, head); p->position",
+        "message_is_counted_as_sent_after_its_position_is_stored",
+    ),
+    publisher(
+        "the limit is announced without a fence",
+        "mq_store_release_u64(&side->turn, turn); mq_fence_release();",
+        "mq_store_release_u64(&side->turn, turn);",
+        "send_announces_its_limit_before_the_message",
+        "grant_clears_flags_before_it_is_announced",
+    ),
+    publisher(
+        "the limit is not announced",
+        "if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0) mq_store_relaxed_u64(&side->limit, limit);",
+        "(void)limit;",
+        "send_announces_its_limit_before_the_message",
+    ),
+    publisher(
+        "the limit goes back",
+        "if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0) mq_store",
+        "mq_store",
+        "announced_limit_does_not_go_back",
+    ),
+    publisher(
+        "a milestone is written over the one that is valid",
+        "turn & 1 ? &side->milestone_odd : &side->milestone_even;",
+        "turn & 1 ? &side->milestone_even : &side->milestone_odd;",
+        "milestone_is_the_old_or_the_new_one_at_each_step",
+    ),
+    publisher(
+        "flags of the last slot stay",
+        "for (int i = 0; i < MQ_SLOTS; i++) { uint64_t cursor",
+        "for (int i = 0; i < MQ_SLOTS - 1; i++) { uint64_t cursor",
+        "flags_of_stock_subscribers_are_cleared_where_the_limit_goes",
+    ),
+    publisher(
+        "the flag of a cursor at the limit stays",
+        "if (valid && (same_offset || !mq_intact(limit, cursor)))",
+        "if (valid && !mq_intact(limit, cursor) && (same_offset || !same_offset))",
+        "flags_of_stock_subscribers_are_cleared_where_the_limit_goes",
+    ),
+    publisher(
+        "flags are cleared after the limit is announced",
+        "mq_publisher_invalidate(p, lap + end); mq_publisher_announce(p, lap + end);",
+        "mq_publisher_announce(p, lap + end); mq_publisher_invalidate(p, lap + end);",
+        "grant_clears_flags_before_it_is_announced",
+    ),
+    publisher(
+        "a message is larger than a third of the ring",
+        "if (mq_unlikely(!room) && mq_need(whole) > mq_need_max(p->data_bytes)) return MQ_TOO_LARGE;",
+        "",
+        "largest_message_fits_three_times",
+    ),
+    publisher(
+        "a size that wraps is not too large",
+        "if (mq_unlikely(whole > p->data_bytes)) return MQ_TOO_LARGE;",
+        "",
+        "largest_message_fits_three_times",
+    ),
+    publisher(
+        "a ring that was cut is written to",
+        "if (mq_unlikely(!mq_is_whole(&p->whole))) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "",
+        "ring_without_its_tail_is_not_whole",
+    ),
+    publisher(
+        "a lap has no wrap mark",
+        "mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK);",
+        "(void)mark;",
+        "messages_are_received_across_the_end_of_a_lap",
+    ),
+    publisher(
+        "who sleeps is not asked for",
+        "bool attention = mq_attention_due(&side->attention);",
+        "bool attention = !side;",
+        "send_stores_begun_then_the_message_then_its_position",
+    ),
+    subscriber(
+        "a copy is not validated",
+        "if (mq_unlikely(!mq_subscriber_validate(s))) return false;",
+        "",
+        "copy_that_was_overwritten_is_not_accepted",
+    ),
+    subscriber(
+        "a copy is validated without a fence",
+        "mq_fence_acquire(); if (mq_likely(s->announced))",
+        "if (mq_likely(s->announced))",
+        "copy_is_validated_after_a_fence_by_the_limit",
+        "copy_that_was_overwritten_is_not_accepted",
+    ),
+    subscriber(
+        "the limit is looked at before the witness",
+        "return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);",
+        "return mq_subscriber_whole(s) && mq_subscriber_intact(s, position) && mq_subscriber_witness_holds(s);",
+        "copy_is_validated_after_a_fence_by_the_limit",
+    ),
+    subscriber(
+        "an announced limit is not looked at",
+        "return mq_intact(mq_load_relaxed_u64(&s->side->limit), position);",
+        "return mq_intact(mq_load_relaxed_u64(&s->ring->write_pointer), position);",
+        "copy_is_validated_after_a_fence_by_the_limit",
+    ),
+    subscriber(
+        "a ring that is one lap ahead is empty",
+        "if (now == s->cursor) { s->published = now;",
+        "if (mq_offset(now) == mq_offset(s->cursor)) { s->published = now;",
+        "ring_that_is_one_lap_ahead_is_not_empty",
+    ),
+    subscriber(
+        "an impossible write_pointer is believed",
+        "if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0)) "
+        "return MQ_CORRUPT;",
+        "if (mq_unlikely(mq_ahead(now, s->cursor) < 0)) return MQ_CORRUPT;",
+        "write_pointer_that_is_impossible_is_corrupt",
+    ),
+    subscriber(
+        "a size beyond what is published is believed",
+        " && mq_ahead(s->published, s->cursor + mq_need(size)) >= 0))",
+        " && mq_ahead(s->published, s->cursor) >= 0))",
+        "size_beyond_what_is_published_is_corrupt",
+    ),
+    subscriber(
+        "what a lap cost is not counted",
+        "s->lost += (uint64_t)passed; s->sequence_base",
+        "s->sequence_base",
+        "lapped_subscriber_counts_what_it_lost",
+        "conflating_subscriber_takes_the_newest_and_counts_the_rest",
+        "subscriber_from_the_oldest_message_on_counts_what_was_before",
+    ),
+    subscriber(
+        "what conflating passes over is one less",
+        "(uint64_t)before + (uint64_t)count - 1));",
+        "(uint64_t)before + (uint64_t)count - 2));",
+        "conflating_subscriber_takes_the_newest_and_counts_the_rest",
+    ),
+    rows(
+        "a batch is staged beyond what was granted",
+        "const uint64_t many = *count < room ? *count : room;",
+        "const uint64_t many = *count < room ? *count : *count;",
+        "rows_are_staged_and_taken_in_their_order",
+    ),
+    rows(
+        "write_uid is not looked at within a batch",
+        "if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "(void)owner, (void)uid;",
+        "rows_that_another_publisher_overtakes_are_dropped",
+    ),
+    rows(
+        "a block counts as one message",
+        "s->received += (uint64_t)count;",
+        "s->received += count > 0;",
+        "rows_are_staged_and_taken_in_their_order",
+    ),
+    walk(
+        "a milestone's turn is not looked at again",
+        "if (mq_load_relaxed_u64(&side->turn) == m->turn) return true;",
+        "return true;",
+        "milestone_that_changes_twice_is_read_again",
+    ),
+    walk(
+        "a walk that ends elsewhere counts",
+        "return from == to ? count : -1;",
+        "return count;",
+        "walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
+    ),
+    walk(
+        "a size beyond the lap is a message",
+        "size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);",
+        "size <= data_bytes && offset + mq_need(size) <= 2 * mq_lap_end(data_bytes);",
+        "walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
+    ),
+    slots(
+        "a slot of a living owner is taken",
+        "if (mq_slot_life(&inquiry, side, owner) == MQ_DEAD)",
+        "if (mq_slot_life(&inquiry, side, owner) != MQ_UNKNOWN)",
+        "slot_of_a_living_owner_is_never_taken",
+    ),
+    slots(
+        "a slot of another owner is left",
+        "if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0)) return;",
+        "if (slot < 0 || !uid) return; mq_store_release_u64(&ring->read_uids[slot], 0);",
+        "last_slot_goes_back_to_those_who_know_the_count_alone",
+    ),
+    slots(
+        "a slot that is left is not told to the publisher",
+        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); mq_slots_changed(side);",
+        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); (void)side;",
+        "last_slot_goes_back_to_those_who_know_the_count_alone",
+    ),
+    slots(
+        "a slot that was taken is not valid",
+        "mq_store_release_u64(&ring->read_valids[slot], 1);",
+        "",
+        "slot_of_a_living_owner_is_never_taken",
+    ),
+    registry(
+        "a newcomer asks without membarrier",
+        "p->unordered = !mq_membarrier();",
+        "p->unordered = true;",
+        "claim_names_the_owner_before_the_others_are_ordered",
+    ),
+    registry(
+        "a newcomer waits for the dead",
+        "if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))",
+        "if (life != MQ_UNKNOWN || !known)",
+        "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
+    ),
+    registry(
+        "a newcomer waits for nobody",
+        "!mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->who.uid) || mq_send_in_progress(other))",
+        "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
+    ),
+    registry(
+        "the count of messages is that of `sent`",
+        "p->sequence = m.sequence + (uint64_t)walked; p->era = m.era;",
+        "p->era = m.era;",
+        "next_publisher_continues_the_count_of_messages",
+    ),
+    registry(
+        "rows of dead publishers stay",
+        "mq_row_life(inquiry, p->side, row) == MQ_DEAD) mq_identity_clear(who);",
+        "mq_row_life(inquiry, p->side, row) == MQ_DEAD) (void)who;",
+        "next_publisher_continues_the_count_of_messages",
+    ),
+    registry(
+        "a starting publisher wakes those that a flag tells of",
+        "mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);",
+        "",
+        "start_wakes_whoever_sleeps",
+    ),
+    registry(
+        "a publisher that closes clears the owner",
+        "mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);",
+        "mq_store_release_u64(&p->ring->write_uid, 0);",
+        "close_leaves_the_next_publisher",
+    ),
+    registry(
+        "a publisher that closes wakes nobody",
+        "mq_publisher_notify(p); mq_publisher_forget_stock(p);",
+        "mq_publisher_forget_stock(p);",
+        "close_tells_that_nobody_publishes_and_wakes_sleepers",
+    ),
+    registry(
+        "dead subscribers are counted",
+        "if (mq_row_life(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
+        "if (!mq_load_acquire_u64(&p->side->readers[i].who.uid)) continue;",
+        "readers_count_is_that_of_living_subscribers",
+    ),
+    registry(
+        "the side of another ring is good",
+        "same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) "
+        "<= data_bytes;",
+        "same = inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;",
+        "side_of_another_ring_is_stale",
+    ),
+    registry(
+        "the side of a larger ring is good",
+        " && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes; return same ?",
+        " && data_bytes; return same ?",
+        "side_of_another_ring_is_stale",
+    ),
+    registry(
+        "flags stay when a ring was made smaller",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now)); for (int i = 0; i < MQ_SLOTS; i++)",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now)); for (int i = 0; i < MQ_SLOTS - 1; i++)",
+        "ring_that_was_made_smaller_begins_the_next_lap",
+    ),
+    registry(
+        "a leaver keeps its slot",
+        "mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_identity_leave",
+        "s->slot = -1; mq_identity_leave",
+        "leave_frees_row_and_slot",
+    ),
+    whole(
+        "a ring's tail is written again",
+        "mq_compare_exchange_u64(tail, 0, random);",
+        "mq_store_release_u64(tail, random);",
+        "ring_without_its_tail_is_not_whole",
+    ),
+    onlooker(
+        "what was before the oldest message is not lost",
+        "former = (int64_t)mq_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
+        "former = 0;",
+        "subscriber_from_the_oldest_message_on_counts_what_was_before",
+    ),
+    stamps(
+        "a topic is tracked from a later message on",
+        "return wanted != MQ_TRACK_YES || mq_load_acquire_u64(&ring->write_pointer) == 0;",
+        "return wanted != MQ_TRACK_YES || ring;",
+        "topic_is_tracked_from_its_first_message_on_or_never",
+    ),
+    stamps(
+        "a tracked topic is published without stamps",
+        "if (mq_side_tracked(side)) return wanted != MQ_TRACK_NO;",
+        "if (mq_side_tracked(side)) return true;",
+        "topic_is_tracked_from_its_first_message_on_or_never",
+    ),
+]
