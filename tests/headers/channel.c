@@ -329,6 +329,32 @@ TEST(lapped_subscriber_counts_each_message_that_it_passes) {
     CHECK(mq_channel_cursor(&s) - from == s.lost && m.origin_time == 1 + s.lost);
 }
 
+/* Let the subscriber be lapped, and return how far behind the oldest message it continues. */
+static uint64_t lap(void) {
+    send_many(&b, 1, 2 * CAPACITY);
+    uint64_t oldest = mq_load_acquire_u64(&hub.tail) - CAPACITY;
+    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    return m.position - oldest;
+}
+
+TEST(lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once) {
+    begin(4, CAPACITY + 2);
+    CHECK(lap() == 0);
+    CHECK(lap() == 1 && lap() == 2 && lap() == 4 && lap() == CAPACITY / 2 && lap() == CAPACITY / 2);
+    CHECK(mq_channel_accept(&s, &m)); /* a sixteenth of the capacity */
+    CHECK(lap() == 0);
+    CHECK(s.resets == 7);
+}
+
+TEST(lapped_subscriber_naps_for_a_while) {
+    begin(4, CAPACITY + 2);
+    CHECK(mq_channel_nap_ns(&s, 1) == 0);
+    lap();
+    CHECK(mq_channel_nap_ns(&s, 1) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_nap_ns(&s, MQ_CHANNEL_BEHIND_NS) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_nap_ns(&s, MQ_CHANNEL_BEHIND_NS + 1) == 0);
+}
+
 TEST(own_messages_are_passed_and_not_lost) {
     uint64_t own[MQ_PUBLISHERS] = {10};
     begin(4, 4);

@@ -164,6 +164,30 @@ MUTANTS = [
         "messages_before_the_join_are_not_lost",
     ),
     subscriber(
+        "a subscriber that is lapped again continues at the oldest message",
+        "s->margin = !again ? 0 : margin < most ? margin : most;",
+        "s->margin = again * (most - most) + 0 * margin;",
+        "lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once",
+    ),
+    subscriber(
+        "a subscriber that was lapped once keeps its margin",
+        "bool again = s->resets > 1 && s->received - s->lapped_at < least;",
+        "bool again = s->resets > 1;",
+        "lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once",
+    ),
+    subscriber(
+        "a margin grows beyond half of the capacity",
+        "margin < most ? margin : most;",
+        "margin;",
+        "lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once",
+    ),
+    subscriber(
+        "a subscriber that was lapped naps for ever",
+        "return now_ns < s->behind_until && s->order.capacity",
+        "return s->behind_until && s->order.capacity",
+        "lapped_subscriber_naps_for_a_while",
+    ),
+    subscriber(
         "own messages are lost",
         "mq_channel_move(s, m->position + 1); mq_channel_show(s); stuck = 0;",
         "mq_channel_lose(s, m->position + 1); stuck = 0;",

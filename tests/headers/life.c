@@ -1,0 +1,87 @@
+/* Locks on bytes of a real file, and who holds them. */
+#include "steps.h"
+
+#undef mq_row_hold
+#undef mq_row_let_go
+#undef mq_owner_life
+
+static mq_roll roll;
+static mq_self self;
+
+static void begin(void) {
+    struct stat found;
+    int fd = memfd_create("life", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, MQ_HOLD_BYTES) == 0 && fstat(fd, &found) == 0);
+    roll = (mq_roll){.fd = fd, .device = found.st_dev, .inode = found.st_ino};
+    CHECK(mq_read_self(&self) == 0 && self.pid == (uint64_t)getpid());
+}
+
+static mq_life life_of(uint64_t row) {
+    mq_inquiry inquiry = mq_inquire(&roll);
+    mq_life life = mq_row_held(&inquiry, row);
+    mq_inquiry_end(&inquiry);
+    CHECK(inquiry.fd == MQ_NOT_OPEN);
+    return life;
+}
+
+TEST(row_is_held_until_it_is_let_go) {
+    begin();
+    CHECK(life_of(5) == MQ_DEAD);
+    void *hold = mq_row_hold(&roll, 5, false);
+    CHECK(hold && life_of(5) == MQ_ALIVE && life_of(4) == MQ_DEAD && life_of(6) == MQ_DEAD);
+    errno = 0;
+    CHECK(!mq_row_hold(&roll, 5, false) && errno == EAGAIN);
+    mq_row_let_go(hold);
+    CHECK(life_of(5) == MQ_DEAD);
+}
+
+TEST(row_that_is_shared_is_held_until_the_last_one_lets_go) {
+    begin();
+    void *one = mq_row_hold(&roll, 5, true), *two = mq_row_hold(&roll, 5, true);
+    CHECK(one && two && !mq_row_hold(&roll, 5, false));
+    mq_row_let_go(one);
+    CHECK(life_of(5) == MQ_ALIVE);
+    mq_row_let_go(two);
+    CHECK(life_of(5) == MQ_DEAD);
+}
+
+TEST(row_of_another_file_is_unknown) {
+    begin();
+    roll.inode++;
+    errno = 0;
+    CHECK(life_of(5) == MQ_UNKNOWN);
+    CHECK(!mq_row_hold(&roll, 5, false) && errno == ESTALE);
+}
+
+TEST(owner_whose_process_is_gone_is_dead_though_its_row_is_held) {
+    begin();
+    void *hold = mq_row_hold(&roll, 5, false);
+    mq_inquiry inquiry = mq_inquire(&roll);
+    CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_ALIVE);
+    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace + 1) == MQ_ALIVE); /* nobody can tell */
+    mq_row_let_go(hold);
+    CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_DEAD);
+    mq_inquiry_end(&inquiry);
+}
+
+TEST(process_is_known_by_its_start_and_namespace) {
+    begin();
+    CHECK(mq_process_life(self.pid, self.start_time, self.pid_namespace) == MQ_ALIVE);
+    CHECK(mq_process_life(self.pid, self.start_time + 1, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_process_life(self.pid, self.start_time, self.pid_namespace + 1) == MQ_UNKNOWN);
+    CHECK(mq_process_life(0, self.start_time, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_process_life((1ull << 32) + self.pid, self.start_time, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_thread_life((uint32_t)self.thread_id) == MQ_ALIVE && mq_thread_life(0) == MQ_DEAD);
+}
+
+TEST(signal_is_taken_by_a_thread_that_blocks_it) {
+    sigset_t mask;
+    begin();
+    CHECK(mq_thread_takes_signal((uint32_t)self.thread_id, SIGUSR2) == 0);
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR2);
+    CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+    CHECK(mq_thread_takes_signal((uint32_t)self.thread_id, SIGUSR2) == self.pid);
+    CHECK(mq_thread_takes_signal((uint32_t)self.thread_id, SIGUSR1) == 0);
+}

@@ -1,0 +1,167 @@
+"""Mutants of gates, of locks on rows, and of what is known of processes."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+gate = mutants_of("msgq/impl/gate/gate.h", "gate")
+life = mutants_of("msgq/impl/ground/life.h", "life")
+liveness = mutants_of("msgq/impl/ground/liveness.h", "life")
+
+MUTANTS = [
+    gate(
+        "a file of another size is a gate",
+        "return mq_load_relaxed_u64(&g->total_bytes) == MQ_GATE_BYTES ? MQ_GATE_GOOD : MQ_GATE_FOREIGN;",
+        "return MQ_GATE_GOOD;",
+        "gate_is_good_with_its_own_version_and_size_alone",
+    ),
+    gate(
+        "the lock of an owner is not asked for",
+        "if (!mq_load_relaxed_u64(&g->held))",
+        "if (mq_load_relaxed_u64(&g->held))",
+        "gate_owner_lives_as_long_as_its_lock_is_held",
+    ),
+    gate(
+        "a set wakes nobody",
+        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS); mq_futex_wake_all(mq_futex_word(&e->count)); } "
+        "return",
+        "} return",
+        "set_wakes_sleepers_once",
+    ),
+    gate(
+        "the flag of sleepers stays",
+        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS); mq_futex_wake_all(mq_futex_word(&e->count));",
+        "mq_futex_wake_all(mq_futex_word(&e->count));",
+        "set_wakes_sleepers_once",
+    ),
+    gate(
+        "a FIFO is asked for without a fence",
+        "mq_fence_seq_cst(); return mq_load_acquire_u64(&e->fifo_inode) != 0;",
+        "return mq_load_acquire_u64(&e->fifo_inode) != 0;",
+        "set_and_clear_report_changes_to_a_watched_fifo",
+    ),
+    gate(
+        "each set is reported",
+        "return before < MQ_EVENT_ONE && mq_event_watched(e);",
+        "return mq_event_watched(e);",
+        "set_and_clear_report_changes_to_a_watched_fifo",
+    ),
+    gate(
+        "the last clear is not reported",
+        "before < 2 * MQ_EVENT_ONE && mq_event_watched(e)",
+        "before < MQ_EVENT_ONE && mq_event_watched(e)",
+        "set_and_clear_report_changes_to_a_watched_fifo",
+    ),
+    gate(
+        "two clears take one set",
+        "if (mq_compare_exchange_u32(&e->count, before, before - MQ_EVENT_ONE))",
+        "if (mq_fetch_add_u32(&e->count, -MQ_EVENT_ONE))",
+        "clear_that_another_one_overtakes_does_not_go_below_zero",
+    ),
+    gate(
+        "a FIFO is settled once",
+        "while (mq_event_is_set(e) != set);",
+        "while (0);",
+        "fifo_of_an_event_that_changes_during_the_action_is_settled_again",
+    ),
+    gate(
+        "a FIFO stays readable",
+        "while (!set && read(fifo, bytes, sizeof bytes) > 0)",
+        "while (!set && sizeof bytes == 0)",
+        "fifo_is_readable_while_the_event_is_set",
+    ),
+    gate(
+        "a watcher looks at the event before its FIFO is known",
+        "mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst(); mq_event_settle(e, fifo);",
+        "mq_event_settle(e, fifo); mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst();",
+        "watcher_of_an_event_that_is_set_finds_it_readable",
+    ),
+    gate(
+        "sleepers of one event are sent away",
+        "for (int i = 0; i < 2; i++) { mq_event *e",
+        "for (int i = 0; i < 1; i++) { mq_event *e",
+        "close_and_disable_send_sleepers_of_both_events_away",
+    ),
+    gate(
+        "sleepers are sent away before the gate is closed",
+        "mq_store_release_u32(&g->closed, 1); mq_gate_dismiss(g);",
+        "mq_gate_dismiss(g); mq_store_release_u32(&g->closed, 1);",
+        "close_and_disable_send_sleepers_of_both_events_away",
+    ),
+    gate(
+        "those who wait for the last event do not see it",
+        "for (unsigned j = 0; j < count; j++)",
+        "for (unsigned j = 0; j + 1 < count; j++)",
+        "spin_ends_with_the_last_event_of_a_list",
+    ),
+    life(
+        "a row's lock is that of the next one",
+        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1}; if",
+        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row + 1, .l_len = 1}; if",
+        "row_is_held_until_it_is_let_go",
+    ),
+    life(
+        "a lock is of the whole file",
+        "{.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};",
+        "{.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 0};",
+        "row_is_held_until_it_is_let_go",
+    ),
+    life(
+        "a lock that many may have is of one",
+        ".l_type = shared ? F_RDLCK : F_WRLCK,",
+        ".l_type = F_WRLCK,",
+        "row_that_is_shared_is_held_until_the_last_one_lets_go",
+    ),
+    life(
+        "another file is asked for the row",
+        "return fstat(fd, &found) == 0 && found.st_ino == roll->inode && found.st_dev == roll->device;",
+        "return fstat(fd, &found) == 0 && found.st_dev == roll->device;",
+        "row_of_another_file_is_unknown",
+    ),
+    life(
+        "a row that cannot be asked for is free",
+        "fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0) return MQ_UNKNOWN;",
+        "fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0) return MQ_DEAD;",
+        "row_of_another_file_is_unknown",
+    ),
+    life(
+        "a process that is gone lives by its lock",
+        "return held != MQ_DEAD && mq_process_gone(pid, pid_namespace) ? MQ_DEAD : held;",
+        "return pid && pid_namespace ? held : MQ_DEAD;",
+        "owner_whose_process_is_gone_is_dead_though_its_row_is_held",
+    ),
+    life(
+        "an inquiry leaves its file open",
+        "if (inquiry->fd >= 0) close(inquiry->fd); inquiry->fd = MQ_NOT_OPEN;",
+        "if (inquiry->fd >= 0) close(inquiry->fd);",
+        "row_is_held_until_it_is_let_go",
+    ),
+    liveness(
+        "a process of another namespace is gone",
+        "errno == ESRCH && pid_namespace == mq_pid_namespace();",
+        "errno == ESRCH && pid_namespace;",
+        "owner_whose_process_is_gone_is_dead_though_its_row_is_held",
+    ),
+    liveness(
+        "a process that took the id of another one is that one",
+        "return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;",
+        "return start_time && !zombie ? MQ_ALIVE : MQ_DEAD;",
+        "process_is_known_by_its_start_and_namespace",
+    ),
+    liveness(
+        "a process of another namespace is looked up here",
+        "if (pid_namespace != mq_pid_namespace()) return MQ_UNKNOWN;",
+        "(void)pid_namespace;",
+        "process_is_known_by_its_start_and_namespace",
+    ),
+    liveness(
+        "the signal before is taken",
+        "taken >> (signal_number - 1) & 1",
+        "taken >> (signal_number - 2) & 1",
+        "signal_is_taken_by_a_thread_that_blocks_it",
+    ),
+    liveness(
+        "a thread that blocks a signal is killed by it",
+        'i ? "\\nSigCgt:" : "\\nSigBlk:"',
+        'i ? "\\nSigCgt:" : "\\nSigIgn:"',
+        "signal_is_taken_by_a_thread_that_blocks_it",
+    ),
+]
