@@ -103,6 +103,8 @@ def _pub(place: Place) -> Any:
 
 
 def _gated(place: Place) -> Any:
+    msgq.toggle_fake_events(True)
+    place._open.callback(msgq.toggle_fake_events, False)
     place.opened(msgq.fake_event_handle(place.name, enable=True))
     return closing(place.sub())
 

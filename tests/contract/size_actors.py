@@ -171,9 +171,7 @@ def look(endpoint: str, segment_size: int) -> list[Any]:
     watch = TopicWatch(endpoint, "")
     say(watch.counts().messages)
     hear()
-    watch.counts()
-    watch.stats()
-    return [_until_resized(pub.all_readers_updated)]
+    return [*(_until_resized(look) for look in (watch.counts, watch.stats)), _until_resized(pub.all_readers_updated)]
 
 
 def sees_signals(kind: str, endpoint: str) -> None:

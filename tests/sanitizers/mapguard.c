@@ -1,7 +1,8 @@
 /* Mappings that are cut while threads use them, on mapguard.h alone.
  *
  * What: threads map a file of their own, guard it, and read it over and over, two threads each file; another one cuts
- * the files off meanwhile, and children are forked. Each mapping is removed and its address used again at once.
+ * the files off meanwhile, and children are forked. Each mapping is removed and its address used again at once. Each has
+ * a partner, which is exchanged for another one meanwhile.
  * Why: the handler runs in any thread, while others add and remove guards.
  * A failure would mean: a handler maps zeros over memory of somebody else, or a fault is not found to be ours.
  */
@@ -49,6 +50,16 @@ static int make_file(void) {
     return fd;
 }
 
+/* A mapping of a page of ones, guarded. */
+static unsigned char *map_ones(mq_guard **guard) {
+    unsigned char *ones = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ones == MAP_FAILED)
+        fail("mmap");
+    *ones = 1;
+    *guard = mq_guard_add(ones, PAGE, PROT_READ);
+    return ones;
+}
+
 /* One mapping: guarded, read by two threads, cut meanwhile, gone. */
 static void one_round(unsigned number) {
     pthread_barrier_t start;
@@ -57,8 +68,11 @@ static void one_round(unsigned number) {
     unsigned char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED)
         fail("mmap");
-    mq_guard *guard = mq_guard_add(bytes, BYTES, PROT_READ);
+    mq_guard *former, *partner, *guard = mq_guard_add(bytes, BYTES, PROT_READ);
+    unsigned char *before = map_ones(&former), *ones = map_ones(&partner);
     reader r = {bytes, &start};
+    if (!mq_guard_pair(guard, former))
+        fail("paired after a fault that was none");
     pthread_barrier_init(&start, NULL, 3);
     for (int i = 0; i < 2; i++)
         if (pthread_create(&threads[i], NULL, read_all, &r) != 0)
@@ -66,11 +80,18 @@ static void one_round(unsigned number) {
     pthread_barrier_wait(&start);
     if (ftruncate(fd, number % PAGES * PAGE) != 0)
         fail("ftruncate");
+    bool whole = mq_guard_pair(guard, partner);
+    mq_guard_remove(former);
+    munmap(before, PAGE);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     if (((const volatile unsigned char *)bytes)[BYTES - 1] || mq_load_acquire_u64(&guard->whole))
         fail("a fault that nobody noticed");
+    if (whole && (*(const volatile unsigned char *)ones || mq_load_acquire_u64(&partner->whole)))
+        fail("a fault that the partner did not notice");
     mq_guard_remove(guard);
+    mq_guard_remove(partner);
+    munmap(ones, PAGE);
     munmap(bytes, BYTES);
     /* What comes to lie there now is not ours to replace. */
     unsigned char *mine =

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -75,6 +76,17 @@ static int check_topic(msgq_publisher *publisher, msgq_subscriber *subscriber) {
     return 0;
 }
 
+/* A side segment that was cut ends no process. */
+static int check_cut(const char *name, msgq_publisher *publisher, msgq_subscriber *subscriber) {
+    char path[300], room[16];
+    snprintf(path, sizeof path, "/dev/shm/msgqside_%s/%s", getenv("OPENPILOT_PREFIX"), name);
+    CHECK(msgq_publisher_send(publisher, "x", 1) == 0 && truncate(path, 0) == 0);
+    CHECK(msgq_publisher_send(publisher, "y", 1) == -ESTALE && strstr(msgq_error_text(), "side segment"));
+    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, NULL) == -ESTALE);
+    CHECK(strstr(msgq_error_text(), path));
+    return 0;
+}
+
 static int check_channel(const char *name) {
     msgq_channel_publisher *publisher;
     msgq_channel_subscriber *subscriber;
@@ -111,7 +123,7 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue(queue) || check_signals(queue) || check_fork(queue, subscriber) ||
-        check_topic(publisher, subscriber) || check_channel(argv[1]))
+        check_topic(publisher, subscriber) || check_cut(argv[1], publisher, subscriber) || check_channel(argv[1]))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

@@ -252,6 +252,10 @@ int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writa
     return status;
 }
 
+bool mqc_pair(mqc_segment *segment, mqc_segment *partner) {
+    return !segment->guard || mq_guard_pair(segment->guard, partner->guard);
+}
+
 void mqc_unmap(mqc_segment *segment) {
     if (segment->guard)
         mq_guard_remove(segment->guard);

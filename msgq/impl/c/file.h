@@ -84,6 +84,8 @@ MQC_HIDDEN int mqc_check_file(const mqc_place *place, int fd, const char *path, 
 MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path);
 MQC_HIDDEN int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
                        mqc_segment *segment);
+/* Have both segments read as zeros once the first was made smaller; false: it was. The partner is unmapped after it. */
+MQC_HIDDEN bool mqc_pair(mqc_segment *segment, mqc_segment *partner);
 MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
 MQC_HIDDEN int mqc_check_whole(const mqc_place *place, const mqc_segment *segment);
 MQC_HIDDEN int mqc_lock_file(const mqc_place *place, int fd, const char *path);

@@ -138,7 +138,8 @@ static int mqc_check_empty(msgq_publisher *publisher) {
 
 /* Ask for the file's size, too: without the SIGBUS handler, `whole` never changes. */
 static bool mqc_was_cut(const mqc_topic *t) {
-    return !mq_is_whole(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size);
+    return !mq_is_whole(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
+           mq_file_shrank(t->side.path, t->side.inode, t->side.size);
 }
 
 static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {

@@ -18,10 +18,16 @@ void mqc_topic_end(mqc_topic *t) {
 }
 
 static bool mqc_cut(const mqc_segment *segment) {
-    return mq_load_relaxed_u64(segment->whole) != 1; /* relaxed: it changes once, before what was read does */
+    return segment->whole &&
+           mq_load_relaxed_u64(segment->whole) != 1; /* relaxed: it changes once, before what was read does */
 }
 
 int mqc_resized(const mqc_topic *t) {
+    if (mqc_cut(&t->side) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
+        return mqc_broken(&t->place, ESTALE,
+                          "has a side segment that another program made smaller: %s. Close this; remove the topic when "
+                          "nobody uses it (msgq clean), and open it again",
+                          t->side.path);
     return mqc_broken(&t->place, ESTALE,
                       "was opened with segment_size %u, which another process has since changed: a stock "
                       "process sets the file to its own size. Give all the same; close this and open it again",
@@ -195,7 +201,9 @@ static int mqc_side_have(mqc_topic *t) {
         return status;
     mq_side_follow(mqc_side(t), mqc_ring(t), t->data_bytes);
     t->whole = mq_whole_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
-    return mqc_cut(&t->ring) ? mqc_resized(t) : 0;
+    /* If the side segment is cut, the ring reads as zeros, too, so who uses both need check the ring alone. */
+    bool paired = mqc_pair(&t->side, &t->ring);
+    return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);
 }
 
 /* Remove a ring that we made and cannot use, if its header says that no stock process came either. */

@@ -7,7 +7,6 @@ from cython cimport no_gc_clear
 from libc.errno cimport EEXIST, ENOENT
 from libc.stdint cimport uint64_t
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
@@ -27,7 +26,7 @@ from msgq.impl.ground.core cimport (
 from msgq.impl.ground.descriptor cimport describe, described
 from msgq.impl.ground.liveness cimport fork_generation, text as _text, this_process
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, lock_file, map_file, name_file,
+    Segment, check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file,
     open_file, remove_file, unlock_file,
 )
 
@@ -276,7 +275,6 @@ cdef Hub _adopt(Segment segment, str name, str in_prefix, object trust, int mode
     cdef Hub hub = Hub.__new__(Hub)
     hub.name, hub.prefix, hub.trust, hub.mode, hub.writable = name, in_prefix, trust, mode, writable
     hub.segment, hub.hub = segment, <mq_hub *> segment.address
-    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
     hub.whole = guard_word(segment.guard) if segment.guard != NULL else NULL
     return hub
 

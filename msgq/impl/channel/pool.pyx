@@ -4,7 +4,6 @@ from cython cimport no_gc_clear
 from libc.errno cimport EEXIST
 from libc.stdint cimport uint64_t
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
@@ -14,7 +13,7 @@ from msgq.impl.channel.core cimport (
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.ground.liveness cimport new_uid, text
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, map_file, map_parts, name_file,
+    Segment, check_file, create_file, cut, failure, guard_word, map_file, map_parts, name_file,
     open_file,
 )
 
@@ -75,7 +74,6 @@ cdef Pool open_pool(Hub hub, uint64_t uid, bint writable):
                 segment = map_parts(fd, &found, head, hub.name, path)
             else:
                 segment = map_file(fd, &found, False, hub.name, path)
-                segment.guard = guard_mapping(segment.address, segment.size, PROT_READ)
         finally:
             close(fd)
     pool = _read_pool(segment, hub, uid)
@@ -101,7 +99,6 @@ cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, 
         check_file(fd, &found, hub.name, path)
         segment = map_file(fd, &found, True, hub.name, path)
         mq_pool_write(<mq_pool *> segment.address, size, slots, slot_bytes, page, hub.segment.inode, uid, pid, who)
-        segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
         pool = _read_pool(segment, hub, uid)
         pool.fd = fd
         return pool

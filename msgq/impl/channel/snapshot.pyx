@@ -5,7 +5,6 @@ It stands below the hub, which calls it.
 
 from libc.stdint cimport uint64_t
 from posix.fcntl cimport O_RDONLY
-from posix.mman cimport PROT_READ
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
@@ -19,7 +18,7 @@ from msgq.impl.ground.core cimport (
     MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_row_held,
 )
 from msgq.impl.ground.liveness cimport is_alive, text
-from msgq.impl.ground.segment cimport Segment, check_file, guard_mapping, map_file, open_file
+from msgq.impl.ground.segment cimport Segment, check_file, map_file, open_file
 
 import os
 
@@ -104,7 +103,6 @@ cdef class _Look:
                     close(fd)
         except SegmentError:
             return None
-        segment.guard = guard_mapping(segment.address, segment.size, PROT_READ)
         if mq_pool_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
             return None
         mq_snapshot_pins(&slots, ordered, self.holdings)

@@ -17,6 +17,7 @@ cdef class SocketEventHandle:
     cdef object __weakref__
     cdef int _map(self, Segment segment) except -1
     cdef int _check(self) except -1
+    cdef int _check_whole(self) except -1
     cdef int _check_owner(self) except -1
     cdef int _set(self, int which) except -1
     cdef bint _clear(self, int which) except -1
@@ -41,6 +42,7 @@ cdef class Gate:
     cdef int _generation            # of the process that set it
     cdef const bint *_cancelled     # of the receive that is on its way
     cdef bint enter(self, const bint *cancelled) except -1
+    cdef bint _is_enabled(self) except -1
     cdef bint _holds(self) noexcept
     cdef int _look(self) except -1
     cdef void wake(self) noexcept

@@ -22,7 +22,9 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.gate.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
 from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.segment cimport check_file, lock_file, open_file, remove_file, Segment, unlock_file
+from msgq.impl.ground.segment cimport (
+    check_file, guard_lost, lock_file, open_file, remove_file, Segment, unlock_file,
+)
 from msgq.impl.ground.waiting cimport FOR_EVER
 from msgq.impl.ground.wake cimport sleep_on
 
@@ -31,7 +33,8 @@ import os
 
 from msgq import naming, sharing
 from msgq.errors import (
-    ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, StateError,
+    ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, SegmentSizeError,
+    StateError,
 )
 
 
@@ -101,6 +104,8 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate
         with nogil:
             sleep_on(words, count, until)
         i = _first_set(events)
+        for event in events:
+            (<Event> event)._handle._check_whole()
         if i >= 0 or 0 <= deadline <= mq_now_ns():
             return i
         for event in events:
@@ -195,7 +200,9 @@ cdef class Event:
 
     def peek(self):
         self._handle._check()
-        return mq_event_is_set(_words(self))
+        is_set = mq_event_is_set(_words(self))
+        self._handle._check_whole()
+        return is_set
 
     @property
     def fd(self):
@@ -260,12 +267,15 @@ cdef class SocketEventHandle:
 
     @property
     def enabled(self):
-        return self._gate != NULL and not mq_gate_closed(self._gate) and mq_gate_enabled(self._gate)
+        on = self._gate != NULL and not mq_gate_closed(self._gate) and mq_gate_enabled(self._gate)
+        self._check_whole()
+        return on
 
     @enabled.setter
     def enabled(self, bint value):
         self._check()
         mq_gate_enable(self._gate, value)
+        self._check_whole()
 
     @property
     def recv_called_event(self):
@@ -281,24 +291,37 @@ cdef class SocketEventHandle:
             raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
         if mq_gate_closed(self._gate):
             raise EventError("the handle that managed it was closed, or replaced by another one", self.endpoint)
+        return self._check_whole()
+
+    cdef int _check_whole(self) except -1:
+        """Refuse when another program made the gate's file smaller, after it was read or written."""
+        if self._segment is not None and guard_lost(self._segment.guard):
+            text = (f"has a gate that had {self._segment.size} bytes, and another program made it smaller; make a new "
+                    "one (fake_event_handle with override)")
+            raise SegmentSizeError(text, self.endpoint, self._path)
         return 0
 
     cdef int _check_owner(self) except -1:
-        """Refuse when the process that made the gate is dead."""
+        """Refuse when the gate was cut, or the process that made it is dead."""
+        self._check_whole()
         if self._owner and self._generation == fork_generation:
             return 0
         if mq_gate_owner_life(self._gate, &self._segment.roll) == MQ_DEAD:
+            self._check_whole()
             text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
             raise ControllerDiedError(text, self.endpoint)
         return 0
 
     cdef int _set(self, int which) except -1:
-        if mq_event_set(mq_gate_event(self._gate, which)):
+        changed = mq_event_set(mq_gate_event(self._gate, which))
+        self._check_whole()
+        if changed:
             self._tell(which)
         return 0
 
     cdef bint _clear(self, int which) except -1:
         change = mq_event_clear(mq_gate_event(self._gate, which))
+        self._check_whole()
         if change == MQ_EVENT_CLEARED_TELL:
             try:
                 self._tell(which)
@@ -400,7 +423,7 @@ cdef class Gate:
         while True:
             if self._handle is None or mq_gate_closed(self._handle._gate):
                 self._look()
-            if self._handle is None or not mq_gate_enabled(self._handle._gate):
+            if self._handle is None or not self._is_enabled():
                 self._called = False
                 return False
             if not self._called or self._generation != fork_generation:
@@ -408,7 +431,7 @@ cdef class Gate:
                 self._handle._set(CALLED)
             try:
                 ready = _await_one(self._ready, FOR_EVER, self)
-            except ControllerDiedError:
+            except (ControllerDiedError, SegmentSizeError):
                 self._handle, self._called = None, False  # the next receive looks for another controller's
                 raise
             if cancelled[0]:
@@ -416,6 +439,15 @@ cdef class Gate:
             if ready == 0 and self._handle._clear(READY):  # otherwise not held, or another subscriber was faster
                 self._called = False
                 return True
+
+    cdef bint _is_enabled(self) except -1:
+        """Whether the gate that was found holds us up. One that was cut is looked for again by the next receive."""
+        cdef bint enabled = mq_gate_enabled(self._handle._gate)
+        cdef SocketEventHandle handle = self._handle
+        if guard_lost(handle._segment.guard):
+            self._handle, self._called = None, False
+            handle._check_whole()
+        return enabled
 
     cdef bint _holds(self) noexcept:
         """Whether there is still something to wait for."""

@@ -10,7 +10,7 @@
  * A fault inside a guarded mapping maps pages of zeros over the *whole* of it, with the same protection, clears `whole`,
  * and returns: the load or store that faulted is done again, and sees zeros. Nothing half old and half zero is left for
  * others, and the zeros are no ring: write_uid, slots and tail are not what anybody wrote there. Two threads that fault
- * at once both do so, which comes to the same. Any other SIGBUS goes to whoever would have got it without us.
+ * at once both do so, which comes to the same. A guard may have a partner: its mapping is replaced as well. Any other SIGBUS goes to whoever would have got it without us.
  *
  * The handler makes system calls only (mmap, and on its way out sigaction and pthread_sigmask), and keeps errno. It runs
  * with all signals blocked, so it ends soon; mq_guard_remove waits for that, since a handler that has found a guard must
@@ -37,6 +37,7 @@ typedef struct mq_guard {
     int protection;
     mq_u32 inside;         /* handlers that look at it */
     mq_u64 whole;          /* 1; 0: zeros are mapped there */
+    mq_u64 partner;        /* mq_guard *: zeros that come here come there, too; 0: none */
     struct mq_guard *next; /* constant once it is in the list */
 } mq_guard;
 
@@ -66,16 +67,42 @@ static inline mq_guard *mq_guard_hold(uint64_t address) {
     return NULL;
 }
 
-/* Put zeros in place of the mapping with this address. False: it is none of ours, or the kernel refuses. */
-static inline bool mq_guard_replace(uint64_t address) {
-    mq_guard *guard = mq_guard_hold(address);
-    if (!guard)
-        return false;
+/* Put zeros in place of the mapping of a guard that is held. False: the kernel refuses. */
+static inline bool mq_guard_zero(mq_guard *guard) {
     void *start = (void *)(uintptr_t)mq_load_acquire_u64(&guard->start);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     bool replaced = mmap(start, guard->bytes, guard->protection, flags, -1, 0) == start;
     if (replaced)
         mq_store_release_u64(&guard->whole, 0);
+    return replaced;
+}
+
+/* Hold the partner of a guard that is held. NULL: it has none, or another one from now on. */
+static inline mq_guard *mq_guard_hold_partner(mq_guard *guard) {
+    mq_guard *partner = (mq_guard *)(uintptr_t)mq_load_acquire_u64(&guard->partner);
+    if (!partner)
+        return NULL;
+    mq_fetch_add_u32(&partner->inside, 1);
+    /* EDGE unmap: sequentially consistent. `inside` (and before it `whole` of the guard) is stored, then `partner` is
+     * loaded. Partner: mq_guard_pair */
+    mq_fence_seq_cst();
+    if (mq_load_acquire_u64(&guard->partner) == (uintptr_t)partner)
+        return partner;
+    mq_fetch_add_u32(&partner->inside, (uint32_t)-1);
+    return NULL;
+}
+
+/* Put zeros in place of the mapping with this address. False: it is none of ours, or the kernel refuses. */
+static inline bool mq_guard_replace(uint64_t address) {
+    mq_guard *guard = mq_guard_hold(address);
+    if (!guard)
+        return false;
+    bool replaced = mq_guard_zero(guard);
+    mq_guard *partner = replaced ? mq_guard_hold_partner(guard) : NULL;
+    if (partner) {
+        mq_guard_zero(partner);
+        mq_fetch_add_u32(&partner->inside, (uint32_t)-1);
+    }
     mq_fetch_add_u32(&guard->inside, (uint32_t)-1);
     return replaced;
 }
@@ -195,6 +222,17 @@ static inline mq_guard *mq_guard_add(void *address, uint64_t bytes, int protecti
     return guard;
 }
 
+/* Have zeros replace the mapping of `partner` whenever they replace that of `guard`: the parts of one thing that are only
+ * of use together, of which a hot path checks one. The partner is removed after the guard, or after the guard has another
+ * partner. False: zeros replaced the guard's mapping before. */
+static inline bool mq_guard_pair(mq_guard *guard, mq_guard *partner) {
+    mq_store_release_u64(&guard->partner, (uintptr_t)partner);
+    /* EDGE unmap: sequentially consistent. `partner` is stored, then `whole` and, when the former partner is removed, its
+     * `inside` are loaded. Partner: mq_guard_hold_partner. If weaker: as in mq_guard_remove, or a mapping that stays. */
+    mq_fence_seq_cst();
+    return mq_load_acquire_u64(&guard->whole) == 1;
+}
+
 /* To be called before the mapping is unmapped; nobody uses it any more. */
 static inline void mq_guard_remove(mq_guard *guard) {
     mq_store_release_u64(&guard->start, 1); /* not free before the handlers are gone */
@@ -203,6 +241,7 @@ static inline void mq_guard_remove(mq_guard *guard) {
     mq_fence_seq_cst();
     while (mq_load_acquire_u32(&guard->inside))
         sched_yield();
+    mq_store_release_u64(&guard->partner, 0);
     mq_store_release_u64(&guard->start, 0);
 }
 

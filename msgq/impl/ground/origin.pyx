@@ -3,7 +3,6 @@
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint64_t
 from posix.fcntl cimport O_RDWR
-from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
@@ -11,7 +10,7 @@ from msgq.impl.ground.clock cimport host_time_ns, log_trouble
 from msgq.impl.ground.core cimport (
     MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION, mq_origin, mq_origin_last, mq_origin_next, mq_u64,
 )
-from msgq.impl.ground.segment cimport Segment, check_file, create_file, guard_mapping, map_file, name_file, open_file
+from msgq.impl.ground.segment cimport Segment, check_file, create_file, map_file, name_file, open_file
 
 import os
 import struct
@@ -112,7 +111,6 @@ cdef Segment _open(str path):
             if found.st_size != sizeof(mq_origin):
                 raise SegmentError(f"has {found.st_size} bytes, not {sizeof(mq_origin)}; remove it", path=path)
             segment = map_file(fd, &found, True, "", path)
-            segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
         finally:
             close(fd)
         if _WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):

@@ -25,7 +25,7 @@ cdef class PieceFile:
     cdef int obtain(self, object create, object mode) except -1
     cdef bint open(self, bint writable) except -1
     cdef bint make(self, object mode) except -1
-    cdef int _adopt(self, int fd, bint writable) except -1
+    cdef int _adopt(self, int fd) except -1
     cdef const mq_roll *roll(self) noexcept
     cdef int lock(self) except -2
     cdef int check_whole(self) except -1

@@ -3,14 +3,13 @@
 from cython cimport no_gc_clear
 from libc.errno cimport EEXIST, ENOENT, errno
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.ground.core cimport MQ_NAME, mq_identity, mq_life, mq_load_relaxed_u64, mq_roll
 from msgq.impl.ground.liveness cimport is_alive, text
 from msgq.impl.ground.segment cimport (
-    check_file, create_file, cut, failure, guard_mapping, guard_word, lock_file, map_file, name_file, open_file,
+    check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file, open_file,
     remove_file, unlock_file,
 )
 
@@ -94,7 +93,7 @@ cdef class PieceFile:
                 told = f"has {found.st_size} bytes, too few for a {self._noun()}; remove it"
                 raise CorruptSegmentError(told, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, writable, self.name, self.path), found.st_mode & 0o777
-            self._adopt(fd, writable)
+            self._adopt(fd)
             fd = -1
             return True
         finally:
@@ -114,19 +113,17 @@ cdef class PieceFile:
             self._fill()
             if not name_file(fd, self.name, self.path):
                 return False
-            self._adopt(fd, True)
+            self._adopt(fd)
             fd = -1
             return True
         finally:
             if fd >= 0:
                 close(fd)
 
-    cdef int _adopt(self, int fd, bint writable) except -1:
-        cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+    cdef int _adopt(self, int fd) except -1:
         self._check()
         if self.fd >= 0:  # of one that was removed while it was opened
             close(self.fd)
-        self.segment.guard = guard_mapping(self.segment.address, self.segment.size, protection)
         self.whole = guard_word(self.segment.guard) if self.segment.guard != NULL else NULL
         self.segment.roll.fd = self.fd = fd  # it closes it from now on
         return 0

@@ -13,6 +13,7 @@ cdef class Segment:
     cdef uint8_t *address
     cdef mq_roll roll           # where the locks of those who live in it are (life.h)
     cdef void *guard            # see guard_mapping
+    cdef Segment partner        # see pair
 
 
 # A mapping whose file may be made smaller by others.
@@ -20,6 +21,9 @@ cdef void *guard_mapping(void *address, size_t size, int protection) except? NUL
 cdef void unguard_mapping(void *guard) noexcept
 cdef bint guard_lost(const void *guard) noexcept
 cdef const mq_u64 *guard_word(const void *guard) noexcept
+
+# Have both segments read as zeros once the first was made smaller; False: it was. The partner stays mapped as long.
+cdef bint pair(Segment segment, Segment partner) noexcept
 
 # Return the exception for a file that others made smaller while it was mapped.
 cdef object cut(str endpoint, Segment segment)

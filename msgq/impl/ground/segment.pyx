@@ -61,6 +61,7 @@ cdef extern from "ground/mapguard.h" nogil:
     mq_guard *mq_guard_add(void *address, uint64_t size, int protection)
     void mq_guard_remove(mq_guard *guard)
     bint mq_guard_is_whole(const mq_guard *guard)
+    bint mq_guard_pair(mq_guard *guard, mq_guard *partner)
 
 
 cdef enum:
@@ -249,6 +250,13 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 
 
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+    """Map a file, guarded: zeros take the place of all of it once others have made the file smaller."""
+    cdef Segment segment = _map(fd, found, writable, endpoint, path)
+    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
+    return segment
+
+
+cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     cdef Segment segment = Segment.__new__(Segment)
     cdef int flags = MAP_SHARED | (MAP_POPULATE if naming.preallocate() else 0)
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
@@ -267,13 +275,13 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
 cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
     """Map a file that is open for both: so many bytes of its head writable, whole pages, the rest to be read only.
 
-    It is guarded: zeros take the place of all of it, and may be written, once others have made the file smaller.
+    It is guarded as in map_file; the zeros may be written.
     """
     cdef Segment segment
     if writable_bytes % os.sysconf("SC_PAGESIZE") or writable_bytes > <size_t> found.st_size:
         raise SegmentError(f"has {found.st_size} bytes; {writable_bytes} of them cannot be a writable head", endpoint,
                            path)
-    segment = map_file(fd, found, False, endpoint, path)
+    segment = _map(fd, found, False, endpoint, path)
     if writable_bytes and mprotect(segment.address, writable_bytes, PROT_READ | PROT_WRITE) != 0:
         raise failure(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
@@ -304,6 +312,15 @@ cdef bint guard_lost(const void *guard) noexcept:
 cdef const mq_u64 *guard_word(const void *guard) noexcept:
     """The word that is 1 as long as there are none."""
     return &(<const mq_guard *> guard).whole
+
+
+cdef bint pair(Segment segment, Segment partner) noexcept:
+    cdef bint whole = True
+    former, segment.partner = segment.partner, partner
+    if segment.guard != NULL:
+        whole = mq_guard_pair(<mq_guard *> segment.guard, <mq_guard *> partner.guard)
+    del former  # may be unmapped from now on
+    return whole
 
 
 cdef object cut(str endpoint, Segment segment):

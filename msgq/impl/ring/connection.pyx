@@ -106,7 +106,7 @@ cdef class Connection(Waitable):
             if status != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
                 if not mq_is_whole(&topic.whole):
-                    raise resized(self._endpoint, topic.ring)
+                    raise resized(self._endpoint, topic.ring, topic.side)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
@@ -132,15 +132,14 @@ cdef class Connection(Waitable):
         cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
         cdef Topic topic
         with naming.chosen(trust=self._trust):
-            topic = grown_topic(self._endpoint, former, not self._passive)
+            topic = grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if topic is None:
             if not whole:
-                raise resized(self._endpoint, former)
+                raise resized(self._endpoint, former, self._side)
             mq_subscriber_survey(&self._subscriber)  # it may have grown for a moment
             return False
-        topic.side = self._side
         mq_helper_unwatch(self._subscriber.ring)
         self._watched = False
         self._map(topic)

@@ -237,8 +237,9 @@ cdef class PubSocket:
     cdef int _check_whole(self) except -1:
         """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
+        cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
         if cut or not mq_is_whole(&self._publisher.whole):
-            raise resized(self._endpoint, self._ring)
+            raise resized(self._endpoint, self._ring, self._side)
         return 0
 
     cdef object _too_large(self, object size):
@@ -481,7 +482,7 @@ cdef class PubSocket:
         if self._ticket != fork_generation:
             self._refuse()
         if not mq_is_whole(&self._publisher.whole):
-            raise resized(self._endpoint, self._ring)
+            raise resized(self._endpoint, self._ring, self._side)
         mq_readers_count(&self._publisher, &attached, &updated)
         return attached, updated
 

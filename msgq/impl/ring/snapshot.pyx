@@ -11,7 +11,7 @@ from msgq.impl.ring.core cimport (
     mq_row_life, mq_side, mq_side_schema, mq_side_tracked, mq_subscriber, mq_whole,
 )
 from msgq.impl.ground.liveness cimport is_alive
-from msgq.impl.ring.topic cimport find_side, Topic, watch_topic
+from msgq.impl.ring.topic cimport check_topic, find_side, Topic, watch_topic
 
 from msgq.figures import Participant
 from msgq.figures.topics import SubscriberInfo, TopicCounts, TopicStats
@@ -121,17 +121,16 @@ cdef class TopicWatch:
         cdef mq_identity_copy who
         cdef uint64_t sent = 0, size = 0
         cdef mq_inquiry inquiry
-        cdef mq_life life
-        if side == NULL or uid == 0:
-            return False
-        for i in range(MQ_RING_PUBLISHERS):
+        cdef bint bridge = False
+        for i in range(MQ_RING_PUBLISHERS if side != NULL and uid else 0):
             mq_copy_publisher(side, i, &who, &sent, &size)
             if who.uid == uid:
                 inquiry = mq_inquire(&self._topic.side.roll)
-                life = mq_row_life(&inquiry, side, i)
+                bridge = mq_row_life(&inquiry, side, i) != MQ_DEAD and mq_copied_bridge(side, i, &who)
                 mq_inquiry_end(&inquiry)
-                return bool(life != MQ_DEAD and mq_copied_bridge(side, i, &who))
-        return False
+                break
+        check_topic(self._topic)
+        return bridge
 
     def counts(self):
         cdef mq_counts now
@@ -139,6 +138,7 @@ cdef class TopicWatch:
         cdef const mq_roll *roll = NULL if side == NULL else &self._topic.side.roll
         mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
                        self._topic.whole, &now)
+        check_topic(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
             return TopicCounts(None, None, position, 0, None)
@@ -165,7 +165,9 @@ cdef class TopicWatch:
             schema = _schema(side)
             created = mq_read_created_ns(side)
             tracked = bool(mq_side_tracked(side))
+        stock = mq_count_stock(ring, side)
+        check_topic(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
         return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
                           messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
-                          mq_count_stock(ring, side), schema, created, unlisted, tracked)
+                          stock, schema, created, unlisted, tracked)

@@ -27,5 +27,6 @@ cdef int await_side(Topic topic, str in_prefix) except -1
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring)
 
 # When the ring turns out to be another one than was mapped.
-cdef Topic grown_topic(str endpoint, Segment former, bint writable)
-cdef object resized(str endpoint, Segment ring)
+cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable)
+cdef object resized(str endpoint, Segment ring, Segment side)
+cdef int check_topic(Topic topic) except -1

@@ -7,7 +7,6 @@ from libc.errno cimport ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
@@ -15,11 +14,11 @@ from msgq.impl.ground.clock cimport host_time_ns
 from msgq.impl.ground.core cimport mq_back, mq_can_back, mq_free_memory
 from msgq.impl.ground.liveness cimport random_word
 from msgq.impl.ground.segment cimport (
-    allocate, check_file, create_file, failure, guard_lost, guard_mapping, guard_word, lock_file, map_file, name_file,
-    open_file, remove_file, Segment, unlock_file,
+    allocate, check_file, create_file, failure, guard_lost, guard_word, lock_file, map_file, name_file, open_file, pair,
+    remove_file, Segment, unlock_file,
 )
 from msgq.impl.ring.core cimport (
-    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten,
+    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, mq_file_shrank, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten,
     mq_ring_sign, mq_ring_was_tracked, mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow,
     mq_side_init, mq_side_version, MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
 )
@@ -73,18 +72,16 @@ cdef int _size_ring(Topic topic, int fd, size_t size, str path) except -1:
 
 cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable, str path) except -1:
     """Map the ring, whose file others may make smaller, and have memory for its two ends, where all of us write."""
-    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
     cdef bint backed = not writable or found.st_blocks * 512 >= found.st_size
     cdef struct_stat now
     if not backed and _is_backed_at_once():
         backed = allocate(fd, found.st_size, topic.endpoint, path) == 0
     topic.ring = map_file(fd, found, writable, topic.endpoint, path)
-    topic.ring.guard = guard_mapping(topic.ring.address, topic.ring.size, protection)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     cdef uint8_t *end = topic.ring.address + topic.ring.size
     if not backed and not (mq_back(topic.ring.address, MQ_RING_HEADER, 0) and mq_back(end - 8, 8, 0)):
         if fstat(fd, &now) == 0 and now.st_size < found.st_size:
-            raise resized(topic.endpoint, topic.ring)
+            raise resized(topic.endpoint, topic.ring, None)
         raise failure("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
     return 0
 
@@ -94,14 +91,20 @@ cdef void _sign(Topic topic) noexcept:
 
 
 cdef int _find_whole(Topic topic) except -1:
-    """Take what tells whether the ring is whole; it has its tail, or never will. Refuse one that was cut already."""
+    """Take what tells whether both files are whole. Refuse them if one was cut already.
+
+    The ring has its tail, or never will. If the side segment is cut, the ring reads as zeros, too, so who uses both need
+    check the ring alone.
+    """
+    cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
         topic.whole = mq_whole_always()
     else:
         topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                     guard_word(topic.ring.guard))
-        if guard_lost(topic.ring.guard):  # since its size was asked for: what we have just signed are zeros of our own
-            raise resized(topic.endpoint, topic.ring)
+        # Since its size was asked for: what we have just signed are zeros of our own.
+        if not paired or guard_lost(topic.ring.guard):
+            raise resized(topic.endpoint, topic.ring, topic.side)
     return 0
 
 
@@ -285,7 +288,7 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
     return topic
 
 
-cdef Topic grown_topic(str endpoint, Segment former, bint writable):
+cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable):
     """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
@@ -300,7 +303,7 @@ cdef Topic grown_topic(str endpoint, Segment former, bint writable):
         if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
             return None
         _check_ring_size(&found, 0, endpoint, former.path)
-        topic.endpoint = endpoint
+        topic.endpoint, topic.side = endpoint, side
         _map_ring(topic, fd, &found, writable, former.path)
     finally:
         close(fd)
@@ -310,8 +313,12 @@ cdef Topic grown_topic(str endpoint, Segment former, bint writable):
     return topic
 
 
-cdef object resized(str endpoint, Segment ring):
-    """Return the exception for a ring of which something was cut off."""
+cdef object resized(str endpoint, Segment ring, Segment side):
+    """Return the exception for a ring, or its side segment, of which something was cut off."""
+    if side is not None and (guard_lost(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
+        text = (f"has a side segment that had {side.size} bytes, and another program made it smaller. Close this socket; "
+                "remove the topic when nobody uses it (msgq clean), and connect again")
+        return SegmentSizeError(text, endpoint, side.path)
     had = ring.size - MQ_RING_HEADER
     what = "removed"
     with contextlib.suppress(FileNotFoundError):
@@ -330,12 +337,23 @@ cdef int await_side(Topic topic, str in_prefix) except -1:
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
     topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
     topic.unlock()
+    _find_whole(topic)
     return 0
 
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
-    return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False, NULL)
+    cdef Segment side = _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False, NULL)
+    if side is not None and not pair(side, ring):
+        raise resized(endpoint, ring, side)
+    return side
+
+
+cdef int check_topic(Topic topic) except -1:
+    """Raise if one of the files was cut: what was read may be zeros."""
+    if guard_lost(topic.ring.guard) or (topic.side is not None and guard_lost(topic.side.guard)):
+        raise resized(topic.endpoint, topic.ring, topic.side)
+    return 0
 
 
 cdef class TopicLock:

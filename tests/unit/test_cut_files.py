@@ -1,0 +1,100 @@
+"""Another program cuts a file that is mapped: each use of it is an error that says so, and no process ends by SIGBUS.
+
+cut_actors.py has a line for each file and each program that has it mapped. Memory of frames is sealed, so no process
+can cut it (tests/visionipc/test_hostile_servers.py). The clock is read, not mapped. tests/unit/test_origin.py cuts the
+word for origins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+import msgq
+from msgq.errors import SegmentSizeError
+from tests.support import ROOT, SHM, Child
+from tests.unit import cut_actors
+from tests.unit.cut_actors import FILES
+
+CASES = [(file, program) for file, (_, programs) in FILES.items() for program in programs]
+#: Sources that map files, and why each mapping bears a file that becomes smaller.
+MAPS = {
+    "msgq/impl/ground/segment.pyx": "guarded by map_file and map_parts",
+    "msgq/impl/ground/views.pyx": "guarded by Region",
+    "msgq/impl/c/file.c": "guarded by mqc_map",
+    "msgq/impl/ground/life.h": "a page that holds a lock; it is never read",
+    "msgq/impl/ground/mapguard.h": "zeros",
+    "msgq/impl/ground/backing.h": "private memory",
+    "msgq/impl/records/recordfile.pyx": "private memory",
+}
+
+
+def cut(file: str, prefix: str, name: str, size: int = 0) -> None:
+    (path,) = SHM.glob(FILES[file][0].format(prefix=prefix, name=name))
+    os.truncate(path, size)
+
+
+def outcomes(file: str, program: str, prefix: str, token: str, env: dict[str, str]) -> list[list[str] | int | None]:
+    """Return what each call of a program came to: an error, None, or the exit code of the process."""
+    found: list[list[str] | int | None] = []
+    count = 1
+    while len(found) < count:
+        name = f"{token}{len(found)}"
+        with Child(cut_actors.use, file, program, name, len(found), env=env) as child:
+            count = child.hear()
+            cut(file, prefix, name)
+            child.say()
+            assert child.process.stdout is not None
+            line = child.process.stdout.readline()
+            found.append(child.process.wait() if not line else json.loads(line))
+        for path in SHM.glob(f"msgqgate_{prefix}*"):
+            path.unlink()
+    return found
+
+
+@pytest.mark.parametrize(("file", "program"), CASES)
+def test_use_of_a_file_that_was_cut_is_an_error(file: str, program: str, prefix: str, token: str) -> None:
+    for outcome in outcomes(file, program, prefix, token, {}):
+        assert isinstance(outcome, list), (outcome, -signal.SIGBUS)
+        error, text = outcome
+        assert error in ("SegmentSizeError", "CorruptSegmentError"), outcome
+        assert re.search(r"smaller|which another process has since set to 0|has 0 bytes", text), outcome
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("file", "program"), CASES)
+def test_without_the_handler_it_is_an_error_or_sigbus(file: str, program: str, prefix: str, token: str) -> None:
+    for outcome in outcomes(file, program, prefix, token, {"MSGQ_SIGBUS": "0"}):
+        assert outcome == -signal.SIGBUS or (isinstance(outcome, list) and outcome[0] != "MultiplePublishersError")
+
+
+def test_topic_whose_side_segment_was_cut_can_be_made_again(prefix: str, token: str) -> None:
+    pub, sub = msgq.pub_sock(token), msgq.sub_sock(token)
+    pub.send(b"pending")
+    cut("side segment", prefix, token)
+    with pytest.raises(SegmentSizeError, match="side segment"):
+        pub.send(b"x")
+    with pytest.raises(SegmentSizeError, match="side segment"):
+        sub.receive(True)
+    pub.close()
+    sub.close()
+    for folder in ("msgq_", "msgqside_"):
+        (SHM / f"{folder}{prefix}/{token}").unlink()
+    with msgq.pub_sock(token) as pub, msgq.sub_sock(token) as sub:
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+
+
+def test_each_mapping_of_a_file_is_guarded() -> None:
+    sources = [path for path in (ROOT / "msgq").rglob("*.[chp]*") if path.suffix in (".pyx", ".h", ".c")]
+    mapping = {
+        str(path.relative_to(ROOT))
+        for path in sources
+        if not path.with_suffix(".pyx").exists() or path.suffix == ".pyx"  # what Cython made of it
+        if re.search(r"\bmmap\(", path.read_text())
+    }
+    assert mapping == MAPS.keys()
