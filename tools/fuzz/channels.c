@@ -62,6 +62,7 @@ static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, v
 
 static void scribble(void) {
     fuzz_memory *pool = &pool_memory[fuzz_below(PUBLISHERS)];
+    unsigned row = fuzz_one_in(2) ? MQ_ORDER_WITHDRAWN : 0;
     bool circle;
     switch (fuzz_below(10)) {
     case 0: store(&hub()->tail, fuzz_one_in(4) ? 0 : hostile_position()); break;
@@ -71,7 +72,7 @@ static void scribble(void) {
     case 4: /* a whole order of nonsense, or one in which each entry leads to the next */
         circle = fuzz_one_in(4);
         for (uint64_t i = 0; i < capacity; i++)
-            store(&hub()->entries[i], circle ? mq_entry(i * ((1ull << 44) / capacity) + i, 0, 0) : hostile_entry());
+            store(&hub()->entries[i], circle ? mq_entry(i * ((1ull << 44) / capacity) + i, row, 0) : hostile_entry());
         break;
     case 5: store(&hub()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
     case 6: store(hub_memory.writable + 8 * fuzz_below(sizeof(mq_hub) / 8), fuzz_edge(64)); break;

@@ -4,6 +4,10 @@
 #include "c/hub.h"
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
+enum {
+    MQC_POOLS_MAX = 256, /* pools that are mapped, or missed, in one look */
+    MQC_TORN_MAX = 1000,
+};
 
 struct msgq_channel_subscriber {
     mqc_hub hub;
@@ -139,7 +143,7 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
 
 /* 1: the message at the cursor; 0: there is none. */
 static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *message) {
-    for (;;) {
+    for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound, as each message may be in another pool */
         mq_channel_status found = mq_channel_next(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
@@ -155,6 +159,7 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
         return mqc_broken(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
                           (unsigned long long)message->position);
     }
+    return 0; /* others publish them as fast as we pass them over; the next call goes on */
 }
 
 /* ---- waiting ---- */
@@ -213,7 +218,11 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     mqc_hub *hub = &subscriber->hub;
     mq_channel_message message;
     int status = mqc_check_process(&hub->place, hub->generation);
-    while (!status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0) {
+    /* Bound: MQC_TORN_MAX copies that are overwritten meanwhile, in a call that has a time-out. */
+    for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
+        if (torn == MQC_TORN_MAX && timeout >= 0)
+            return mqc_broken(&hub->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                              "each message was overwritten while it was copied; give the channel a larger capacity");
         if (about)
             mqc_channel_tell(subscriber, &message, about);
         if (message.length > room)

@@ -123,9 +123,11 @@ static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
 /* Go to the newest message that is wanted; what is passed over is lost. */
 static inline void mq_channel_conflate(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_cursor(s), tail = mq_order_later(mq_order_tail(&s->order), cursor), entry;
-    /* A publisher may not have come to its tail; of foreign bytes each could lead to the next, round and round. */
+    /* A publisher may not have come to its tail. Bound: the capacity, since of foreign bytes each could lead to the next,
+     * round and round. */
     for (uint64_t i = 0; i < s->order.capacity && mq_order_look(&s->order, tail, &entry) >= 0; i++)
         tail += (uint64_t)mq_entry_ahead(entry, tail) + 1;
+    /* Bound: the capacity. */
     for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
         if (mq_order_look(&s->order, at - 1, &entry) != 0)
             break;
@@ -162,7 +164,9 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
         mq_channel_conflate(s);
-    for (int stuck = 0; stuck < MQ_ORDER_STUCK; stuck++) {
+    uint64_t first = mq_channel_cursor(s), rounds = MQ_ORDER_STUCK + 2 * s->order.capacity;
+    /* Bound: `rounds`. A capacity of withdrawn messages may be there, and as many may come meanwhile. */
+    for (uint64_t round = 0; round < rounds; round++) {
         m->position = mq_channel_cursor(s);
         int64_t ahead = mq_order_look(&s->order, m->position, &m->entry);
         if (ahead < 0)
@@ -177,7 +181,6 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         m->number = mq_entry_slot(m->entry);
         if (m->row == MQ_ORDER_WITHDRAWN) {
             mq_channel_lose(s, m->position + 1);
-            stuck = 0;
             continue;
         }
         /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner: mq_hub_enter */
@@ -192,9 +195,11 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
         mq_channel_move(s, m->position + 1);
         mq_channel_show(s);
-        stuck = 0;
     }
-    return MQ_CHANNEL_CORRUPT;
+    /* Some were passed: others come as fast, and the next call goes on. None, or more than there are between two
+     * entries: foreign entries lead nowhere, or from one to the next, round and round. */
+    uint64_t passed = mq_channel_cursor(s) - first;
+    return passed && passed < MQ_ORDER_FAR ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
 /* Give up the message that was found, if it is still there: it is lost. */
@@ -226,6 +231,7 @@ static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *o
                                             mq_channel_message *last, const mq_u64 *whole) {
     mq_channel_message m;
     uint64_t lost = s->lost, done = 0;
+    /* Bound: `count`. */
     while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
         mq_copy_out(out + done * size, mq_slot_payload(m.slot), size);

@@ -27,6 +27,7 @@ cdef class Subscriber(Waitable):
     cdef int _map_pool(self, const mq_channel_message *message) except -1
     cdef bint _takes_views(self) noexcept
     cdef object _receive(self, object timeout)
+    cdef bint _gives_up(self, int *torn, object timeout) noexcept
     cdef bytes _copy(self, const mq_channel_message *message)
     cdef uint64_t _take_more(self, uint8_t *out, uint64_t size, uint64_t most) noexcept
     cdef uint64_t _most(self, object limit) except? 0

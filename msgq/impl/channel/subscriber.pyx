@@ -42,6 +42,7 @@ cdef enum:
     PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
     MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
+    TORN_MAX = 1000                 # copies that are overwritten before they are whole, in a call that has a time-out
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
@@ -215,6 +216,11 @@ cdef class Subscriber(Waitable):
         self._last, self._last_from = message[0], mapped
         return True
 
+    cdef bint _gives_up(self, int *torn, object timeout) noexcept:
+        """Whether a call has copied often enough what was overwritten meanwhile; without a time-out, never."""
+        torn[0] += 1
+        return torn[0] > TORN_MAX and timeout is not None
+
     # ---- receiving copies ----
 
     cdef bytes _copy(self, const mq_channel_message *message):
@@ -232,7 +238,8 @@ cdef class Subscriber(Waitable):
     cdef object _receive(self, object timeout):
         cdef mq_channel_message message
         cdef bytes out = None
-        while self._find(&message, timeout):
+        cdef int torn = 0
+        while not self._gives_up(&torn, timeout) and self._find(&message, timeout):
             out = self._copy(&message)
             if self._take(&message):
                 break
@@ -247,10 +254,11 @@ cdef class Subscriber(Waitable):
     def receive_into(self, buffer, timeout=None):
         cdef mq_channel_message message
         cdef Py_buffer view
+        cdef int torn = 0
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             self._enter()
-            while self._find(&message, timeout):
+            while not self._gives_up(&torn, timeout) and self._find(&message, timeout):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
@@ -279,7 +287,8 @@ cdef class Subscriber(Waitable):
     def receive_many(self, limit=None):
         cdef list messages = []
         cdef uint64_t told, most = self._most(limit), end = mq_channel_cursor(&self.c) + most
-        while mq_channel_cursor(&self.c) < end:
+        # More than the capacity cannot be there, however far behind we are.
+        while mq_channel_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
             told = self._told
             try:
                 message = self._receive(0)
@@ -356,9 +365,10 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef MappedPool mapped
         cdef Sample sample
+        cdef int gone = 0
         self._enter()
         self._need_viewer()
-        while self._find(&message, timeout):
+        while not self._gives_up(&gone, timeout) and self._find(&message, timeout):
             if not self._takes_views():  # a signal handler forked while we waited, and this is the child
                 self._need_viewer()
                 continue

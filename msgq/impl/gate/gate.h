@@ -11,7 +11,10 @@
 #include "ground/futex.h"
 #include "ground/life.h"
 
-enum { MQ_GATE_ROW = 0 }; /* the byte that the owner locks */
+enum {
+    MQ_GATE_ROW = 0,       /* the byte that the owner locks */
+    MQ_EVENT_TRIES = 2000, /* of what others undo at once; and reads of 64 bytes, twice those of a full FIFO */
+};
 
 typedef enum { MQ_GATE_GOOD, MQ_GATE_FOREIGN, MQ_GATE_VERSION_DIFFERS } mq_gate_state;
 
@@ -74,6 +77,8 @@ static inline bool mq_event_set(mq_event *e) {
     /* EDGE event: sequentially consistent, so release. Partner: mq_event_is_set, mq_event_clear. If weaker: who waited
      * for the event misses the message that was sent before it. */
     uint32_t before = mq_fetch_add_u32(&e->count, MQ_EVENT_ONE);
+    if (mq_unlikely(before >= MQ_EVENT_MOST)) /* else it would count on to 0, which says that it is not set */
+        mq_fetch_add_u32(&e->count, 0u - MQ_EVENT_ONE);
     if (before & MQ_EVENT_SLEEPERS) {
         /* A sleeper that sets the flag between the two is woken, or finds the word changed and looks again. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS);
@@ -86,7 +91,8 @@ typedef enum { MQ_EVENT_WAS_CLEAR, MQ_EVENT_CLEARED, MQ_EVENT_CLEARED_TELL } mq_
 
 /* One less. MQ_EVENT_CLEARED_TELL: the FIFO must be told. */
 static inline mq_event_change mq_event_clear(mq_event *e) {
-    for (;;) {
+    /* Bound: MQ_EVENT_TRIES. Then others change it all the time, and this clear took its turn before theirs. */
+    for (int tries = 0; tries < MQ_EVENT_TRIES; tries++) {
         /* EDGE event: acquire. Partner: mq_event_set */
         uint32_t before = mq_load_acquire_u32(&e->count);
         if (before < MQ_EVENT_ONE)
@@ -94,6 +100,7 @@ static inline mq_event_change mq_event_clear(mq_event *e) {
         if (mq_compare_exchange_u32(&e->count, before, before - MQ_EVENT_ONE))
             return before < 2 * MQ_EVENT_ONE && mq_event_watched(e) ? MQ_EVENT_CLEARED_TELL : MQ_EVENT_CLEARED;
     }
+    return MQ_EVENT_WAS_CLEAR;
 }
 
 /* ---- the FIFO ---- */
@@ -107,13 +114,16 @@ static inline mq_event_change mq_event_clear(mq_event *e) {
 static inline void mq_event_settle(const mq_event *e, int fifo) {
     char bytes[64];
     bool set;
+    int tries = 0, reads = 0;
+    /* Bound: MQ_EVENT_TRIES, and as many reads, which are those of a full FIFO. Then the event changes, or the FIFO is
+     * filled, all the time, and the FIFO is as one of the changes made it. */
     do {
         set = mq_event_is_set(e);
         if (set && write(fifo, "", 1) < 0 && errno != EAGAIN) /* EAGAIN: full, so it is readable */
             return;
-        while (!set && read(fifo, bytes, sizeof bytes) > 0)
+        while (!set && reads++ < MQ_EVENT_TRIES && read(fifo, bytes, sizeof bytes) > 0)
             ;
-    } while (mq_event_is_set(e) != set);
+    } while (mq_event_is_set(e) != set && ++tries < MQ_EVENT_TRIES);
 }
 
 /* From now on every change is told to the FIFO of this inode. */

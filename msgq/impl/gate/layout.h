@@ -15,6 +15,7 @@ enum {
     MQ_EVENT_SLEEPERS = 1, /* a flag of `count`: somebody may sleep */
     MQ_EVENT_ONE = 2,      /* one set, in the count above the flag */
 };
+#define MQ_EVENT_MOST 0x80000000u /* the largest count: beyond it sets are not counted */
 
 #define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
 

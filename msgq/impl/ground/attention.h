@@ -27,6 +27,9 @@ enum {
     MQ_ATTENTION_WAKING = 2,  /* of several writers one is about to wake; elsewhere this flag is the owner's */
     MQ_ATTENTION_FLAGS = 3,
     MQ_ATTENTION_WAKE = 4, /* one wake */
+    /* Exchanges that fail, each because somebody else has changed the word. Then it is as if the last one had succeeded: a
+     * sleeper finds another word than it wants to sleep on, and a waker wakes all the same. */
+    MQ_ATTENTION_TRIES = 1000,
 };
 
 /* Returns what the word shall be when the sleep begins. To be followed by another look. */
@@ -49,12 +52,13 @@ static inline uint32_t mq_attention_due(const mq_u32 *word) {
 /* Clear the flags, count a wake, and wake everybody if somebody may sleep. Returns the flags as they were. For words
  * that one writer wakes: while it is stopped between the two steps, nobody else would know of the sleepers. */
 static inline uint32_t mq_attention_wake(mq_u32 *word) {
-    uint32_t old;
+    uint32_t old, tries = 0;
     /* Cleared before the wake: a flag set later belongs to a sleeper that looks again after us; one set earlier to a
      * sleeper that the kernel finds asleep, or does not let sleep, because the word has changed. */
     do
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
-    while (!mq_compare_exchange_u32(word, old, (old & ~(uint32_t)MQ_ATTENTION_FLAGS) + MQ_ATTENTION_WAKE));
+    while (!mq_compare_exchange_u32(word, old, (old & ~(uint32_t)MQ_ATTENTION_FLAGS) + MQ_ATTENTION_WAKE) &&
+           ++tries < MQ_ATTENTION_TRIES);
     if (old & MQ_ATTENTION_WAITERS)
         mq_futex_wake_all(mq_futex_word(word));
     return old & MQ_ATTENTION_FLAGS;
@@ -64,11 +68,11 @@ static inline uint32_t mq_attention_wake(mq_u32 *word) {
 
 /* As mq_attention_announce. */
 static inline uint32_t mq_attention_announce_many(mq_u32 *word) {
-    uint32_t old, announced;
+    uint32_t old, announced, tries = 0;
     do {
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
         announced = (old | MQ_ATTENTION_WAITERS) & ~(uint32_t)MQ_ATTENTION_WAKING;
-    } while (!mq_compare_exchange_u32(word, old, announced));
+    } while (!mq_compare_exchange_u32(word, old, announced) && ++tries < MQ_ATTENTION_TRIES);
     /* EDGE sleep: sequentially consistent. The flag is stored, then what is waited for is loaded. Partner:
      * mq_attention_due_many. If weaker: a sleeper sleeps through a message. */
     mq_fence_seq_cst();
@@ -85,13 +89,13 @@ static inline bool mq_attention_due_many(const mq_u32 *word) {
 
 /* Wake everybody who announced itself. False: somebody else has begun to wake them since the last announcement. */
 static inline bool mq_attention_wake_many(mq_u32 *word) {
-    uint32_t old, waking;
+    uint32_t old, waking, tries = 0;
     do {
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
         if (!(old & MQ_ATTENTION_WAITERS))
             return false; /* somebody else has woken them */
         waking = (old | MQ_ATTENTION_WAKING) + MQ_ATTENTION_WAKE;
-    } while (!mq_compare_exchange_u32(word, old, waking));
+    } while (!mq_compare_exchange_u32(word, old, waking) && ++tries < MQ_ATTENTION_TRIES);
     mq_futex_wake_all(mq_futex_word(word));
     mq_compare_exchange_u32(word, waking, waking & ~(uint32_t)MQ_ATTENTION_FLAGS);
     return !(old & MQ_ATTENTION_WAKING);

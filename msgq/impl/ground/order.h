@@ -18,8 +18,10 @@ enum {
     MQ_ORDER_SHIFT = 20,     /* of the position */
     MQ_ORDER_WITHDRAWN = 63, /* instead of a row: there is no message any more */
     MQ_ORDER_STUCK = 1000,   /* rounds in which nothing has changed, and nothing makes sense: foreign bytes */
+    MQ_ORDER_TRIES = 100000, /* exchanges that fail for one message, each because another publisher has succeeded */
 };
 #define MQ_NO_POSITION UINT64_MAX
+#define MQ_ORDER_FAR (1ull << (63 - MQ_ORDER_SHIFT)) /* positions that an entry can be ahead */
 
 typedef struct {
     mq_u64 *tail;
@@ -41,7 +43,7 @@ static inline int64_t mq_entry_ahead(uint64_t entry, uint64_t position) {
 
 /* The later of two positions. One that is further ahead than positions of entries can tell comes of foreign bytes. */
 static inline uint64_t mq_order_later(uint64_t position, uint64_t known) {
-    return position - known < 1ull << (63 - MQ_ORDER_SHIFT) ? position : known;
+    return position - known < MQ_ORDER_FAR ? position : known;
 }
 
 static inline mq_u64 *mq_order_at(const mq_order *order, uint64_t position) {
@@ -65,7 +67,8 @@ static inline uint64_t mq_order_tail(const mq_order *order) {
 /* Give the message in a slot its position. Returns that; MQ_NO_POSITION: the words make no sense. */
 static inline uint64_t mq_order_publish(const mq_order *order, unsigned row, unsigned slot) {
     uint64_t last_position = MQ_NO_POSITION, last = 0;
-    for (int stuck = 0; stuck < MQ_ORDER_STUCK;) {
+    /* Bound: MQ_ORDER_TRIES rounds, MQ_ORDER_STUCK if nothing changes. */
+    for (int stuck = 0, tries = 0; stuck < MQ_ORDER_STUCK && tries < MQ_ORDER_TRIES; tries++) {
         uint64_t position = mq_order_tail(order);
         mq_u64 *at = mq_order_at(order, position);
         uint64_t entry = mq_load_acquire_u64(at); /* an older one only makes the exchange fail */

@@ -8,6 +8,8 @@
 #include "ground/schema.h"
 #include "ring/subscriber.h"
 
+enum { MQ_CLAIM_TRIES = 1000 }; /* of becoming the publisher, while others do */
+
 /* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
  * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
 static inline int mq_unknown_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
@@ -183,7 +185,10 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
     mq_identity_clear(&p->entry->who);
     mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->entry->sent, p->sequence);
-    do { /* again when a stock publisher starts meanwhile: it takes no lock */
+    /* Again when a stock publisher starts meanwhile: it takes no lock. Bound: MQ_CLAIM_TRIES. Then it is as if one had
+     * started right behind us: the first send finds that the ring is another's. */
+    int tries = 0;
+    do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
         p->after_stock = former != 0 && !mq_find_publisher(side, former);
         mq_identity_clear(&p->entry->who);
@@ -191,7 +196,8 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
          * time; after a stock one only once mq_publisher_start is done, so until then write_uid names no entry. */
         if (!p->after_stock)
             mq_publisher_identify(p, self);
-    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)));
+    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)) &&
+             ++tries < MQ_CLAIM_TRIES);
     mq_fence_seq_cst();
     p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
     return former;

@@ -60,7 +60,9 @@ static inline uint32_t mq_lease_tick(uint64_t host_time_ns) { return (uint32_t)(
 
 /* The lease of a TAKEN word: it names the row and the take, so that the lease of a former taker does not count. */
 static inline uint64_t mq_lease_of(uint64_t word, uint32_t deadline_tick) {
-    return (uint64_t)deadline_tick << 32 | (uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);
+    uint64_t lease =
+        (uint64_t)deadline_tick << 32 | (uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);
+    return lease ? lease : 1ull << 32; /* 0 says that there is none: a tick later */
 }
 static inline bool mq_lease_belongs(uint64_t lease, uint64_t word) {
     return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);
