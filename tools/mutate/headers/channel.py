@@ -189,8 +189,10 @@ MUTANTS = [
     ),
     subscriber(
         "own messages are lost",
-        "mq_channel_move(s, m->position + 1); mq_channel_show(s); stuck = 0;",
-        "mq_channel_lose(s, m->position + 1); stuck = 0;",
+        "if (!ours) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
+        "mq_channel_move(s, m->position + 1);",
+        "if (!ours) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
+        "mq_channel_lose(s, m->position + 1);",
         "own_messages_are_passed_and_not_lost",
     ),
     subscriber(

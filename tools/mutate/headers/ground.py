@@ -93,8 +93,8 @@ MUTANTS = [
     ),
     attention(
         "one writer: a wake is not counted",
-        "(old & ~(uint32_t)MQ_ATTENTION_FLAGS) + MQ_ATTENTION_WAKE));",
-        "old & ~(uint32_t)MQ_ATTENTION_FLAGS));",
+        "(old & ~(uint32_t)MQ_ATTENTION_FLAGS) + MQ_ATTENTION_WAKE) &&",
+        "old & ~(uint32_t)MQ_ATTENTION_FLAGS) &&",
         "attention_of_one_writer_is_announced_before_and_asked_after_a_fence",
     ),
     attention(
