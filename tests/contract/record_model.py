@@ -196,6 +196,7 @@ class Board(Handle):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seen: dict[str, int] = {}
+        self.observed: list[Observed] = []
 
     @property
     def capacity(self) -> int:
@@ -206,6 +207,8 @@ class Board(Handle):
         for key, owner in self.keys_.owners.items():
             if owner is self:
                 self.keys_.owners[key] = None
+        for observed in self.observed:
+            observed.closed = True
 
     def declare(self, key: str) -> Entry:
         self.check()
@@ -218,7 +221,8 @@ class Board(Handle):
 
     def observe(self, key: str) -> Observed:
         self.check()
-        return Observed(self.keys_, key)
+        self.observed.append(Observed(self.keys_, key))
+        return self.observed[-1]
 
     def keys(self) -> list[str]:
         self.check()
@@ -268,12 +272,18 @@ class Entry:
 
 class Observed:
     def __init__(self, keys: Keys, key: str) -> None:
-        self.keys, self.key, self.seen = keys, key, 0
+        self.keys, self.key, self.seen, self.closed = keys, key, 0, False
+
+    def check(self) -> None:
+        if self.closed:
+            raise EndpointClosedError("")
 
     @property
     def changed(self) -> bool:
+        self.check()
         return self.keys.counts.get(self.key, 0) != self.seen
 
     def data(self) -> bytes | None:
+        self.check()
         self.seen = self.keys.counts.get(self.key, 0)
         return self.keys.values.get(self.key)

@@ -104,11 +104,10 @@ class TestElements:
     def test_what_is_read_is_a_copy(self, records: Records) -> None:
         quotes = records.vector(QUOTE, 3)
         quotes[0] = (1, 2)
-        row, many = quotes[0], quotes[:]
+        row, many = quotes[0], quotes.read()
         quotes[0] = (3, 4)
         assert row.tolist() == (1.0, 2.0)
         assert many[0].tolist() == (1.0, 2.0)
-        row["bid"] = 5
         many["bid"] = 6
         assert quotes[0].tolist() == (3.0, 4.0)
 
@@ -635,6 +634,38 @@ def calls_of(vector: Any) -> list[Any]:
 
 
 class TestClosed:
+    @pytest.mark.parametrize("selection", [3, np.int64(3), slice(1, 4), [3, 1], slice(None)])
+    def test_assignment_to_a_field_of_what_was_read_raises(self, records: Records, selection: Any) -> None:
+        vector = records.vector([("bid", "<f8"), ("ask", "<f8")], 5)
+        vector[:] = [(1.0, 2.0)] * 5
+        with pytest.raises(ValueError, match="read-only"):
+            vector[selection]["bid"] = 7.0
+        assert vector[3].tolist() == (1.0, 2.0)
+
+    def test_assignment_to_what_an_iteration_yields_raises(self, records: Records) -> None:
+        vector = records.vector([("bid", "<f8")], 2)
+        for record in vector:
+            with pytest.raises(ValueError, match="read-only"):
+                record["bid"] = 7.0
+
+    def test_assignment_to_a_field_of_a_seqlock_raises(self, records: Records) -> None:
+        seqlock = records.seqlock([("bid", "<f8")])
+        seqlock.write((1.0,))
+        with pytest.raises(ValueError, match="read-only"):
+            seqlock.value["bid"] = 7.0
+        with pytest.raises(ValueError, match="read-only"):
+            seqlock.read()["bid"] = 7.0
+
+    def test_assignment_to_a_copy_and_to_arrays_that_were_read_is_possible(self, records: Records) -> None:
+        vector = records.vector([("bid", "<f8"), ("ask", "<f8")], 3)
+        record = vector[1].copy()
+        record["bid"] = 7.0
+        vector[1] = record
+        for rows in (vector.read(), vector.snapshot(), vector.read([0, 1, 2])):
+            assert rows["bid"].tolist() == [0.0, 7.0, 0.0]
+            rows["ask"] = 8.0
+        assert vector[1].tolist() == (7.0, 0.0)
+
     def test_a_closed_one_does_nothing(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[0] = 1

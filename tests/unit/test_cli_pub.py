@@ -14,6 +14,7 @@ import pytest
 import msgq
 from msgq import Schema, stats
 from msgq.channel import Channel
+from msgq.dtypes import struct_schema
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import DEADLINE, Child, wait_until
@@ -122,6 +123,45 @@ def test_an_element_of_a_vector_is_written(prefix: str) -> None:
         assert vector[0] == vector[2]
 
 
+def test_fields_that_json_leaves_out_keep_their_values(prefix: str) -> None:
+    with msgq.SeqlockVector("poses", POSE, 4) as vector:
+        vector[1] = (2.5, 7)
+        pub("records/poses", '{"x": 9}', "--index", 1)
+        assert vector[1].tolist() == (9.0, 7)
+        pub("records/poses", '{"id": 8}', "--index", 1, "-n", 2)
+        assert vector[1].tolist() == (9.0, 8)
+
+
+def test_json_without_all_fields_is_refused_where_nothing_was_written(prefix: str) -> None:
+    with msgq.SeqlockVector("poses", POSE, 4) as vector:
+        assert "id missing; give all fields" in refused("records/poses", '{"x": 9}', "--index", 1)
+        assert vector.counts().tolist() == [0, 0, 0, 0]
+
+
+def test_times_of_a_tracked_record_may_be_left_out(prefix: str) -> None:
+    with msgq.Seqlock("speed", msgq.tracked([("v", "<f8")])) as record:
+        pub("records/speed", '{"v": 2.5}')
+        assert record.value["v"] == 2.5
+        assert record.value["publish_time"] == record.time
+
+
+def test_fields_of_a_boards_value_keep_their_values(prefix: str) -> None:
+    with msgq.Board("state", 8, 100, schema=struct_schema(np.dtype(POSE))) as board:
+        assert "id missing" in refused("records/state", '{"x": 9}', "--as", "json", "--key", "car")
+        pub("records/state", '{"x": 9, "id": 3}', "--as", "json", "--key", "car")
+        pub("records/state", '{"x": 8}', "--as", "json", "--key", "car")
+        assert board["car"] == np.array([(8, 3)], POSE).tobytes()
+        with board.declare("car") as entry:
+            entry.write(b"short")
+        assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--as", "json", "--key", "car")
+
+
+def test_a_message_has_all_fields(prefix: str) -> None:
+    with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
+        assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--as", "json")
+        assert queue.receive(0) is None
+
+
 def test_a_single_number_needs_no_index(prefix: str) -> None:
     with msgq.Seqlock("speed", np.int32) as record:
         pub("--", "records/speed", "-5")
@@ -146,7 +186,11 @@ def test_a_value_of_a_board_is_written(prefix: str) -> None:
         ("records/poses x", 2, "records/poses has 4 elements; give --index, 0 to 3"),
         ("records/poses x --key k", 2, "records/poses is a vector, which has no keys; give --index"),
         ("records/poses {} --index 4", 1, "4"),
-        ("records/poses {} --index 0 --wait 1", 2, "--wait waits for subscribers, which records/poses has not"),
+        (
+            'records/poses {"x":1,"id":2} --index 0 --wait 1',
+            2,
+            "--wait waits for subscribers, which records/poses has not",
+        ),
         ("records/state x", 2, "records/state is a board; give --key"),
         ("records/state x --index 0", 2, "records/state is a board, which has no indexes; give --key"),
         ("queue/jobs x --index 0", 2, "--index is for records/NAME"),

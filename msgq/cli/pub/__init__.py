@@ -21,7 +21,7 @@ from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
 from msgq.schema import Schema
 
-Encode = Callable[[str], bytes]
+Encode = Callable[[str, bytes | None], bytes]  # a message, and the value that has the fields which it leaves out
 
 _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
     TOPIC: TopicOutlet,
@@ -87,6 +87,9 @@ def command(
     channel/NAME it publishes beside others, into queue/NAME it sends; what is not there is made. In records/NAME it
     writes an element (--index) or a value (--key) of what is there.
 
+    JSON for a struct schema has all fields of a message. In records/NAME it may leave fields out: they keep their
+    values, if something was written there before. Another writer's change between the read and the write is lost.
+
     --timeout says how long --wait may take, or a queue that is full. With --json there is one object at the end, with
     what was published.
     """
@@ -97,12 +100,15 @@ def command(
     with naming.chosen(prefix):
         outlet = _OUTLETS[kind_of(endpoint)](wanted)
         encode = _encoder(kind or ("text" if outlet.takes_text else "json"), outlet.schema)
-        data = encode(message) if message is not None else path.read_bytes() if path is not None else None
+        if message is not None:
+            encode(message, outlet.former())  # an error comes before anybody notices us
+        data = None if path is None else path.read_bytes()
         with outlet:
             with until_interrupted(), _in_time():
                 if wait is not None:
                     outlet.wait(wait)
-                _publish(outlet, _payloads(data, encode), rate, _most(count, rate, lines))
+                payloads = _payloads(outlet, encode, message, data)
+                _publish(outlet, payloads, rate, _most(count, rate, lines))
             if as_json:
                 echo_json(outlet.summary())
 
@@ -118,31 +124,36 @@ def _in_time() -> Iterator[None]:
 
 
 def _encoder(kind: str, schema: Schema | None) -> Encode:
-    def packed(text: str) -> bytes:
+    def packed(text: str, former: bytes | None) -> bytes:
         try:
             value: Any = json.loads(text)
             if schema is not None and schema.encoding == "struct":
-                return encode(schema, value)
+                return encode(schema, value, former)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def from_hex(text: str) -> bytes:
+    def from_hex(text: str, _former: bytes | None) -> bytes:
         try:
             return bytes.fromhex(text)
         except ValueError as error:
             raise click.ClickException(f"{text[:60]!r} is not hexadecimal: {error}") from None
 
-    encoders: dict[str, Encode] = {"text": str.encode, "hex": from_hex, "json": packed}
+    def from_text(text: str, _former: bytes | None) -> bytes:
+        return text.encode()
+
+    encoders: dict[str, Encode] = {"text": from_text, "hex": from_hex, "json": packed}
     return encoders[kind]
 
 
-def _payloads(data: bytes | None, encode: Encode) -> Iterator[bytes]:
-    """The same message for ever, or what the standard input says."""
+def _payloads(outlet: Outlet, encode: Encode, message: str | None, data: bytes | None) -> Iterator[bytes]:
+    """The same message or data for ever, or the lines of the standard input."""
     while data is not None:
         yield data
+    while message is not None:
+        yield encode(message, outlet.former())
     for line in sys.stdin:
-        yield encode(line.removesuffix("\n"))
+        yield encode(line.removesuffix("\n"), outlet.former())
 
 
 def _most(count: int | None, rate: float | None, lines: bool) -> int | None:

@@ -15,7 +15,7 @@ import msgq
 from msgq import naming, stats
 from msgq.cli.common.render import publisher
 from msgq.dtypes import struct_schema
-from msgq.errors import RecordMismatchError, SegmentError, WaitTimeoutError
+from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError, WaitTimeoutError
 from msgq.impl.channel import Publisher, open_hub
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import PubSocket
@@ -92,6 +92,10 @@ class Outlet(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Leave."""
+
+    def former(self) -> bytes | None:
+        """Return the value that the next message replaces; None: none, as for all but records."""
+        return None
 
     def send(self, data: bytes) -> None:
         """Publish one message.
@@ -234,6 +238,11 @@ class VectorOutlet(Outlet):
     def _open(self) -> None:
         self._vector.claim()
 
+    def former(self) -> bytes | None:
+        """Return the element, if it was ever written."""
+        written = self._vector.counts([self._index])[0]
+        return self._vector.read([self._index]).tobytes() if written else None
+
     def _send(self, data: bytes) -> None:
         dtype = self._vector.dtype
         if len(data) != dtype.itemsize:
@@ -259,6 +268,13 @@ class BoardOutlet(Outlet):
 
     def _open(self) -> None:
         self._entry = self._board.declare(self._key)
+
+    def former(self) -> bytes | None:
+        """Return the key's value, if it was ever written."""
+        try:
+            return self._board[self._key]
+        except BoardKeyError:
+            return None
 
     def _send(self, data: bytes) -> None:
         self._entry.write(data)

@@ -70,7 +70,7 @@ class Elements(Handle):
 
     def _one(self, index: int) -> Any:
         self._use()
-        return self._store.items[index : index + 1].copy()[0]
+        return _read_only(self._store.items[index : index + 1].copy())[0]
 
     def _write(self, indices: npt.NDArray[np.int64], values: Any, timeout: float | None) -> None:
         timeout_ns(timeout, self._endpoint)
@@ -142,13 +142,13 @@ class SeqlockVector(Elements):
         return self._length
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.snapshot())
+        return iter(self[:])
 
     # ---- reading ----
 
     def __getitem__(self, selection: Any) -> Any:
         if _is_many(selection):
-            return self._rows(self._selected(selection), None)
+            return _read_only(self._rows(self._selected(selection), None))
         return self._one(arrays.element(selection, self._length, self._endpoint))
 
     def read(self, indices: Any = None, out: Any = None) -> npt.NDArray[Any]:
@@ -238,6 +238,12 @@ class Seqlock(Elements):
         """How often it was written."""
         self._use()
         return int(self._store.counts[0])
+
+
+def _read_only(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy such that `vector[i]["field"] = x`, which would write nothing, is an error."""
+    rows.flags.writeable = False
+    return rows
 
 
 def _vector(name: str, prefix: str, trust: str | None, length: int, passive: bool) -> SeqlockVector:

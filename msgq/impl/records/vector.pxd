@@ -33,6 +33,7 @@ cdef class Vector(Handle):
     cdef uint64_t _at(self, const mq_selection *which, uint64_t i) noexcept
     cdef object _get(self, uint64_t index, mq_reading *reading)
     cdef object _get_many(self, selection, out)
+    cdef object _get_fixed(self, selection)
     cdef _Bytes _room(self, out, uint64_t count)
     cdef _Bytes _listed(self, selection)
     cdef int _new_rows(self) except -1

@@ -181,12 +181,20 @@ class SeqlockVector(Vector):
 
     def __len__(self) -> int: ...
     @overload
-    def __getitem__(self, selection: SupportsIndex, /) -> Any: ...
+    def __getitem__(self, selection: SupportsIndex, /) -> Any:
+        """Return one element or several: a read-only copy.
+
+        So ``vector[3]["bid"] = 7.0``, which could not change the vector, raises ValueError. To change a field, copy the
+        element, change the copy, and write it: ``quote = vector[3].copy()``, ``vector[3] = quote``. `read` returns
+        arrays that can be changed.
+        """
+
+    @overload
     @overload
     def __getitem__(self, selection: _Selection, /) -> _Array: ...
     def __setitem__(self, selection: SupportsIndex | _Selection, value: Any, /) -> None: ...
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over a snapshot."""
+        """Return an iterator over a snapshot, which is read-only."""
 
     def read(self, indices: _Selection | None = None, out: _Array | None = None) -> _Array:
         """Return several elements, each of them whole.
@@ -334,7 +342,7 @@ class Seqlock(Vector):
         """How often it was written since it was made, modulo 2^40."""
 
     def read(self, out: _Array | None = None) -> Any:
-        """Return the record, whole: a NumPy scalar, a copy; or `out`, an array of shape (1,) that is filled with it.
+        """Return the record, whole: a NumPy scalar, a read-only copy; or `out`, an array of shape (1,), filled with it.
 
         It counts as told to this handle from then on, also by `value`: `changed` is false, and `wait` waits, until it
         is written again.

@@ -180,6 +180,7 @@ cdef class Vector(Handle):
         """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
         cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.shape.item_bytes)
         self._fresh, self._used = _Bytes(self._rows(count, self._dtype), True), 0
+        self._fresh.array.flags.writeable = False  # so `vector[i]["field"] = x`, which writes nothing, is an error
         return 0
 
     cdef object _get_many(self, selection, out):
@@ -194,6 +195,12 @@ cdef class Vector(Handle):
         self._enter()
         self._read(&which, to.at, NULL, READ_LIMIT_NS)
         return to.array
+
+    cdef object _get_fixed(self, selection):
+        """Return elements that cannot be assigned to, as a single one."""
+        rows = self._get_many(selection, None)
+        rows.flags.writeable = False
+        return rows
 
     cdef _Bytes _room(self, out, uint64_t count):
         """Where so many rows shall be put."""
@@ -478,7 +485,7 @@ cdef class SeqlockVector(Vector):
     def __getitem__(self, selection):
         if self._is_single(selection):
             return self._get(self._element(selection), NULL)
-        return self._get_many(selection, None)
+        return self._get_fixed(selection)
 
     def __setitem__(self, selection, value):
         if self._is_single(selection):
@@ -487,7 +494,7 @@ cdef class SeqlockVector(Vector):
             self._put_many(selection, value, 1.0)
 
     def __iter__(self):
-        return iter(self.snapshot())
+        return iter(self._get_fixed(None))
 
     def read(self, indices=None, out=None):
         return self._get_many(indices, out)
