@@ -1,0 +1,363 @@
+/* Those who look on: figures, censuses, events, and sources of a recorder. */
+#include "steps.h"
+
+#include "channel/hub.h"
+#include "channel/snapshot.h"
+#include "meter/counting.h"
+#include "records/snapshot.h"
+#include "sources/channel.h"
+#include "sources/records.h"
+#include "workqueue/repair.h"
+#include "workqueue/snapshot.h"
+
+enum { PLACES = 4, SIZE = 64, CAPACITY = 16, LENGTH = 6, ITEM = 24 };
+
+static mq_roll roll;
+static const mq_self self_of_row = {.pid = 1, .pid_namespace = 1};
+
+/* ---- meters ---- */
+
+TEST(bucket_middle_is_within_a_percent_of_each_value) {
+    unsigned before = 0;
+    for (uint64_t value = 1; value; value = value + value / 3 + 1 > value ? value + value / 3 + 1 : 0) {
+        unsigned bucket = mq_bucket(value);
+        double off = mq_bucket_middle(bucket) / (double)value - 1;
+        CHECK(bucket >= before && bucket < MQ_BUCKETS && off < 0.008 && off > -0.008);
+        before = bucket;
+    }
+    CHECK(mq_bucket(UINT64_MAX) == MQ_BUCKETS - 1 && mq_bucket(127) == 127 && mq_bucket_middle(127) == 127);
+}
+
+static mq_histogram histogram;
+
+TEST(percentiles_stay_between_the_least_and_the_largest_value) {
+    memset(&histogram, 0, sizeof histogram);
+    CHECK(mq_histogram_percentile(&histogram, 0.5) == 0);
+    mq_histogram_add(&histogram, 1000, 9);
+    mq_histogram_add(&histogram, 5001, 1);
+    mq_histogram_add(&histogram, 1, 0); /* never */
+    CHECK(histogram.count == 10 && histogram.min == 1000 && histogram.max == 5001 && histogram.sum == 14001);
+    CHECK(mq_histogram_percentile(&histogram, 0) >= 1000 && mq_histogram_percentile(&histogram, 1) == 5001);
+    CHECK(mq_histogram_percentile(&histogram, 0.95) == 5001 && mq_histogram_percentile(&histogram, 0.5) < 1010);
+}
+
+static mq_meter meter;
+
+TEST(messages_of_one_look_share_the_time_since_the_last_one) {
+    memset((void *)&meter, 0, sizeof meter);
+    mq_meter_found(&meter, 1000, 1);
+    mq_meter_found(&meter, 1500, 0);
+    mq_meter_found(&meter, 2000, 4);
+    CHECK(meter.messages == 5 && meter.first_ns == 1000 && meter.last_ns == 2000);
+    CHECK(meter.periods_ns.count == 4 && meter.periods_ns.sum == 1000);
+}
+
+TEST(message_is_dated_by_a_time_that_it_holds) {
+    memset((void *)&meter, 0, sizeof meter);
+    meter.stamp_offset = 8;
+    CHECK(mq_meter_dates(&meter, 16) && !mq_meter_dates(&meter, 15) && !mq_meter_dates(&meter, 7));
+    meter.stamp_offset = -1;
+    CHECK(!mq_meter_dates(&meter, 16));
+    mq_meter_date(&meter, 100, 60);
+    mq_meter_date(&meter, 100, 101);
+    CHECK(meter.early == 1 && meter.delays_ns.count == 2 && meter.delays_ns.sum == 40 && meter.delays_ns.min == 0);
+}
+
+/* ---- queues ---- */
+
+static mq_queue *queue;
+static mq_queue_handle a, b;
+static mq_queue_memory memories[2][1];
+static mq_queue_taken t;
+static mq_queue_log log_of_a, log_of_b;
+static mq_queue_noted noted[2][2];
+
+static void join(mq_queue_handle *h, int row) {
+    h->blocks = memories[row];
+    h->roll = &roll;
+    memset(memories[row], 0, sizeof memories[row]);
+    mq_queue_join(h, row, &self_of_row, 100 + (uint64_t)row, true);
+    lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
+}
+
+static void begin_queue(void) {
+    uint64_t bytes = mq_queue_bytes(PLACES, SIZE);
+    queue = zeros(bytes);
+    mq_queue_write(queue, PLACES, SIZE, 1, 1, "test", MQ_EVENTS_HEADS);
+    memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
+    CHECK(mq_queue_check(queue, bytes, &a.parts) == MQ_QUEUE_SOUND);
+    b.parts = a.parts;
+    join(&a, 0);
+    join(&b, 1);
+    log_of_a = (mq_queue_log){.row = a.row, .number = 0, .room = 2, .noted = noted[0]};
+    log_of_b = (mq_queue_log){.row = b.row, .number = 1, .room = 2, .noted = noted[1]};
+    forget_steps();
+}
+static void send_one(uint64_t sent_time) { mq_queue_commit(&a, (uint64_t)mq_queue_hold(&a), 8, 1, sent_time, 0); }
+
+static mq_queue_census census;
+static uint32_t priorities[MQ_QUEUE_PRIORITIES];
+static void look(uint64_t now_ns) {
+    memset(priorities, 0, sizeof priorities);
+    mq_snapshot_places(&a.parts, now_ns, &census, priorities);
+}
+
+TEST(census_of_a_queue_counts_places_by_their_words) {
+    begin_queue();
+    send_one(7);
+    send_one(5);
+    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK && mq_queue_hold(&a) == 2);
+    mq_store_release_u64(&a.parts.words[3], 1);
+    look(1);
+    CHECK(census.free == 0 && census.held == 1 && census.taken == 1 && census.ready == 1 && census.nonsense == 1);
+    CHECK(priorities[1] == 1 && census.oldest == 5 && census.most_deliveries == 1 && census.redelivered == 0);
+    CHECK(census.owned[0].held == 1 && census.owned[1].taken == 1 && census.astray == 0);
+    CHECK(mq_queue_return(&b, t.place, t.word));
+    look(1);
+    CHECK(census.redelivered == 1 && census.taken == 0);
+    join(&a, 0); /* the next owner of its row */
+    look(1);
+    CHECK(census.astray == 1 && census.owned[0].held == 0);
+}
+
+TEST(census_of_a_queue_tells_leases_that_are_over) {
+    begin_queue();
+    send_one(1);
+    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    look(1);
+    CHECK(census.leases == 0);
+    mq_queue_lease(&b, &t, 10);
+    look(9 * MQ_LEASE_TICK_NS);
+    CHECK(census.leases == 1 && census.overdue == 0);
+    look(10 * MQ_LEASE_TICK_NS);
+    CHECK(census.leases == 1 && census.overdue == 1);
+}
+
+static void take_it(unsigned time) {
+    if (time == 1)
+        CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+}
+
+TEST(census_leaves_out_a_message_that_changes_meanwhile) {
+    begin_queue();
+    send_one(5);
+    meet("mq_snapshot_message: loaded &head->deliveries", take_it);
+    look(1);
+    CHECK(census.oldest == 0 && census.most_deliveries == 0);
+}
+
+TEST(counts_of_an_owner_begin_at_those_of_its_row) {
+    begin_queue();
+    send_one(1);
+    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 1);
+    join(&a, 0);
+    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
+    send_one(1);
+    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 1);
+    mq_store_relaxed_u64(&a.row->before.sent, 5); /* foreign bytes */
+    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
+}
+
+TEST(events_have_numbers_of_their_own) {
+    uint64_t key = mq_word_ready(3, 7);
+    CHECK(mq_queue_event_number(key, 0) == (7 << 16) + 1 && mq_queue_event_number(key, 2) == (7 << 16) + 3);
+    CHECK(mq_queue_event_number(mq_word_ready(0, 0), 0) != 0);
+    begin_queue();
+    CHECK(mq_queue_event_of(&log_of_a, MQ_EVENT_SENT, key, 2, 1ull << 40).event.size == UINT32_MAX);
+    CHECK(mq_queue_event_refused(&log_of_a, 3, 8, 0).event.number == 0);
+}
+
+TEST(event_of_a_message_that_comes_back_has_the_time_of_its_own_take) {
+    begin_queue();
+    a.log = &log_of_a, b.log = &log_of_b;
+    send_one(1);
+    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    uint64_t former = t.word;
+    CHECK(mq_queue_return(&a, t.place, t.word));
+    CHECK(log_of_a.end == 1 && noted[0][0].event.event == MQ_EVENT_RETURNED && noted[0][0].event.deliveries == 1);
+    CHECK(noted[0][0].event.taken_time == t.taken_time);
+    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    mq_queue_noted back = mq_queue_event_back(&log_of_a, &a.parts.heads[0], t.key, 0, former);
+    CHECK(back.event.taken_time == 0); /* nobody knows when */
+    CHECK(!mq_queue_return(&a, t.place, former) && log_of_a.end == 1);
+}
+
+TEST(events_without_room_are_counted) {
+    begin_queue();
+    mq_queue_noted one = {.event.event = MQ_EVENT_SENT};
+    for (int i = 0; i < 3; i++)
+        mq_queue_note(&log_of_a, &one);
+    CHECK(log_of_a.end == 2 && mq_load_relaxed_u64(&a.row->events_lost) == 1);
+    mq_queue_note(&log_of_b, &one);
+    mq_queue_log_move(&log_of_a, &log_of_b);
+    CHECK(log_of_b.end == 2 && mq_load_relaxed_u64(&b.row->events_lost) == 1);
+    CHECK(log_of_a.first == 0 && log_of_a.end == 0);
+}
+
+/* ---- channels ---- */
+
+static mq_hub hub;
+static mq_channel_publisher p;
+static mq_channel_source source;
+
+static void begin_channel(void) {
+    char node[MQ_NODE_NAME] = "test";
+    uint64_t bytes = mq_pool_head(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_stride(SIZE);
+    mq_pool *pool = zeros(bytes);
+    memset((void *)&hub, 0, sizeof hub);
+    CHECK(mq_hub_settle(&hub, (mq_geometry){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
+    p = (mq_channel_publisher){.hub = &hub, .roll = &roll, .row = &hub.publishers[0], .stamps = true};
+    mq_pool_write(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
+    CHECK(!mq_pool_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&hub, &p.order));
+    CHECK(mq_channel_publisher_begin(&p));
+    mq_hub_enter(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
+    memset((void *)&source, 0, sizeof source);
+    source.from.hub = &hub;
+    source.from.pools[0] = p.slots;
+    source.parts[0] = 9;
+    forget_steps();
+}
+static void publish(uint64_t first, uint64_t count) {
+    for (uint64_t number = first; number < first + count; number++) {
+        uint64_t position;
+        int slot = mq_channel_take(&p);
+        mq_copy_in(mq_channel_payload(&p, (uint32_t)slot), &number, sizeof number);
+        CHECK(mq_channel_publish(&p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
+    }
+}
+
+TEST(channel_source_gives_messages_and_keeps_those_without_room) {
+    uint8_t bytes[8];
+    mq_room room = {.to = bytes, .bytes = 7, .whole = true};
+    mq_taken taken;
+    begin_channel();
+    publish(1, 2);
+    CHECK(mq_channel_source_pends(&source) && mq_channel_source_pending(&source) == 2);
+    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_FULL && taken.size == 8);
+    room.bytes = 8;
+    for (uint64_t number = 1; number <= 2; number++) {
+        CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_OK);
+        CHECK(!memcmp(bytes, &number, 8) && taken.size == 8 && taken.part == 9 && taken.counted);
+        CHECK(taken.sequence == CAPACITY + number - 1 && taken.origin_time == (int64_t)number);
+    }
+    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_EMPTY && !mq_channel_source_pends(&source));
+}
+
+static const mq_u64 cut = {0};
+
+TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
+    uint8_t bytes[8];
+    mq_room room = {.to = bytes, .bytes = 8, .whole = true};
+    mq_taken taken;
+    begin_channel();
+    publish(1, 1);
+    source.pool_whole[0] = &cut;
+    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_CORRUPT && source.from.received == 0);
+}
+
+TEST(channel_source_passes_over_what_is_pending_as_lost) {
+    begin_channel();
+    publish(1, 3);
+    mq_channel_source_pass_pending(&source);
+    CHECK(source.from.lost == 3 && mq_channel_source_pending(&source) == 0);
+}
+
+TEST(part_of_a_payload_is_what_there_is_room_for) {
+    uint8_t bytes[8] = {0};
+    mq_room_fill(&(mq_room){.to = bytes, .bytes = 3, .from = 2}, (const uint8_t *)"abcdef", 6);
+    CHECK(!memcmp(bytes, "cde\0", 4));
+    mq_room_fill(&(mq_room){.to = bytes, .bytes = 8, .from = 4}, (const uint8_t *)"abcdef", 6);
+    CHECK(!memcmp(bytes, "efe\0", 4));
+    mq_room_fill(&(mq_room){.to = bytes, .bytes = 8, .from = 6}, (const uint8_t *)"abcdef", 6);
+    CHECK(!memcmp(bytes, "efe\0", 4));
+}
+
+TEST(views_of_messages_that_left_the_order_are_outdated) {
+    static mq_ordered ordered;
+    mq_holding holdings[MQ_VIEWERS] = {0};
+    begin_channel();
+    publish(1, 2);
+    mq_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
+    mq_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
+    CHECK(mq_order_withdraw(&p.order, p.published[0].position, 0, p.published[0].slot));
+    mq_snapshot_order(&p.order, 0, &ordered);
+    CHECK(ordered.messages == 1);
+    mq_snapshot_pins(&p.slots, &ordered, holdings);
+    CHECK(holdings[3].views == 2 && holdings[3].outdated == 1 && holdings[3].publish_time && !holdings[4].views);
+}
+
+/* ---- records ---- */
+
+static mq_record *record;
+static mq_record_writer writer;
+static mq_record_source records;
+static uint64_t seen[LENGTH];
+
+static void begin_records(uint64_t flags) {
+    mq_record_shape shape = {.length = LENGTH, .item_bytes = ITEM, .copies = 2, .flags = flags};
+    uint64_t bytes = mq_record_bytes(&shape);
+    record = zeros(bytes);
+    mq_record_write_header(record, &shape, 1, 1, "test");
+    memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
+    CHECK(mq_record_check(record, bytes, &records.parts) == MQ_RECORD_SOUND);
+    records.seen = seen, records.left = MQ_RECORD_SCAN;
+    writer = (mq_record_writer){.parts = records.parts, .roll = &roll};
+    mq_record_join(&writer, 0, &self_of_row, 100, true);
+    forget_steps();
+}
+static void write_at(uint64_t index, int64_t time) {
+    uint8_t value[ITEM] = {(uint8_t)(index + 1)};
+    uint64_t done = 0;
+    mq_selection one = {.first = index, .count = 1};
+    CHECK(mq_vector_write(&writer, &one, value, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN);
+}
+
+TEST(record_source_gives_each_element_that_changed_once) {
+    uint8_t bytes[MQ_RECORD_CHANGE + ITEM];
+    mq_room room = {.to = bytes, .bytes = sizeof bytes - 1, .whole = true};
+    mq_taken taken;
+    begin_records(0);
+    write_at(0, 5);
+    write_at(LENGTH - 1, 6);
+    write_at(LENGTH - 1, 7);
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == sizeof bytes);
+    room.bytes = sizeof bytes;
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 5);
+    CHECK(bytes[0] == 0 && bytes[4] == 1 && bytes[MQ_RECORD_CHANGE] == 1);
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 7);
+    CHECK(bytes[0] == LENGTH - 1 && bytes[4] == 2 && bytes[MQ_RECORD_CHANGE] == LENGTH && taken.sequence == 1);
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    CHECK(records.at == 0 && mq_record_source_has_looked(&records, records.begun_ns - 1));
+    records.due_ns = 0;
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+}
+
+TEST(board_source_gives_values_of_named_keys) {
+    uint8_t bytes[ITEM];
+    mq_room room = {.to = bytes, .bytes = 4, .whole = true};
+    mq_taken taken;
+    begin_records(MQ_RECORD_BOARD);
+    CHECK(mq_board_name(&records.parts, "key", 3) == 0);
+    mq_board_write(&writer, 0, "value", 5, 9);
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == 5);
+    room.bytes = 5;
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK);
+    CHECK(!memcmp(bytes, "value", 5) && taken.size == 5 && taken.publish_time == 9 && taken.sequence == 1);
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    records.due_ns = 0;
+    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+}
+
+TEST(census_of_records_tells_present_from_former_owners) {
+    mq_record_census found;
+    begin_records(MQ_RECORD_BOARD);
+    CHECK(mq_board_name(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));
+    mq_board_write(&writer, 0, "value", 5, 9);
+    CHECK(mq_cell_take(mq_cell_version(&records.parts, 1), writer.who) == 0);
+    mq_record_look(&records.parts, &found);
+    CHECK(found.ever == 1 && found.held == 1 && found.astray == 0 && found.last == 9 && found.newest == 0);
+    CHECK(found.owned[0].held == 1 && found.owned[0].keys == 1);
+    mq_store_release_u64(&record->rows[0].at.generation, 2); /* the row has another owner */
+    mq_record_look(&records.parts, &found);
+    CHECK(found.held == 1 && found.astray == 1 && found.owned[0].held == 0 && found.owned[0].keys == 0);
+}

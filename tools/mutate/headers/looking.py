@@ -1,0 +1,165 @@
+"""Mutants of those who look on: meters, censuses, events and sources."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+counting = mutants_of("msgq/impl/meter/counting.h", "looking")
+jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "looking")
+events = mutants_of("msgq/impl/workqueue/events.h", "looking")
+channel = mutants_of("msgq/impl/channel/snapshot.h", "looking")
+records = mutants_of("msgq/impl/records/snapshot.h", "looking")
+taken = mutants_of("msgq/impl/sources/taken.h", "looking")
+channel_source = mutants_of("msgq/impl/sources/channel.h", "looking")
+record_source = mutants_of("msgq/impl/sources/records.h", "looking")
+
+MUTANTS = [
+    counting(
+        "buckets are twice as wide",
+        "- MQ_SUB_BITS; return (shift << MQ_SUB_BITS)",
+        "- MQ_SUB_BITS + 1; return (shift << MQ_SUB_BITS)",
+        "bucket_middle_is_within_a_percent_of_each_value",
+    ),
+    counting(
+        "a percentile is larger than any value",
+        "middle>(double) h->max ? (double)h->max : middle;",
+        "middle;",
+        "percentiles_stay_between_the_least_and_the_largest_value",
+    ),
+    counting(
+        "the time since the last look counts for each message",
+        "(uint64_t)(now_ns - m->last_ns) / found, found);",
+        "(uint64_t)(now_ns - m->last_ns), found);",
+        "messages_of_one_look_share_the_time_since_the_last_one",
+    ),
+    counting(
+        "a time that goes beyond the message is read",
+        "(uint64_t)m->stamp_offset <= size - 8;",
+        "(uint64_t)m->stamp_offset <= size;",
+        "message_is_dated_by_a_time_that_it_holds",
+    ),
+    counting(
+        "a time to come is a delay of centuries",
+        "delay < 0 ? 0 : (uint64_t)delay, 1);",
+        "(uint64_t)delay, 1);",
+        "message_is_dated_by_a_time_that_it_holds",
+    ),
+    jobs(
+        "each message that is taken is a redelivery",
+        "out->redelivered += deliveries > taken;",
+        "out->redelivered += deliveries > 0;",
+        "census_of_a_queue_counts_places_by_their_words",
+    ),
+    jobs(
+        "places of former owners are those of the present one",
+        "!= mq_word_generation(word);",
+        "!= mq_word_generation(word) && !out;",
+        "census_of_a_queue_counts_places_by_their_words",
+    ),
+    jobs(
+        "a lease that ends now goes on",
+        "mq_lease_left(lease, now_tick) <= 0;",
+        "mq_lease_left(lease, now_tick) < 0;",
+        "census_of_a_queue_tells_leases_that_are_over",
+    ),
+    jobs(
+        "the head of another message is counted",
+        "if (mq_load_relaxed_u64(&parts->words[place]) != word) return;",
+        "",
+        "census_leaves_out_a_message_that_changes_meanwhile",
+    ),
+    jobs(
+        "counts of a former owner are those of the present one",
+        "return now > then ? now - then : 0;",
+        "return now > then ? now : 0;",
+        "counts_of_an_owner_begin_at_those_of_its_row",
+    ),
+    events(
+        "messages of one order have one number",
+        "(mq_word_order(key) << 16 | (place & 0xFFFF)) + 1;",
+        "(mq_word_order(key) << 16 | (place & 0)) + 1;",
+        "events_have_numbers_of_their_own",
+    ),
+    events(
+        "a message that was refused has a number",
+        ".number = kind == MQ_EVENT_REFUSED ? 0 : mq_queue_event_number(key, place),",
+        ".number = mq_queue_event_number(key, place),",
+        "events_have_numbers_of_their_own",
+    ),
+    events(
+        "the time of another take is that of this one",
+        "if (mq_load_acquire_u64(&head->taken_by) == taken)",
+        "if (mq_load_acquire_u64(&head->taken_by) || taken)",
+        "event_of_a_message_that_comes_back_has_the_time_of_its_own_take",
+    ),
+    events(
+        "events without room are not counted",
+        "if (log->end == log->room) mq_queue_events_lost(log, 1);",
+        "if (log->end == log->room) return;",
+        "events_without_room_are_counted",
+    ),
+    events(
+        "events that were moved are moved again",
+        "from->first = from->end = 0;",
+        "from->first = 0;",
+        "events_without_room_are_counted",
+    ),
+    channel(
+        "views of messages in the order are outdated",
+        "bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);",
+        "bool outdated = ordered->slots[slot / 64] + 1;",
+        "views_of_messages_that_left_the_order_are_outdated",
+    ),
+    records(
+        "what former owners have is the present one's",
+        "return own ? row : MQ_RECORD_ROWS;",
+        "return own || row ? row : row;",
+        "census_of_records_tells_present_from_former_owners",
+    ),
+    taken(
+        "a part of a payload is as long as the rest of it",
+        "size - room->from < room->bytes ? size - room->from : room->bytes);",
+        "size - room->from);",
+        "part_of_a_payload_is_what_there_is_room_for",
+    ),
+    taken(
+        "a mapping that was cut is whole",
+        "return !whole || mq_load_relaxed_u64(whole) == 1;",
+        "return !whole || mq_load_relaxed_u64(whole) <= 1;",
+        "channel_source_of_a_file_that_was_cut_is_corrupt",
+    ),
+    channel_source(
+        "a pool that was cut is read",
+        "if (mq_unlikely(!mq_source_uncut(c->from.whole) || !mq_source_uncut(c->pool_whole[m->row])))",
+        "if (mq_unlikely(!mq_source_uncut(c->from.whole)))",
+        "channel_source_of_a_file_that_was_cut_is_corrupt",
+    ),
+    channel_source(
+        "a message without room is copied",
+        "if (mq_unlikely(room->whole && m->length > room->bytes))",
+        "if (mq_unlikely(room->whole && m->length > room->bytes + 1))",
+        "channel_source_gives_messages_and_keeps_those_without_room",
+    ),
+    record_source(
+        "the last element is not looked at",
+        "r->end - r->at < r->left ? r->end : r->at + r->left;",
+        "r->end - r->at < r->left ? r->end - 1 : r->at + r->left;",
+        "record_source_gives_each_element_that_changed_once",
+    ),
+    record_source(
+        "an element that changed once is given again",
+        "r->seen[index] = times;",
+        "",
+        "record_source_gives_each_element_that_changed_once",
+    ),
+    record_source(
+        "a value without room is copied",
+        "bool fits = !room->whole || value.length <= room->bytes;",
+        "bool fits = !room->whole || value.length <= room->bytes + 1;",
+        "board_source_gives_values_of_named_keys",
+    ),
+    record_source(
+        "a value that was taken is given again",
+        "r->seen[r->at] = value.times;",
+        "",
+        "board_source_gives_values_of_named_keys",
+    ),
+]

@@ -1,0 +1,191 @@
+"""Mutants of recordings, and of the columns of decoded messages."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+tally = mutants_of("msgq/recording/format/tally.h", "recording")
+chunk = mutants_of("msgq/recording/format/chunk.h", "recording")
+scan = mutants_of("msgq/recording/format/scan.h", "recording")
+unpack = mutants_of("msgq/decoding/unpack.h", "recording")
+
+MUTANTS = [
+    tally(
+        "a gap counts the message after it",
+        "numbering->following == 0 ? 0 : step - 1;",
+        "numbering->following == 0 ? 0 : step;",
+        "tally_counts_gaps_and_no_steps_back",
+    ),
+    tally(
+        "a step back is a loss",
+        "if (numbering->following == 0 || step > 0)",
+        "if (numbering->following == 0 || step)",
+        "tally_counts_gaps_and_no_steps_back",
+    ),
+    tally(
+        "the wrap of numbers is a step back",
+        "(int32_t)(sequence + 1 - (uint32_t)numbering->following);",
+        "sequence + 1 < numbering->following ? -1 : (int32_t)(sequence + 1 - (uint32_t)numbering->following);",
+        "tally_counts_a_gap_across_the_wrap_of_numbers",
+    ),
+    tally(
+        "the first time is that of the first message",
+        "if (log_time < tally->first_time) tally->first_time = log_time;",
+        "",
+        "tally_counts_gaps_and_no_steps_back",
+    ),
+    chunk(
+        "a message fits that is one byte larger than the room",
+        "chunk->used + MQ_RECORD_HEADER + size <= chunk->room;",
+        "chunk->used + MQ_RECORD_HEADER + size <= chunk->room + 1;",
+        "chunk_fits_messages_up_to_its_room",
+    ),
+    chunk(
+        "a size that wraps fits",
+        "size <= chunk->room && chunk->used",
+        "chunk->used",
+        "chunk_fits_messages_up_to_its_room",
+    ),
+    chunk(
+        "a message fits without an entry",
+        "return chunk->entries_used < chunk->entries_room &&",
+        "return chunk->entries_used <= chunk->entries_room &&",
+        "chunk_fits_messages_up_to_its_room",
+    ),
+    chunk(
+        "a record's length leaves its header out",
+        "uint64_t length = MQ_RECORD_HEADER - 9 + size;",
+        "uint64_t length = size;",
+        "scan_finds_the_messages_that_were_appended",
+    ),
+    chunk(
+        "a row beyond its content is written",
+        "if (row->length > content->size || row->offset > content->size - row->length)",
+        "if (row->length > content->size || row->offset > content->size)",
+        "rows_are_taken_in_until_the_chunk_is_full",
+    ),
+    chunk(
+        "a row of no content is written",
+        "if (row->content >= content_count ||",
+        "if (row->content > content_count ||",
+        "rows_are_taken_in_until_the_chunk_is_full",
+    ),
+    chunk(
+        "a chunk that has enough takes more",
+        "from < count && chunk->used < chunk->enough;",
+        "from < count && chunk->used < chunk->room;",
+        "rows_are_taken_in_until_the_chunk_is_full",
+    ),
+    chunk(
+        "an index points into the chunk's buffer",
+        "const uint64_t offset = entry->offset + shift;",
+        "const uint64_t offset = entry->offset + 0 * shift;",
+        "index_of_a_channel_has_an_entry_for_each_message",
+    ),
+    chunk(
+        "entries of a channel are in one place",
+        "places[entry->channel] = to + MQ_INDEX_ENTRY;",
+        "places[entry->channel] = to;",
+        "index_of_a_channel_has_an_entry_for_each_message",
+    ),
+    chunk(
+        "the last message of a chunk has no bytes",
+        "i + 1 < chunk->entries_used ? entry[1].offset : chunk->used;",
+        "i + 1 < chunk->entries_used ? entry[1].offset : entry->offset + MQ_RECORD_HEADER + (chunk->used == 0);",
+        "counts_of_a_chunk_are_those_of_its_messages",
+    ),
+    scan(
+        "a record beyond the end is read",
+        "if (length > (uint64_t)(size - at - MQ_RECORD_HEAD))",
+        "if (length > (uint64_t)(size - at))",
+        "scan_stops_at_a_record_that_goes_beyond_the_end",
+    ),
+    scan(
+        "the head of a record beyond the end is read",
+        "if (size - at < MQ_RECORD_HEAD)",
+        "if (size - at < 1)",
+        "scan_stops_at_a_record_that_goes_beyond_the_end",
+    ),
+    scan(
+        "the end of a selection is inclusive",
+        "log_time < wanted->end)",
+        "log_time <= wanted->end)",
+        "scan_selects_times_from_start_to_before_end",
+    ),
+    scan(
+        "the start of a selection is exclusive",
+        "log_time >= wanted->start &&",
+        "log_time > wanted->start &&",
+        "scan_selects_times_from_start_to_before_end",
+    ),
+    scan(
+        "a channel beyond the codes has one",
+        "channel < wanted->channels ?",
+        "channel <= wanted->channels ?",
+        "scan_stops_at_channels_and_times_that_only_the_caller_can_judge",
+    ),
+    scan(
+        "a time before 1970 is a message's",
+        "(log_time | publish_time) < 0 ||",
+        "",
+        "scan_stops_at_channels_and_times_that_only_the_caller_can_judge",
+    ),
+    scan(
+        "a message is put beyond the columns",
+        "if (r == rows)",
+        "if (r > rows)",
+        "scan_stops_when_its_columns_are_full_and_goes_on",
+    ),
+    scan(
+        "payloads beyond the bytes are gathered",
+        "if (columns->offset[row] > size - columns->length[row]) return -1;",
+        "if (columns->offset[row] > size) return -1;",
+        "gather_copies_payloads_within_the_bytes_alone",
+    ),
+    unpack(
+        "surrogates are characters",
+        "first == 0xED ? 0x9F : first == 0xF4",
+        "first == 0xF4",
+        "text_is_utf8_by_the_table_of_unicode",
+    ),
+    unpack(
+        "longer forms of a character are accepted",
+        "first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;",
+        "0x80;",
+        "text_is_utf8_by_the_table_of_unicode",
+    ),
+    unpack(
+        "a character that is cut is one",
+        "if (more == 0 || more >= size)",
+        "if (more == 0 || more > size)",
+        "text_is_utf8_by_the_table_of_unicode",
+    ),
+    unpack(
+        "elements of the other byte order are copied",
+        "if (p->swap && size > 1)",
+        "if (p->swap && size > 4)",
+        "message_is_taken_apart_in_either_byte_order",
+    ),
+    unpack(
+        "numbers of the other byte order are read as they are",
+        "*number = p->swap ? __builtin_bswap32(found) : found;",
+        "*number = found;",
+        "message_is_taken_apart_in_either_byte_order",
+    ),
+    unpack(
+        "bytes after a message are accepted",
+        "(p->is_cdr ? MQ_PADDING_MAX : 0);",
+        "MQ_PADDING_MAX;",
+        "message_that_is_cut_or_too_long_is_rejected",
+    ),
+    unpack(
+        "elements beyond the end are taken",
+        "return p->at <= p->size && count <= (p->size - p->at) / size;",
+        "return p->at <= p->size && count <= (p->size - p->at) / size + 1;",
+        "message_that_is_cut_or_too_long_is_rejected",
+    ),
+    unpack(
+        "elements beyond the room of a column are written",
+        "if (bytes > slot->room - slot->used)",
+        "if (bytes > slot->room - slot->used + 1)",
+        "column_without_room_rejects_a_message",
+    ),
+]
