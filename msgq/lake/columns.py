@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 #: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
+#: `lost_before`, `lost_after`: losses next to the message that no gap in the sequences shows; NULL: none.
 MESSAGES = pa.schema(
     [
         ("run", pa.string()),
@@ -21,6 +22,8 @@ MESSAGES = pa.schema(
         ("kind", pa.string()),
         ("publisher", pa.string()),
         ("key", pa.string()),
+        ("lost_before", pa.int64()),
+        ("lost_after", pa.int64()),
     ]
 )
 #: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what

@@ -235,9 +235,9 @@ def _encoded(table: pa.Table) -> pa.Table:
 
 
 def _complete(rows: pa.Table) -> pa.Table:
-    """Return the columns that a part of a release without kinds does not have, too."""
-    for name in _TEXTS:
-        if name not in rows.column_names:
-            value = pa.scalar(TOPIC.kind if name == "kind" else None, pa.string())
-            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    """Return the columns that a part of a former release does not have, too."""
+    for one in COLUMNS:
+        if one.name not in rows.column_names:
+            value = pa.scalar(TOPIC.kind if one.name == "kind" else None, one.type)
+            rows = rows.append_column(one.name, pa.repeat(value, rows.num_rows))
     return rows

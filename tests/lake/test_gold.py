@@ -23,6 +23,7 @@ from msgq.lake.parts import messages_table
 from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
+from tests.lake.rows import listed
 from tests.spark.kind_logs import Said
 from tests.support import LONGER, wait_until
 
@@ -67,6 +68,21 @@ def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) ->
     assert golds.refreshed(tmp_path) == 1
     assert golds.table(tmp_path, "gaps").num_rows == golds.table(tmp_path, "silences").num_rows == 0
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [200]
+
+
+def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
+    rows = topic("a", [MIDNIGHT - 50 * SECOND + i * SECOND for i in range(100)], first=3)
+    rows[0]["lost_before"], rows[-1]["lost_after"] = 5, 70
+    for piece in (rows[60:], rows[20:60]):
+        add(directory(tmp_path), piece)
+    golds.refreshed(tmp_path)
+    assert golds.table(tmp_path, "endpoints").column("lost").to_pylist() == [70]
+    add(directory(tmp_path), rows[:20])
+    golds.refreshed(tmp_path)
+    gaps = listed(golds.table(tmp_path, "gaps"), "before", "after", "lost", "from_time", "to_time")
+    times = [row["log_time"] for row in (rows[0], rows[-1])]
+    assert gaps == [(102, 173, 70, times[1], times[1]), (2**32 - 3, 3, 5, times[0], times[0])]
+    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "gaps") == [(100, 75, 2)]
 
 
 def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
         "kind": "topic",
         "publisher": None,
         "key": None,
+        "lost_before": None,
+        "lost_after": None,
     }
     placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
     assert placed.file == str(path)

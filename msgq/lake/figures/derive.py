@@ -69,9 +69,26 @@ def derive(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def epoch_islands(rows: pa.Table) -> pa.Table:
-    """Return the islands of each epoch, but for state. Input: run, endpoint, epoch, sequence, log_time, kind."""
+    """Return the islands of each epoch, but for state.
+
+    Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
+    """
     is_state = is_of_kind(rows, RECORDS.name)
-    return islands.islands(rows.filter(pa.array(~is_state)) if is_state.any() else rows, islands.EPOCH)
+    mine = rows.filter(pa.array(~is_state)) if is_state.any() else rows
+    return islands.islands(_with_ends(mine), islands.EPOCH)
+
+
+def _with_ends(rows: pa.Table) -> pa.Table:
+    """Return rows with another one at the far end of losses that no gap shows, so that a gap shows them."""
+    numbered = rows.select([*islands.EPOCH, "sequence", "log_time"])
+    ends = [numbered]
+    for name, direction in (("lost_before", -1), ("lost_after", 1)):
+        if name in rows.column_names and column(rows, name).null_count < len(rows):
+            lost = integers(rows, name)
+            far = (integers(rows, "sequence") + direction * (lost + 1)) % _TURN
+            ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
+            ends.append(ended.filter(pa.array(lost > 0)))
+    return pa.concat_tables(ends) if len(ends) > 1 else numbered
 
 
 def cell_islands(rows: pa.Table) -> pa.Table:

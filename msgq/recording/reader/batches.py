@@ -14,7 +14,8 @@ from msgq.recording.reader.contents import Contents
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
 _SOURCE = ("kind", "publisher", "key")  # fields of Source
-_TYPES = dict.fromkeys((*NAMES, "origin_time", "offset"), pa.int64()) | {
+HIDDEN = ("lost_before", "lost_after")
+_TYPES = dict.fromkeys((*NAMES, "origin_time", "offset", *HIDDEN), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),
@@ -85,6 +86,11 @@ class _Batch:
         if name == "epoch":
             epochs = np.array([channel.epoch for channel in self._contents.channels], np.int64)
             return pa.array(epochs[self.columns.code[:rows]])
+        if name in HIDDEN:
+            lost = self._contents.hidden_lost(
+                self.columns.code[:rows], self.columns.sequence[:rows], HIDDEN.index(name)
+            )
+            return pa.nulls(rows, pa.int64()) if lost is None else pa.array(lost, mask=lost == 0)
         if name == "offset":
             return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
         return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])

@@ -21,6 +21,7 @@ from msgq.selection import Selection
 
 HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Contents:
@@ -107,6 +108,28 @@ class Contents:
             if any(channel.hidden):
                 stated.setdefault(numbering, []).append(channel.hidden)
         return stated
+
+    def hidden_lost(self, codes: _Array, sequences: _Array, side: int) -> _Array | None:
+        """Return how many messages were lost next to each message where no gap shows it; None: nothing was.
+
+        Parameters
+        ----------
+        codes, sequences : of the messages.
+        side : the index in `HiddenLosses`: 0 before the messages, 1 after them.
+        """
+        stated = {
+            numbering << 32 | hidden.sequence: hidden.lost
+            for numbering, every in self.hidden_losses().items()
+            for hidden in (one[side] for one in every)
+            if hidden is not None and hidden.lost
+        }
+        if not stated:
+            return None
+        places, numberings = np.array(sorted(stated), np.int64), self.numberings().astype(np.int64)
+        wanted = numberings[codes] << 32 | sequences
+        found = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
+        lost = np.array([stated[place] for place in places.tolist()], np.int64)
+        return np.where(places[found] == wanted, lost[found], 0)
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return what a field of `Source` says, and for each code the index of what it says of its messages."""

@@ -45,7 +45,8 @@ from msgq.spark.source.partitions import Partition, file_partitions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options")  # of rows that are appended
+#: Of rows that are appended.
+_OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
 #: What messages have that do not say it: those of files of other programs, and of a release without kinds.
 _UNNAMED = {"run": "", "epoch": 0, "kind": TOPIC.kind}
 _NEEDED = ("endpoint", "sequence", "log_time", "data")

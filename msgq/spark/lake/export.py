@@ -16,6 +16,7 @@ from msgq.lake.directory import Directory
 from msgq.lake.schema_texts import read_schemas
 from msgq.lake.sorted_runs import RUN, merged, write_runs
 from msgq.recording.format import conventions
+from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.new_log import Writer
 from msgq.schema import Schema, schema_of
 from msgq.source import Source
@@ -34,9 +35,12 @@ _KEPT = {
     "schema": ("string",),
     "schema_id": _INTEGER,
     "origin_time": _INTEGER,
+    "lost_before": _INTEGER,
+    "lost_after": _INTEGER,
     **dict.fromkeys(Source._fields, ("string",)),
 }
 _CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *Source._fields)  # of which a channel is
+_TURN = 1 << 32  # a sequence has 32 bits
 _ORDER = ("log_time", "endpoint", "epoch", "sequence")
 
 
@@ -46,9 +50,9 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     Parameters
     ----------
     rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, origin_time, encoding,
-        schema (its name), schema_id, kind, publisher, key and options. Those in which one of the first three is NULL
-        are left out. A row without a kind is of the one that its endpoint's name tells. Never all collected: workers
-        write them in sorted runs of 64 MiB, which are merged here.
+        schema (its name), schema_id, kind, publisher, key, options, lost_before and lost_after. Rows without one of the
+        first three are left out. A row without a kind is of the one that its endpoint's name tells. Never all
+        collected: workers write them in sorted runs of 64 MiB, which are merged here.
     path : of the file, which must not exist.
     lake : the directory of the lake that has the texts of their schemas, and the runs as long as this lasts; None:
         names and encodings are all there is, and the runs are beside `path`, where workers must be able to write.
@@ -85,6 +89,8 @@ def _write(writer: Writer, channels: _Channels, values: dict[str, Any]) -> None:
         text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
         raise InvalidValueError(text, values["endpoint"])
     writer.write(channels.number(values), values["data"], time, published, sequence, _origin(values))
+    if values.get("lost_after"):
+        channels.state_after(values)
 
 
 def _messages(rows: DataFrame) -> DataFrame:
@@ -110,6 +116,12 @@ def _origin(values: dict[str, Any]) -> int:
     return 0 if _kind(values) == TOPIC.name else max(0, values.get("origin_time") or 0)
 
 
+def _hidden(values: dict[str, Any], name: str) -> Hidden | None:
+    """Return losses next to a message that no gap shows; None: there are none."""
+    lost = values.get(name)
+    return Hidden((values.get("sequence") or 0) % _TURN, lost) if lost and lost > 0 else None
+
+
 class _Channels:
     """The channels of a file: one for each endpoint, epoch, schema and source."""
 
@@ -121,13 +133,20 @@ class _Channels:
         """Return the channel of a row."""
         key = tuple(values.get(name) for name in _CHANNEL)
         if key not in self._numbers:
-            source = Source(_kind(values), *(values.get(name) or "" for name in Source._fields[1:]))
-            counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
-            endpoint, epoch = values["endpoint"], values.get("epoch") or 0
-            metadata = conventions.channel_metadata(epoch, counting, source=source)
-            number = self._writer.channel(endpoint, self._schema(values), metadata=metadata)
-            self._numbers[key] = number
+            before = _hidden(values, "lost_before")  # of the first message
+            self._numbers[key] = self._new(values, HiddenLosses(before=before))
         return self._numbers[key]
+
+    def state_after(self, values: dict[str, Any]) -> None:
+        """State what was lost after a row, by a channel without messages."""
+        self._new(values, HiddenLosses(after=_hidden(values, "lost_after")))
+
+    def _new(self, values: dict[str, Any], hidden: HiddenLosses) -> int:
+        source = Source(_kind(values), *(values.get(name) or "" for name in Source._fields[1:]))
+        counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
+        endpoint, epoch = values["endpoint"], values.get("epoch") or 0
+        metadata = conventions.channel_metadata(epoch, counting, source=source, hidden=hidden.metadata())
+        return self._writer.channel(endpoint, self._schema(values), metadata=metadata)
 
     def _schema(self, values: dict[str, Any]) -> Schema | None:
         """Return the schema with its text, if the lake has it; else what the row says."""

@@ -85,7 +85,7 @@ class Lake:
 
         Those that are in the lake already count for nothing, so that a stream may give a batch again. A run that is
         NULL becomes empty, an epoch 0, and a kind "topic", as in files of other programs. Rows may be without
-        origin_time, kind, publisher and key; they may have schema_id and options.
+        origin_time, kind, publisher and key; they may have schema_id, options, lost_before and lost_after.
 
         Parameters
         ----------

@@ -35,6 +35,7 @@ def of_messages(messages: DataFrame, columns: Sequence[str], function: Function,
     """
     known = {"kind": kind(messages), "bytes": payload_bytes(messages).cast("long")}
     known |= {name: said(messages, name) for name in ("publisher", "key")}
+    known |= {name: said(messages, name, "long") for name in ("lost_before", "lost_after")}
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
     return chosen.dropna(subset=needed).mapInArrow(lambda batches: _pieces(batches, function), spark_schema(schema))

@@ -17,9 +17,9 @@ def kind(messages: DataFrame) -> Column:
     return F.coalesce("kind", F.lit(TOPIC.name)) if "kind" in messages.columns else F.lit(TOPIC.name)
 
 
-def said(messages: DataFrame, name: str) -> Column:
-    """Return the column `publisher` or `key`; NULL where there is none."""
-    return F.col(name) if name in messages.columns else F.lit(None).cast("string")
+def said(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
+    """Return a column that messages may have, of this type; NULL where there is none."""
+    return F.col(name) if name in messages.columns else F.lit(None).cast(kind_of_value)
 
 
 def state(messages: DataFrame) -> DataFrame:

@@ -1,0 +1,79 @@
+"""Losses that no gap shows: a lake counts what readers of its recordings count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.errors import RecordingError
+from msgq.recording import LogReader, Recorder
+from msgq.recording.reader.copying import write_pieces
+from msgq.recording.recorder.output import Limits
+from msgq.spark import read, tables
+from msgq.spark.lake import Lake
+from msgq.spark.lake.export import write_log
+from tests.recording.losses import Bus, Losses, counted, held, record
+from tests.spark.rows import listed
+
+
+@pytest.fixture
+def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    return held(monkeypatch)
+
+
+@pytest.fixture
+def bus(prefix: str) -> Iterator[Bus]:
+    made = Bus()
+    yield made
+    made.close()
+
+
+def fail(bus: Bus, path: Path) -> None:
+    """Record into a file that reaches its limit."""
+    limits = replace(Limits(), max_bytes=30_000)
+    recorder = Recorder(path, bus.published, limits=limits, chunk_bytes=10_000, chunk_seconds=0.01, compression="none")
+    while recorder.running:
+        bus.send(20)
+    with pytest.raises(RecordingError, match="limit"):
+        recorder.stop()
+
+
+def of_lake(lake: Lake) -> Losses:
+    lake.refresh()
+    return dict(listed(lake.table("endpoints"), "endpoint", "lost"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_lake_counts_losses_at_the_ends_of_a_recording(
+    spark: Any, bus: Bus, holding: threading.Lock, tmp_path: Path, fails: bool
+) -> None:
+    path = tmp_path / "log.mcap"
+    if fails:
+        fail(bus, path)
+    else:
+        record(bus, path, holding)
+    losses = counted(path)
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([path])
+    assert of_lake(lake) == losses
+    checks = listed(lake.table("checks"), "endpoint", "check", "passed", "value")
+    assert [(one, passed, value) for one, check, passed, value in checks if check == "lost"] == [
+        (endpoint, not lost, lost) for endpoint, lost in sorted(losses.items())
+    ]
+    missing = tables.gaps(read(spark, str(path))).groupBy("endpoint").sum("lost")
+    assert dict(map(tuple, missing.collect())) == {endpoint: lost for endpoint, lost in losses.items() if lost}
+    write_log(lake.messages(), tmp_path / "copy.mcap", lake.uri)
+    assert counted(tmp_path / "copy.mcap") == losses
+    log: Any = LogReader(path)
+    third = (log.end_time - log.start_time) // 3 + 1
+    assert len(list(write_pieces(log, tmp_path / "pieces", third))) > 1
+    assert counted(tmp_path / "pieces") == losses
+    of_pieces = Lake(spark, tmp_path / "of_pieces")
+    of_pieces.ingest([tmp_path / "pieces"])
+    assert of_lake(of_pieces) == losses
