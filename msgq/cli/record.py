@@ -24,6 +24,7 @@ from msgq.recording.format.writer import COMPRESSIONS
 from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
 from msgq.recording.recorder.ros_images import FrameChoice
+from msgq.texts import some
 
 _TICK_S = 0.1
 
@@ -276,7 +277,8 @@ def line(stats: RecorderStats, keeps: bool = False) -> str:
         parts.insert(2, f"{stats.removed_segments} old segments removed")
     if stats.corrupt:
         parts.append(f"nonsense in a ring, {stats.corrupt} times")
-    parts += [f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()]
+    if stats.refused:
+        parts.append(some(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
     return ", ".join(parts)
 
 

@@ -18,12 +18,17 @@ from msgq.impl.channel.hub import open_hub, remove_orphan
 from msgq.impl.ground import clock
 from msgq.naming import CHANNEL_MARK
 from msgq.queue_events import queue_of
-from msgq.remains.removal import Flaw, Removal, Users, reason, remove_directories
-from msgq.stats import ChannelStats, channel_inodes, channels, queue_inodes
+from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories
+from msgq.stats import ChannelStats, ChannelViewer, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel
+from msgq.texts import some
 from msgq.units import NS_PER_S
 
 KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
+_FATE = (
+    "harmless: those who join take the places of the dead when no other is free; "
+    "--fix removes the channel if only the dead use it"
+)
 PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
 
@@ -135,21 +140,34 @@ def lost(prefix: str) -> list[Flaw]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     there = channel_inodes(prefix)
     paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in there]
-    return [Flaw(f"{path} is a pool whose channel is gone (`msgq clean` removes it)", wrong=False) for path in paths]
+    if not paths:
+        return []
+    what = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
+    return [Flaw(f"{what} whose channel is gone (`msgq clean` removes it)", wrong=False)]
 
 
 def ailments(channel: ChannelStats) -> list[Flaw]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
     name = CHANNEL_MARK + channel.name
-    flaws = [f"{name}: {role} {who}" for role, who in channel.participants if who.alive is False]
-    flaws += [f"{name} has {path}, {why} (`msgq clean` removes it)" for path, why in lost_pools(channel).items()]
+    dead = by_role((role, who) for role, who in channel.participants if who.alive is False)
+    flaws = [f"{name}: {who} ({_FATE})" for who in dead.values()]
+    pools = [f"{path}, {why}" for path, why in lost_pools(channel).items()]
+    if pools:
+        flaws.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
+    kept = [text for one in channel.viewers if (text := _kept_long(one))]
+    if kept:
+        flaws.append(f"{name}: {some(kept)}; its publishers lack these slots")
     full = _full(channel)
-    for one in channel.viewers:
-        kept_s = 0.0 if one.oldest_ns is None else (clock.time_ns() - one.oldest_ns) / NS_PER_S
-        if one.outdated and kept_s > KEPT_LONG_S:
-            text = f"{one.node or 'a subscriber'} {one.participant.pid} keeps {one.outdated} views of old messages"
-            flaws.append(f"{name}: {text}, for up to {kept_s:.0f} s; its publishers lack these slots")
     return [*(Flaw(text, wrong=True) for text in full), *(Flaw(text, wrong=False) for text in flaws)]
+
+
+def _kept_long(viewer: ChannelViewer) -> str:
+    """Say that a subscriber keeps views of old messages for long; "": it does not."""
+    kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
+    if not viewer.outdated or kept_s <= KEPT_LONG_S:
+        return ""
+    who = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
+    return f"{who} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
 
 
 def _full(channel: ChannelStats) -> list[str]:

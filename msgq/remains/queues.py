@@ -19,6 +19,7 @@ from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import QueueStats, queues
 from msgq.stats import queue as read_queue
+from msgq.texts import some
 
 
 def _waiting(queue: QueueStats) -> str:
@@ -48,7 +49,7 @@ def repair(prefix: str) -> tuple[list[str], list[str]]:
             continue
         try:
             MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
-            done.append(f"put right {QUEUE_MARK}{one.name}: {', '.join(left)}")
+            done.append(f"put right {QUEUE_MARK}{one.name}: {some(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
@@ -82,5 +83,5 @@ def ailments(queue: QueueStats) -> list[Flaw]:
         flaws.append(Flaw(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
     left = _left(queue)
     if left:
-        flaws.append(Flaw(f"{name}: {', '.join(left)} (the next to open it puts it right; so does --fix)", wrong=False))
+        flaws.append(Flaw(f"{name}: {some(left)} (the next to open it puts it right; so does --fix)", wrong=False))
     return flaws

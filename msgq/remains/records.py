@@ -16,6 +16,7 @@ from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import RecordStats, records
 from msgq.stats import record as read_record
+from msgq.texts import some
 
 WRITERS_MAX = 128  # rows
 
@@ -54,5 +55,5 @@ def ailments(record: RecordStats) -> list[Flaw]:
     if gone > 0:
         left.append(f"{gone} elements of writers that are gone")
     if left:
-        flaws.append(Flaw(f"{name}: {', '.join(left)} (whoever writes next takes its place)", wrong=False))
+        flaws.append(Flaw(f"{name}: {some(left)} (whoever writes next takes its place)", wrong=False))
     return flaws

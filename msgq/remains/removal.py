@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
+from msgq.texts import some
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,18 @@ class Flaw(NamedTuple):
 def reason(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
     """Return why something goes or stays that these use, see `Users`; `nobody` says that there are none."""
     if living:
-        return f"in use by {', '.join(living)}"
-    return f"nobody can say whether these live: {', '.join(unknown)}" if unknown else nobody
+        return f"in use by {some(living)}"
+    return f"nobody can say whether these live: {some(unknown)}" if unknown else nobody
+
+
+def by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return a text about the dead of each role, with their count. dead : pairs of role and participant."""
+    found: dict[str, list[str]] = {}
+    for role, who in dead:
+        found.setdefault(role, []).append(str(who))
+    return {
+        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {some(who)}" for role, who in found.items()
+    }
 
 
 def remove_directories(rings: str, sides: str) -> None:

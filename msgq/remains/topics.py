@@ -16,9 +16,15 @@ from pathlib import Path
 from msgq import naming, sharing
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.topic import TopicLock, unlink_orphan, unlink_topic
-from msgq.remains.removal import Flaw, Removal, Users, reason, remove_directories
+from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import Participant, TopicStats, topics
 from msgq.stats import topic as read_topic
+
+_FATE = {
+    "publisher": "the next publisher that starts removes it",
+    "subscriber": "harmless: new subscribers take the places of the dead when no other is free",
+}
+_FIX = "--fix removes the topic if only the dead use it"
 
 
 def users(topic: TopicStats) -> Users:
@@ -44,9 +50,14 @@ def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
 
 
 def ailments(topic: TopicStats) -> list[Flaw]:
-    """Return what a supervisor should know: who died in it."""
-    how = "the next to start takes this place; --fix removes the topic if only the dead use it"
-    return [Flaw(f"{topic.endpoint}: {role} {who} ({how})", wrong=True) for role, who in dead(topic)]
+    """Return what a supervisor should know: who died in it. A topic without a living publisher is wrong."""
+    published = topic.publisher_kind == "stock" or any(
+        role == "publisher" and who.alive is not False for role, who in topic.participants
+    )
+    return [
+        Flaw(f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})", wrong=role == "publisher" and not published)
+        for role, who in by_role(dead(topic)).items()
+    ]
 
 
 def clear_topics(

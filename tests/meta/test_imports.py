@@ -16,7 +16,7 @@ from tests.meta.sources import ROOT, code, header_name, headers, imports, module
 # From the ground up: a place may import what stands on a line above it, never its own line's or one below. A name is
 # a module or a folder; the longest that fits counts.
 LAYERS = [
-    {"msgq.errors", "msgq.units", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.ground.core"},
+    {"msgq.errors", "msgq.units", "msgq.texts", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.ground.core"},
     {"msgq.impl.ground.liveness", "msgq.figures", "msgq.dtypes", "msgq.timing", "msgq.queue_events"},
     {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.extras", "msgq.impl.ground.event_loop"},
     {"msgq.sharing", "msgq.impl.sockets", "msgq.kinds"},

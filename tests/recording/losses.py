@@ -67,7 +67,7 @@ class Bus:
 def record(bus: Bus, path: Path, holding: threading.Lock, limits: Limits | None = None) -> Recorder:
     """Record a bus whose endpoints have lapped the recorder before its first message, and once more in between."""
     with holding:
-        recorder = Recorder(path, chunk_bytes=1024, chunk_seconds=0.01, limits=limits)
+        recorder = Recorder(path, chunk_bytes=16_384, chunk_seconds=0.01, limits=limits)
         bus.send(BURST)
     for count in (0, 10):
         bus.send(count)

@@ -64,7 +64,7 @@ def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
-    record(bus, path, holding, Limits(split_messages=20))
+    record(bus, path, holding, Limits(split_messages=500))
     losses = counted(path)
     segments = sorted(path.glob("*.mcap"))
     assert stated(path) == losses

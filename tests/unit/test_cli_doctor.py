@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from msgq.cli import doctor
 from msgq.cli.app import app
 from msgq.cli.doctor import machine
 from msgq.cli.doctor.machine import Check
-from tests.support import SHM
+from tests.support import SHM, Child, hear, say
 
 PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
 
@@ -119,6 +120,86 @@ def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, pref
     code, checks = diagnose()
     assert code == 1
     assert checks["moon"]["text"] == "it is made of cheese"
+
+
+ROWS, DEAD = 128, 120  # of subscribers in a topic's table
+
+
+def subscribers(endpoint: str) -> None:
+    """Child: subscribe often, until killed."""
+    sockets = [msgq.sub_sock(endpoint, timeout=0) for _ in range(DEAD)]
+    say(str(len(sockets)))
+    hear()
+
+
+def channel_members(name: str) -> None:
+    """Child: subscribe to a channel often, and publish, until killed."""
+    channel = msgq.Channel(name)
+    members = [channel.subscriber() for _ in range(40)]
+    publishers = [channel.publisher(slots=2) for _ in range(20)]
+    say(str(len(members) + len(publishers)))
+    hear()
+
+
+def killed(function: Callable[[str], None], name: str) -> int:
+    with Child(function, name) as child:
+        child.hear()
+        child.kill()
+        return child.pid
+
+
+def test_many_dead_subscribers_are_a_note_with_their_count(prefix: str) -> None:
+    with msgq.pub_sock("weather") as publisher:
+        pid = killed(subscribers, "weather")
+        participants = diagnose()[1]["participants"]
+        assert participants["status"] == "note"
+        assert participants["text"].startswith(f"weather: {DEAD} subscribers: python {pid} (dead), ")
+        assert (
+            f" and {DEAD - 3} more (harmless: new subscribers take the places of the dead when no"
+            in participants["text"]
+        )
+        assert len(participants["text"]) < 300
+        publisher.send(b"on the same ring")
+        others = [msgq.sub_sock("weather", timeout=0) for _ in range(ROWS - DEAD + 7)]
+        assert f"weather: {DEAD - 7} subscribers: " in diagnose()[1]["participants"]["text"]
+        for other in others:
+            other.close()
+    _, checks = fix(prefix)
+    assert "removed weather" in checks["repair"]["text"]
+    assert checks["participants"]["status"] == "ok"
+
+
+def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
+    with msgq.Channel("scans"):
+        killed(channel_members, "scans")
+        _, checks = diagnose()
+        assert checks["channels"]["status"] == "note"
+        for text in (
+            "channel/scans: 20 publishers: ",
+            "channel/scans: 40 subscribers: ",
+            " and 17 more",
+            " and 37 more",
+        ):
+            assert text in checks["channels"]["text"]
+        assert len(checks["channels"]["text"]) < 2000
+
+
+def test_a_dead_publisher_whose_place_another_took_is_a_note(prefix: str) -> None:
+    assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
+    assert diagnose()[1]["participants"]["status"] == "wrong"
+    with msgq.pub_sock("weather"):
+        assert diagnose()[1]["participants"]["status"] != "wrong"
+
+
+def test_flaws_of_many_endpoints_are_counted(prefix: str) -> None:
+    for number in range(25):
+        with msgq.pub_sock(f"weather{number:02}"):
+            pass
+        (SHM / f"msgq_{prefix}" / f"weather{number:02}").unlink()
+    _, checks = diagnose()
+    assert checks["files"]["status"] == "wrong"
+    assert checks["files"]["text"].count("has a side segment, but no ring") == 10
+    assert checks["files"]["text"].endswith("and 15 more")
 
 
 def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:

@@ -19,10 +19,12 @@ from msgq.remains import gates_and_claims, table, topics
 from msgq.remains.removal import Flaw
 from msgq.remains.table import REMAINS, ailments
 from msgq.stats import endpoints
+from msgq.texts import some
 
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
 )
+_SHOWN = 10  # of the flaws that a check finds, what is wrong first
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
@@ -97,13 +99,15 @@ def files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     lost = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in topics.orphans(prefix)]
     flaws = [Flaw(text, wrong=True) for text in lost] + topics.strangers(prefix) + _elsewhere(prefix)
+    flaws.sort(key=lambda flaw: not flaw.wrong)
     return _judged("files", flaws, "every one belongs where it is, to whom it should")
 
 
 def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
     if not flaws:
         return Check(check, "ok", good)
-    return Check(check, "wrong" if any(flaw.wrong for flaw in flaws) else "note", "; ".join(one.text for one in flaws))
+    text = some((one.text for one in flaws), _SHOWN, "; ")
+    return Check(check, "wrong" if any(flaw.wrong for flaw in flaws) else "note", text)
 
 
 def _elsewhere(prefix: str) -> list[Flaw]:
@@ -132,11 +136,11 @@ def left_behind(prefix: str) -> Check:
     dead = [*gates_and_claims.clear_gates(prefix, remove=False), *gates_and_claims.clear_claims(prefix, remove=False)]
     if not dead:
         return Check("remains", "ok", "no gates or ZMQ claims of the dead")
-    text = "; ".join(f"{one.endpoint}: {one.reason}" for one in dead)
+    text = some((f"{one.endpoint}: {one.reason}" for one in dead), _SHOWN, "; ")
     return Check("remains", "note", f"{text}. `msgq clean` removes them")
 
 
 def repair(prefix: str) -> Check:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
     done, failed = table.repair(prefix)
-    return Check("repair", "wrong" if failed else "ok", "; ".join(done + failed) or "nothing to repair")
+    return Check("repair", "wrong" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")

@@ -14,6 +14,7 @@ from msgq.recording.player.names import Names
 from msgq.recording.player.plan import plan
 from msgq.recording.reader.reader import LogReader
 from msgq.schema import Schema
+from msgq.texts import some
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
@@ -50,7 +51,7 @@ class Outlets:
             for wanted in list(self.plan.wanted.values()):
                 self._open(wanted)
             if not self.by_name:
-                reasons = "; ".join(f"{name!r}: {why}" for name, why in self.plan.skipped.items())
+                reasons = some((f"{name!r}: {why}" for name, why in self.plan.skipped.items()), separator="; ")
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
                 clock = Wanted(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)

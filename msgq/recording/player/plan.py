@@ -14,6 +14,7 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.outline import Outline, may_be
 from msgq.recording.reader.reader import LogReader
+from msgq.texts import some
 
 _RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
@@ -96,7 +97,7 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
     _leave_out_announcements(found)
     _look_inside(log, found)
     if not found.wanted:
-        reasons = "; ".join(f"{name!r}: {why}" for name, why in found.skipped.items())
+        reasons = some((f"{name!r}: {why}" for name, why in found.skipped.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return found
 

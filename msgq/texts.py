@@ -1,0 +1,12 @@
+"""Texts that stay short, however much they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def some(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
+    """Return the first `most` of these texts, and how many more there are."""
+    every = list(texts)
+    more = len(every) - most
+    return separator.join(every[:most]) + (f" and {more} more" if more > 0 else "")
