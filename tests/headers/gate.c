@@ -43,6 +43,15 @@ TEST(event_counts_its_sets) {
     CHECK(mq_event_clear(event) == MQ_EVENT_CLEARED && !mq_event_is_set(event));
 }
 
+TEST(event_with_the_largest_count_stays_set) {
+    begin();
+    mq_store_release_u32(&event->count, UINT32_MAX - 1);
+    CHECK(!mq_event_set(event) && mq_event_is_set(event));
+    mq_store_release_u32(&event->count, MQ_EVENT_MOST - MQ_EVENT_ONE);
+    CHECK(!mq_event_set(event) && !mq_event_set(event) && !mq_event_set(event));
+    CHECK(mq_load_acquire_u32(&event->count) == MQ_EVENT_MOST);
+}
+
 TEST(set_wakes_sleepers_once) {
     begin();
     uint32_t expected = mq_event_announce_sleep(event);

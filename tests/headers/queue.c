@@ -211,6 +211,12 @@ static int64_t sweep_at(mq_queue_handle *h, uint32_t tick) {
     return mq_queue_sweep(h, (int64_t)tick * MQ_LEASE_TICK_NS);
 }
 
+TEST(lease_of_all_zeros_is_a_lease) {
+    uint64_t word = mq_word_taken(0, 0, 1u << 24); /* as the low half of the tick, the row and the take are 0 */
+    CHECK(mq_lease_of(word, 0) != 0);
+    CHECK(mq_lease_belongs(mq_lease_of(word, 0), word));
+}
+
 TEST(lease_belongs_to_the_take_that_it_was_given_to) {
     begin(PLACES);
     send_one(a, 1);

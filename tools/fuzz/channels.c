@@ -3,6 +3,8 @@
  * the hub and the pools, that every call ends, that a cursor never goes back, that what is received and lost is what was
  * passed, and that no slot of a publisher is lost or twice there.
  */
+#define FUZZ_STEPS_MAX                                                                                                 \
+    300000 /* as many looks as the recorder takes at one message, each of the bound of mq_channel_next */
 #include "hostile.h"
 
 /* Those of the ring never use them. */

@@ -147,7 +147,7 @@ static void join(int i) {
 static mq_status receive(mq_subscriber *s, bool conflate) {
     mq_message message;
     for (int tries = 0; tries < 1000; tries++) {
-        fuzz_loads = 0;
+        fuzz_steps = 0;
         mq_status status = mq_subscriber_next(s, conflate, &message);
         if (status != MQ_OK) {
             if (status == MQ_CORRUPT)
@@ -344,7 +344,7 @@ static void run_case(void) {
     fill();
     fuzz_rate = rates[fuzz_below(4)];
     for (int i = 0; i < OPS; i++) {
-        fuzz_loads = 0;
+        fuzz_steps = 0;
         for (uint64_t words = fuzz_one_in(2) ? 0 : fuzz_below(4); words > 0; words--)
             fuzz_scribble();
         switch (fuzz_below(20)) {

@@ -1,6 +1,7 @@
 /* Fuzzes the gate: events that are set, cleared, waited for and watched on words that a stranger rewrites before and
  * during each call. Usage as of driver.c. What is checked: no access outside the gate, and that every call ends.
  */
+#define FUZZ_STEPS_MAX 20000 /* MQ_EVENT_TRIES changes of the event, of a few steps each */
 #include "hostile.h"
 
 #include <sched.h>

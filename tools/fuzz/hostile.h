@@ -33,9 +33,11 @@
 #define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
 #endif
 
-enum {
-    FUZZ_LOADS_MAX = 5000000, /* shared loads in one call: beyond, it hangs. The honest need some thousand */
-};
+/* Steps of one call, which are shared loads and exchanges: a call that takes more hangs. A program defines its own number,
+ * which follows from the bounds of its loops (docs/protocol.md, "Loops end"). */
+#ifndef FUZZ_STEPS_MAX
+#error "define FUZZ_STEPS_MAX before this file is included"
+#endif
 
 /* ---- chance ---- */
 
@@ -52,12 +54,12 @@ static bool fuzz_one_in(uint64_t n) { return fuzz_below(n) == 0; }
 
 /* ---- what is going on, said when the process dies ---- */
 
-static uint64_t fuzz_seed, fuzz_case, fuzz_loads;
+static uint64_t fuzz_seed, fuzz_case, fuzz_steps, fuzz_most;
 static const char *fuzz_op = "start";
 
 static void fuzz_say(void) {
-    fprintf(stderr, "fuzz: in %s, after %llu loads; replay with: driver %llu %llu 1\n", fuzz_op,
-            (unsigned long long)fuzz_loads, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
+    fprintf(stderr, "fuzz: in %s, after %llu steps; replay with: driver %llu %llu 1\n", fuzz_op,
+            (unsigned long long)fuzz_steps, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
 }
 
 /* The runtime of the undefined behaviour sanitizer knows no callback: it dies by a signal that we catch. */
@@ -151,8 +153,10 @@ static inline uint64_t fuzz_edge(uint64_t small) {
 
 /* Before every shared load of the core. */
 static inline void fuzz_look(void) {
-    if (++fuzz_loads > FUZZ_LOADS_MAX)
+    if (++fuzz_steps > FUZZ_STEPS_MAX)
         fuzz_fail("this call does not end");
+    if (fuzz_steps > fuzz_most)
+        fuzz_most = fuzz_steps;
     if (fuzz_rate && fuzz_one_in(fuzz_rate))
         fuzz_scribble();
 }
@@ -172,7 +176,7 @@ static inline void fuzz_look(void) {
 static inline void fuzz_calls(int count, void (*call)(void), const uint64_t rates[4]) {
     fuzz_rate = rates[fuzz_below(4)];
     for (int i = 0; i < count; i++) {
-        fuzz_loads = 0;
+        fuzz_steps = 0;
         if (fuzz_one_in(4))
             fuzz_scribble();
         call();
@@ -192,13 +196,14 @@ static int fuzz_main(int argc, char **argv, void (*run_case)(void), uint64_t cal
     for (; done < count && now - begun < seconds; done++) {
         fuzz_case = first + done;
         fuzz_state = fuzz_seed * 0x2545f4914f6cdd1dull + fuzz_case;
-        fuzz_rate = fuzz_loads = 0;
+        fuzz_rate = fuzz_steps = 0;
         run_case();
         clock_gettime(CLOCK_MONOTONIC, &t);
         now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
         begun = done ? begun : now;
     }
-    printf("%llu cases, %llu calls\n", (unsigned long long)done, (unsigned long long)(done * calls));
+    printf("%llu cases, %llu calls of up to %llu steps\n", (unsigned long long)done, (unsigned long long)(done * calls),
+           (unsigned long long)fuzz_most);
     return 0;
 }
 

@@ -2,6 +2,7 @@
  * stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside the table, no
  * row or buffer that is none, that every call ends, and that a stranger keeps no buffer from the server for ever.
  */
+#define FUZZ_STEPS_MAX 100000 /* the rows, for each buffer */
 #include "hostile.h"
 
 #include "leases.h"

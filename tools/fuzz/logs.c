@@ -4,6 +4,7 @@
  * that are followed by nothing. What is checked: no access outside the bytes and the columns, that the scan gets on, and
  * that what it found lies in the bytes and adds up.
  */
+#define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
 
 #include "format/crc.h"

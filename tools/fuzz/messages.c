@@ -4,6 +4,7 @@
  * checked: no access outside the messages and the columns, which have exactly the room that was counted, that the second
  * walk takes what the first one counted, and that there are not more elements than the messages have bytes.
  */
+#define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
 
 #include "decoding/unpack.h"

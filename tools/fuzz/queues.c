@@ -4,6 +4,7 @@
  */
 #include <sys/file.h>
 
+#define FUZZ_STEPS_MAX 1000000
 #include "hostile.h"
 
 /* Those of the ring never use them. */
@@ -291,7 +292,7 @@ static void check_delivers(member *m) {
     const uint64_t token = 0x5ca1ab1e;
     bool any = true, found = false;
     fuzz_op = "the sound message";
-    fuzz_loads = 0;
+    fuzz_steps = 0;
     mq_queue_forget_all(&m->h); /* as each look for the dead does */
     if (!send(m, token))
         return;
@@ -313,7 +314,7 @@ static void run_case(void) {
     for (int i = 0; i < HANDLES; i++)
         if (members[i].joined) {
             fuzz_op = "receive, while words change all the time";
-            fuzz_loads = 0;
+            fuzz_steps = 0;
             if (fuzz_one_in(64))
                 endure(&members[i]);
             check_delivers(&members[i]);

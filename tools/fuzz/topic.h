@@ -2,6 +2,7 @@
 #ifndef FUZZ_TOPIC_H
 #define FUZZ_TOPIC_H
 
+#define FUZZ_STEPS_MAX 500000
 #include "hostile.h"
 
 enum {

@@ -191,11 +191,12 @@ cdef class ServerLeases:
         cdef int holder
         for place in range(self._shelf.buffers, 0, -1):
             buffer = self._shelf.order[place - 1]
-            holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
-            while holder >= 0 and self._take_back(holder, HOLDER_NS):
+            for _ in range(self._rows + 1):  # each takes a row back: clients that write what they like end it, too
                 holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
-            if holder < 0:
-                return buffer
+                if holder < 0:
+                    return buffer
+                if not self._take_back(holder, HOLDER_NS):
+                    break
         return -1
 
     cdef uint32_t publish(self, uint32_t buffer) noexcept:

@@ -18,7 +18,7 @@ enum {
     MQ_ORDER_SHIFT = 20,     /* of the position */
     MQ_ORDER_WITHDRAWN = 63, /* instead of a row: there is no message any more */
     MQ_ORDER_STUCK = 1000,   /* rounds in which nothing has changed, and nothing makes sense: foreign bytes */
-    MQ_ORDER_TRIES = 100000, /* exchanges that fail for one message, each because another publisher has succeeded */
+    MQ_ORDER_TRIES = 10000,  /* exchanges that fail for one message, each because another publisher has succeeded */
 };
 #define MQ_NO_POSITION UINT64_MAX
 #define MQ_ORDER_FAR (1ull << (63 - MQ_ORDER_SHIFT)) /* positions that an entry can be ahead */

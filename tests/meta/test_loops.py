@@ -1,0 +1,58 @@
+"""Each loop over words that others can change has a bound, and a row that tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import ROOT
+
+PAGES = ("protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
+HEADERS = sorted([*ROOT.glob("msgq/impl/*/*.h"), *ROOT.glob("visionipc/impl/*.h")])
+_FUNCTION = re.compile(r"^[a-z][^\n;{}#]*?\b(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_LOOP = re.compile(r"\b(?:while|do)\b|\bfor \([^;]*;([^;]*);")
+#: A bound that nobody else can change, and that needs no words: all rows, slots, elements and the like.
+_COUNTED = re.compile(r"\s*\w+ < (?!MQ_\w*(?:TRIES|LOOKS|STUCK))(?:[A-Za-z_][\w.>()-]*(?: / 64)?|\d)\s*")
+
+
+def functions(text: str) -> Iterator[tuple[str, str]]:
+    for found in _FUNCTION.finditer(_COMMENT.sub("", text)):
+        yield found[1], found[2]
+
+
+def loops(body: str) -> list[str]:
+    return [found[0] for found in _LOOP.finditer(body) if found[1] is None or not _is_counted(found[1])]
+
+
+def _is_counted(condition: str) -> bool:
+    return any(_COUNTED.fullmatch(part) for part in condition.split("&&"))
+
+
+def rows(page: str) -> set[str]:
+    section = (ROOT / "docs" / page).read_text().partition("\n## Loops end\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(mq_\w+)`", cell)}
+
+
+def test_each_loop_that_needs_one_has_a_row() -> None:
+    looping = {name: path for path in HEADERS for name, body in functions(path.read_text()) if loops(body)}
+    told = set().union(*map(rows, PAGES))
+    untold = {name: str(path.relative_to(ROOT)) for name, path in looping.items() if name not in told}
+    assert not untold, "give each a bound, and a row in a section `Loops end`"
+    assert told <= {name for path in HEADERS for name, _ in functions(path.read_text())}
+
+
+def test_loops_of_each_kind_are_found() -> None:
+    text = "static inline int mq_one(int a) {\n%s\n}\n"
+    for loop in ("    for (;;) {", "    while (a) {", "    do {", "    for (int i = 0; i < MQ_ONE_TRIES; i++) {"):
+        ((name, body),) = functions(text % loop)
+        assert (name, len(loops(body))) == ("mq_one", 1), loop
+    ((_, body),) = functions(text % "    for (int i = 0; i < MQ_ROWS; i++) {\n    } /* while */")
+    assert not loops(body)
+
+
+def test_each_program_of_the_fuzzer_bounds_its_steps() -> None:
+    bounds = [path.read_text().count("#define FUZZ_STEPS_MAX ") for path in Path(ROOT / "tools/fuzz").glob("*.[ch]")]
+    assert sum(bounds) == 8
