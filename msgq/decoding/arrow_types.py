@@ -5,6 +5,7 @@ What has no type of its own, or no common one, is text: JSON, and strings as the
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
@@ -48,10 +49,19 @@ def value_column(values: list[Any], depth: int = 0) -> pa.Array:
         try:
             made = pa.array(values)
         except UNFIT:
-            made = None
+            made = _whole_numbers(there, values) if found == {int} else None
         if made is not None and not any(is_kind(made.type) for is_kind in _SCALARS):
             made = None
     return text_column(values) if made is None else made
+
+
+def _whole_numbers(there: list[int], values: list[int | None]) -> pa.Array | None:
+    """Return numbers of which some are beyond int64: as uint64, or decimals if others are negative."""
+    if min(there) < -(2**63) or max(there) >= 2**64:
+        return None
+    if min(there) >= 0:
+        return pa.array(values, pa.uint64())
+    return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(20, 0))
 
 
 def _struct(values: list[Any], there: list[dict[Any, Any]], depth: int) -> pa.Array | None:

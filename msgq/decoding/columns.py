@@ -13,6 +13,8 @@ from msgq.decoding.arrow_types import UNFIT, arrow_array, conformed, text_column
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.events import HEAD, event_heads, event_values, is_event, other_layout
 from msgq.decoding.plans import Plan, plan_of
+from msgq.decoding.schema_types import kind_of
+from msgq.decoding.typed import Kind
 from msgq.dtypes import struct_dtype
 from msgq.schema import Schema
 
@@ -55,6 +57,7 @@ class ColumnDecoder:
         self._is_text = value is not None and pa.types.is_string(value)
         self._decoders = Decoders()
         self._plans: dict[Schema, Plan | None] = {}
+        self._kinds: dict[Schema, Kind | None] = {}
 
     def values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
         """Give the values of messages of one schema, none of which is null."""
@@ -68,7 +71,7 @@ class ColumnDecoder:
             yield self._one_by_one(schema, data)
 
     def type(self, schema: Schema | None) -> pa.DataType | None:
-        """Return the type of all messages of a schema; None: each says its own."""
+        """Return the type of all messages of a schema; None: only the messages tell."""
         if schema is None:
             return None
         if is_event(schema):
@@ -78,8 +81,10 @@ class ColumnDecoder:
                 return self._typed(arrow_array(np.zeros(0, struct_dtype(schema)))).type
             except UNFIT:
                 return None
-        plan = self._plan(schema)
-        return None if plan is None else self._typed(pa.nulls(0, plan.type)).type
+        if (plan := self._plan(schema)) is not None:
+            return self._typed(pa.nulls(0, plan.type)).type
+        kind = self.kind(schema)
+        return None if kind is None or kind.is_open else self._typed(pa.nulls(0, kind.type)).type
 
     def _plan(self, schema: Schema | None) -> Plan | None:
         if schema is None:
@@ -87,6 +92,14 @@ class ColumnDecoder:
         if schema not in self._plans:
             self._plans[schema] = plan_of(schema)
         return self._plans[schema]
+
+    def kind(self, schema: Schema | None) -> Kind | None:
+        """Return what the schema says of the columns of messages that are decoded one by one; None: nothing."""
+        if schema is None:
+            return None
+        if schema not in self._kinds:
+            self._kinds[schema] = kind_of(schema)
+        return self._kinds[schema]
 
     def _typed(self, value: pa.Array) -> pa.Array:
         """Return values as the type that is wanted."""
@@ -182,8 +195,7 @@ class ColumnDecoder:
             failed = isinstance(value, Undecoded)
             values.append(None if failed else value)
             reasons.append(value.reason if failed else None)
-        wanted = self._type or known
-        made = self._typed(_column(values)) if wanted is None else self._fitted(values, reasons, wanted)
+        made = self._made(self.kind(schema), values, reasons, self._type or known)
         kept = [payload if reason else None for payload, reason in zip(payloads, reasons, strict=True)]
         return Values(made, None, None, pa.array(reasons, pa.string()), pa.array(kept, pa.binary()))
 
@@ -192,20 +204,41 @@ class ColumnDecoder:
         value = self._decoders.value(schema, payload)
         return fields(value) if hasattr(value, "DESCRIPTOR") and not self._is_text else value
 
-    def _fitted(self, values: list[Any], reasons: list[str | None], wanted: pa.DataType) -> pa.Array:
+    def column(self, schema: Schema | None, values: list[Any]) -> pa.Array:
+        """Return values of messages of one schema as a column, by the schema as far as it says their types."""
+        kind = self.kind(schema)
+        made = value_column(values) if kind is None else self._made(kind, values, [None] * len(values), None)
+        return self._typed(made)
+
+    def _made(
+        self, kind: Kind | None, values: list[Any], reasons: list[str | None], wanted: pa.DataType | None
+    ) -> pa.Array:
+        """Return values as a column; those that are not of its type get a reason. wanted : the type; None: any."""
+        if self._is_text:
+            return text_column(values)
+        if kind is None and wanted is None:
+            return self._typed(_column(values))
+
+        def column(some: list[Any]) -> pa.Array:
+            made = value_column(some) if kind is None else kind.column(some)
+            return self._typed(made) if wanted is None else conformed(made, wanted)
+
         try:
-            return text_column(values) if self._is_text else conformed(value_column(values), wanted)
+            return column(values)
         except UNFIT:
-            return pa.array([_fitting(values, reasons, row, wanted) for row in range(len(values))], wanted)
+            for row in range(len(values)):
+                if (why := _unfit(column, values[row])) is not None:
+                    values[row], reasons[row] = None, why
+            return column(values)
 
 
-def _fitting(values: list[Any], reasons: list[str | None], row: int, wanted: pa.DataType) -> Any:
-    """Return the value of a row if it fits; else None, with the reason."""
+def _unfit(column: Callable[[list[Any]], pa.Array], value: Any) -> str | None:
+    """Return why a value does not fit a column; None: it does."""
     try:
-        return conformed(value_column(values[row : row + 1]), wanted)[0]
+        column([value])
     except UNFIT as error:
-        reasons[row] = f"it is not {wanted}: {error}"
-        return None
+        return f"it is not what its schema says: {error}"
+    return None
 
 
 def _column(values: list[Any]) -> pa.Array:

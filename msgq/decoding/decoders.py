@@ -181,6 +181,17 @@ def _texts(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _protobuf(schema: Schema) -> Decode:
+    decode: Decode = protobuf_class(schema).FromString
+    return decode
+
+
+def protobuf_class(schema: Schema) -> Any:
+    """Return the class of a message of Protocol Buffers.
+
+    Raises
+    ------
+    ValueError : its files are not all there, or need each other in a circle. The library raises others.
+    """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema.data).file}
@@ -195,8 +206,7 @@ def _protobuf(schema: Schema) -> Decode:
             raise ValueError("its files need each other in a circle")
         for name in ready:
             pool.Add(files.pop(name))
-    decode: Decode = message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name)).FromString
-    return decode
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name))
 
 
 def _cdr(schema: Schema) -> Decode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -170,7 +171,7 @@ def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
         "axes": [0.5],
         "color": "BLUE",
     }
-    assert (first["value"]["next"]["count"], first["value"]["tags"]) == (7, [{"key": "x", "value": 1}])
+    assert (json.loads(first["value"]["next"])["count"], first["value"]["tags"]) == (7, [{"key": "x", "value": 1}])
     assert (second["value"]["count"], second["value"]["color"], second["value"]["next"]) == (0, "RED", None)
     assert (bad["value"], bad["data"]) == (None, b"\xff")
     assert bad["reason"].startswith("protobuf: ")

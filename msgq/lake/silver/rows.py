@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from msgq.decoding.arrow_types import conformed, field_arrays, field_names
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.decoding.typed import BY_VALUE, Kind
 from msgq.kinds import FRAMES, TOPIC
 from msgq.lake.types import plain_type
 from msgq.schema import Schema
@@ -120,8 +121,12 @@ class RowDecoder:
                 yield _set_aside(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
             else:
                 for piece in _pieces(group):
-                    for values in self._values(schema or Schema("message", encoding), piece):
-                        yield _of_values(family, piece, values, self._is_typed)
+                    said = schema or Schema("message", encoding)
+                    for values in self._values(said, piece):
+                        is_typed = self._is_typed or encoding not in SELF_DESCRIBING
+                        yield _of_values(
+                            family, piece, values, None if is_typed else self._decoder.kind(said) or BY_VALUE
+                        )
 
     def _values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
         data = messages.column("data").combine_chunks()
@@ -203,7 +208,8 @@ def _set_aside(family: Family, group: pa.Table, reason: str) -> Decoded:
     return Decoded(family, FIXED.empty_table(), pa.schema([]), undecoded)
 
 
-def _of_values(family: Family, group: pa.Table, values: Values, is_typed: bool) -> Decoded:
+def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | None) -> Decoded:
+    """Return what became of messages. said : what their schema says, if their numbers may be others; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
     undecoded = UNDECODED.empty_table()
@@ -220,25 +226,27 @@ def _of_values(family: Family, group: pa.Table, values: Values, is_typed: bool) 
     sources = _OF_SOURCE if family.sourced else ()
     names, arrays = value_names(value.type, sources), field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
-    if family.encoding in SELF_DESCRIBING and not is_typed:
-        arrays = [_with_doubles(array) for array in arrays]
+    if said is not None:
+        arrays = field_arrays(_with_doubles(value, said))
     columns = [*(_plain(group.column(name), name) for name in _OF_MESSAGES), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return Decoded(family, pa.table([*columns, *arrays], [*FIXED.names, *sources, *names]), fields, undecoded)
 
 
-def _with_doubles(array: pa.Array) -> pa.Array:
-    """Return values with double in place of whole numbers that are the same ones."""
+def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
+    """Return values with double in place of whole numbers that are the same ones, where the schema leaves that open."""
+    if not said.is_open:
+        return array
     if pa.types.is_int64(array.type):
         least, most = pc.min_max(array).values()
         is_exact = least.as_py() is None or -_EXACT <= least.as_py() <= most.as_py() <= _EXACT
         return array.cast(pa.float64()) if is_exact else array
     if pa.types.is_struct(array.type):
-        parts = [_with_doubles(part) for part in array.flatten()]
         names = [field.name for field in array.type]
+        parts = [_with_doubles(p, said.part(name) or BY_VALUE) for name, p in zip(names, array.flatten(), strict=True)]
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
-        inner = _with_doubles(array.flatten())
+        inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else BY_VALUE)
         return conformed(array, pa.list_(inner.type))
     return array
 

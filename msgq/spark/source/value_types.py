@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from msgq.decoding.arrow_types import value_column
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import Undecoded
 from msgq.lake.types import plain_type
@@ -24,5 +23,5 @@ def value_type(log: LogReader) -> pa.DataType | None:
     found = decoder.type(schema)
     if found is None:
         values = [decoder.value(schema, payload) for payload in batch.column("data").to_pylist()]
-        found = value_column([value for value in values if not isinstance(value, Undecoded)]).type
+        found = decoder.column(schema, [value for value in values if not isinstance(value, Undecoded)]).type
     return pa.string() if pa.types.is_null(found) else found

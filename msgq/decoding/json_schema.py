@@ -1,0 +1,75 @@
+"""What JSON Schema says of the types of columns: https://json-schema.org.
+
+Values that it leaves open, as those of any type or of several, have columns as the values are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgq.decoding.typed import BY_VALUE, NUMBERS, TEXT, Kind, list_of, struct_of
+
+_DEPTH_MAX = 16
+_FIELDS_MAX = 1 << 14
+_INT64_MAX = 2**63 - 1
+_SCALARS = {"string": TEXT, "boolean": NUMBERS["b1"], "number": NUMBERS["f8"]}
+
+
+def json_kind(text: bytes) -> Kind | None:
+    """Return what messages have by a schema in JSON; None: it says nothing of their fields.
+
+    Raises
+    ------
+    ValueError : it is no JSON.
+    """
+    root = json.loads(text) if text else None
+    found = _Schema(root).kind(root, 0)
+    return found if found.names else None
+
+
+class _Schema:
+    def __init__(self, root: Any) -> None:
+        self._root, self._fields = root, 0
+
+    def kind(self, said: Any, depth: int) -> Kind:
+        """Return what a schema within the root says. depth : levels above it."""
+        said = self._followed(said)
+        if not isinstance(said, dict) or depth > _DEPTH_MAX or self._fields > _FIELDS_MAX:
+            return BY_VALUE
+        of = said.get("type")
+        if isinstance(of, list):
+            of = [one for one in of if one != "null"]
+            of = of[0] if len(of) == 1 else None
+        if of == "integer":
+            return NUMBERS["u8"] if _is_unsigned(said) else NUMBERS["i8"]
+        if of == "array":
+            return list_of(self.kind(said.get("items"), depth + 1)) or BY_VALUE
+        if of == "object" and isinstance(said.get("properties"), dict):
+            return self._object(said, depth)
+        return _SCALARS.get(of, BY_VALUE) if isinstance(of, str) else BY_VALUE
+
+    def _object(self, said: dict[str, Any], depth: int) -> Kind:
+        properties = said["properties"]
+        self._fields += len(properties)
+        fields = [(name, self.kind(one, depth + 1)) for name, one in properties.items()]
+        return struct_of(fields, is_more=said.get("additionalProperties") is not False) or BY_VALUE
+
+    def _followed(self, said: Any) -> Any:
+        """Return what a reference within the text leads to."""
+        for _ in range(_DEPTH_MAX):
+            if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):
+                return said
+            found = self._root
+            for part in said["$ref"].removeprefix("#").strip("/").split("/"):
+                found = found.get(part) if isinstance(found, dict) and part else found
+            said = found
+        return None
+
+
+def _is_unsigned(said: dict[str, Any]) -> bool:
+    """Return whether whole numbers may be beyond int64, and are not negative."""
+    most = said.get("maximum", said.get("exclusiveMaximum", 0))
+    least = said.get("minimum", said.get("exclusiveMinimum", -1))
+    numbers = (int, float)
+    return isinstance(most, numbers) and isinstance(least, numbers) and least >= 0 and most > _INT64_MAX

@@ -1,0 +1,168 @@
+"""The columns that messages of a schema have, whatever the messages say: the same schema, the same types.
+
+A type that is within itself, or deeper than 16 levels, is text: JSON. So are structs when a schema has more fields than
+are counted here. Messages without any fields, and values that are always None, have no columns. Members of a union of
+Cap'n Proto have a column if a message has them: openpilot's events have more than a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgq.decoding import definitions
+from msgq.decoding.capnproto import kinds as capnproto
+from msgq.decoding.capnproto.schema import struct_of as capnproto_struct
+from msgq.decoding.flatbuffer import kinds as flatbuffer
+from msgq.decoding.flatbuffer.schema import table_of
+from msgq.decoding.json_schema import json_kind
+from msgq.decoding.structs import schema_struct
+from msgq.decoding.typed import BINARY, NUMBERS, TEXT, Kind, list_of, struct_of
+from msgq.schema import Schema
+
+_DEPTH_MAX = 16
+_FIELDS_MAX = 1 << 14
+_PROTOBUF = ("", "f8", "f4", "i8", "u8", "i4", "u8", "u4", "b1", *[""] * 4, "u4", "", "i4", "i8", "i4", "i8")
+
+
+def kind_of(schema: Schema) -> Kind | None:
+    """Return what the messages of a schema have; None: only the messages tell."""
+    make = _MAKERS.get(schema.encoding)
+    if make is None:
+        return None
+    try:
+        return make(schema)
+    except Exception:  # whatever a library raises: the decoder says what is wrong with the schema
+        return None
+
+
+class _Kinds:
+    """Makes the kinds of one schema. Whoever goes down into a type does so by `within`."""
+
+    def __init__(self) -> None:
+        self._within: list[Any] = []
+        self._fields = 0
+
+    def within(self, key: Any, fields: int, make: Callable[[], Kind | None]) -> Kind | None:
+        """Return what a type with fields is made of; text where that has no end. key : tells types apart."""
+        self._fields += fields
+        if key in self._within or len(self._within) >= _DEPTH_MAX or self._fields > _FIELDS_MAX:
+            return TEXT
+        self._within.append(key)
+        try:
+            return make()
+        finally:
+            self._within.pop()
+
+    # Protocol Buffers
+
+    def of_message(self, of: Any) -> Kind | None:
+        """Return what a message of Protocol Buffers has. of : its descriptor."""
+        return self.within(
+            of.full_name, len(of.fields), lambda: struct_of((one.name, self._of_field(one)) for one in of.fields)
+        )
+
+    def _of_field(self, one: Any) -> Kind | None:
+        if one.message_type is not None:
+            single = self.of_message(one.message_type)
+        elif one.enum_type is not None or one.type == one.TYPE_STRING:
+            single = TEXT
+        else:
+            single = BINARY if one.type == one.TYPE_BYTES else NUMBERS[_PROTOBUF[one.type]]
+        is_repeated = one.is_repeated if hasattr(one, "is_repeated") else one.label == one.LABEL_REPEATED
+        return list_of(single) if is_repeated else single
+
+    # Cap'n Proto
+
+    def of_capnproto(self, of: capnproto.Type) -> Kind | None:
+        """Return what a type of Cap'n Proto has."""
+        match of:
+            case capnproto.Scalar():
+                return NUMBERS[of.code] if of.names is None else TEXT
+            case capnproto.Text():
+                return TEXT
+            case capnproto.Data() | capnproto.List(of=capnproto.Scalar(code="u1", names=None)):
+                return BINARY
+            case capnproto.List():
+                return list_of(self.of_capnproto(of.of))
+            case capnproto.Struct():
+                members = [one.name for one in of.fields if one.member is not None]
+                make = lambda: struct_of(  # noqa: E731
+                    ((one.name, self.of_capnproto(one.of)) for one in of.fields), members
+                )
+                return self.within(id(of), len(of.fields), make)
+        return None
+
+    # FlatBuffers
+
+    def of_flatbuffer(self, of: flatbuffer.Type) -> Kind | None:
+        """Return what a type of FlatBuffers has."""
+        match of:
+            case flatbuffer.Scalar():
+                return NUMBERS[of.code] if of.names is None else TEXT
+            case flatbuffer.String():
+                return TEXT
+            case flatbuffer.Vector(of=flatbuffer.Scalar(code="u1", names=None)):
+                return BINARY
+            case flatbuffer.FixedArray(of=flatbuffer.Scalar(code="u1", names=None)):
+                return BINARY
+            case flatbuffer.Vector():
+                return list_of(self.of_flatbuffer(of.of))
+            case flatbuffer.FixedArray():
+                return list_of(self.of_flatbuffer(of.of), of.length)
+            case flatbuffer.Union():
+                return self._of_union([*of.kinds.values()])
+        make = lambda: struct_of((name, self.of_flatbuffer(kind)) for name, _, kind, *_ in of.fields)  # noqa: E731
+        return self.within(id(of), len(of.fields), make)
+
+    def _of_union(self, of: list[flatbuffer.Type]) -> Kind | None:
+        """Return what any of several types has: all their fields, or text where they differ."""
+        found = [kind for one in of if (kind := self.of_flatbuffer(one)) is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        if not all(kind.names for kind in found):
+            return TEXT
+        parts: dict[str, Kind] = {}
+        for kind in found:
+            for name, part in zip(kind.names, kind.parts, strict=True):
+                before = parts.setdefault(name, part)
+                parts[name] = part if before == part else TEXT
+        return struct_of(parts.items())
+
+    # ROS, DDS
+
+    def of_definition(self, of: definitions.Type) -> Kind | None:
+        """Return what a type of a definition has, as `plans` make it."""
+        match of:
+            case definitions.Number():
+                return NUMBERS[of.code]
+            case definitions.Text() | definitions.Enum():
+                return TEXT
+            case definitions.Array() | definitions.Sequence() if definitions.is_octets(of):
+                return BINARY
+            case definitions.Array():
+                return list_of(self.of_definition(of.of), of.length)
+            case definitions.Sequence():
+                return list_of(self.of_definition(of.of))
+            case definitions.Struct():
+                make = lambda: struct_of(  # noqa: E731
+                    (name, self.of_definition(kind)) for name, kind in of.fields if definitions.bounds(kind).least
+                )
+                return self.within(id(of), len(of.fields), make)
+        raise ValueError(f"it has {of}")
+
+
+def _protobuf(schema: Schema) -> Kind | None:
+    from msgq.decoding.decoders import protobuf_class
+
+    return _Kinds().of_message(protobuf_class(schema).DESCRIPTOR)
+
+
+_MAKERS: dict[str, Callable[[Schema], Kind | None]] = {
+    "json": lambda schema: json_kind(schema.data),
+    "protobuf": _protobuf,
+    "cdr": lambda schema: _Kinds().of_definition(schema_struct(schema)),
+    "ros1": lambda schema: _Kinds().of_definition(schema_struct(schema)),
+    "flatbuffer": lambda schema: _Kinds().of_flatbuffer(table_of(schema.name, schema.data)),
+    "capnproto": lambda schema: _Kinds().of_capnproto(capnproto_struct(schema.name, schema.data)),
+}
