@@ -66,6 +66,11 @@ def header_name(header: Path) -> str:
     return parts[1] if parts[0] == "impl" else "/".join(parts)
 
 
+def without_comments(text: str) -> str:
+    """Return C code without comments."""
+    return _COMMENT.sub("", text)
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of a header: its text begins with the comment above it."""
@@ -77,12 +82,17 @@ class Function:
     @property
     def comments(self) -> list[str]:
         """Return its comments, each on one line."""
-        return [" ".join(comment.split()).replace("* ", "") for comment in _COMMENT.findall(self.text)]
+        return [comment for _, _, comment in self.placed_comments()]
+
+    def placed_comments(self) -> list[tuple[int, int, str]]:
+        """Return where in the text each comment begins and ends, and the comment on one line."""
+        found = _COMMENT.finditer(self.text)
+        return [(each.start(), each.end(), " ".join(each[0].split()).replace("* ", "")) for each in found]
 
     @property
     def code(self) -> str:
         """Return its text without comments."""
-        return _COMMENT.sub("", self.text)
+        return without_comments(self.text)
 
 
 @cache

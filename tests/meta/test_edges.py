@@ -8,12 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.meta.sources import ROOT, Function, functions, head_comment, headers
+from tests.meta.sources import ROOT, Function, functions, head_comment, headers, without_comments
 
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
 ACQUIRING = re.compile(r"acquire|membarrier|sequentially consistent")
 SIDE = re.compile(r"EDGE (\w+):((?:(?!EDGE \w+:).)*)")
+
+
+# The order of an access to shared memory. A comment stands before its access, or after it on the same line.
+ACCESS = re.compile(r"mq_(?:load|store|fence|compare_exchange|fetch|membarrier|order|pin|cell|attention)\w*\(")
+STRONG = r"mq_(?:fence_seq_cst|compare_exchange_|fetch_|membarrier|load_seq_cst_)"
+HAS_ORDER = {
+    "release": re.compile(rf"{STRONG}|mq_(?:store_release_|fence_release)"),
+    "acquire": re.compile(rf"{STRONG}|mq_(?:load_acquire_|fence_acquire)"),
+    "sequentially consistent": re.compile(rf"{STRONG}|mq_store_\w+\( mq_fence_seq_cst"),
+}
+ORDER = re.compile(r"EDGE (\w+): (release|acquire|sequentially consistent)\b")
 
 
 def sides() -> dict[str, list[tuple[Function, str]]]:
@@ -86,3 +97,18 @@ def test_every_function_is_seen() -> None:
     defined = sum(len(re.findall(r"^static [^;{=]*\([^;{]*\) \{", text, re.MULTILINE)) for text in texts)
     assert len(functions()) == defined > 80
     assert all(function.code.count("{") == function.code.count("}") for function in functions())
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_access_of_a_side_has_the_order_that_its_comment_states(edge: str) -> None:
+    wrong = []
+    for function in functions():
+        for start, end, comment in function.placed_comments():
+            line = function.text[:start].rpartition("\n")[2]
+            accesses = " ".join(ACCESS.findall(line + without_comments(function.text[end:])))
+            wrong += [
+                f"{function.header}: {function.name}: {order}, and then {accesses.partition(' ')[0]}"
+                for name, order in ORDER.findall(comment)
+                if name == edge and not HAS_ORDER[order].match(accesses)
+            ]
+    assert not wrong

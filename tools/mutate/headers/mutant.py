@@ -54,8 +54,8 @@ def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
 
 def all_mutants() -> list[Mutant]:
     """Return the mutants of all headers, in the order of their paths."""
-    from tools.mutate.headers import channel, frames, gate, ground, looking, queue, recording, records, ring
+    from tools.mutate.headers import channel, frames, gate, ground, looking, orders, queue, recording, records, ring
 
-    modules = (channel, frames, gate, ground, looking, queue, recording, records, ring)
+    modules = (channel, frames, gate, ground, looking, orders, queue, recording, records, ring)
     found = [mutant for module in modules for mutant in module.MUTANTS]
     return sorted(found, key=lambda mutant: mutant.path)

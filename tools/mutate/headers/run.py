@@ -15,8 +15,8 @@ from tools.mutate.copies import Copy, NotRunError, copies_of, on_copies
 from tools.mutate.headers.mutant import Mutant
 from tools.mutate.run import KILLED, NO_TIME, NOT_RUN, SURVIVED
 
-# Tests that compile the headers themselves. All others use the extension modules.
-_COMPILE = ("tests/headers/", "tests/sanitizers/", "tests/crash/", "tests/fuzz/")
+# Tests that compile or read the headers themselves. All others use the extension modules.
+_DIRECT = ("tests/headers/", "tests/sanitizers/", "tests/crash/", "tests/fuzz/", "tests/meta/")
 _SECONDS_A_TEST = 2 * DEADLINE
 
 
@@ -44,7 +44,7 @@ def _judge(copy: Copy, mutant: Mutant, until_s: float) -> str:
     seconds = min(_SECONDS_A_TEST * len(mutant.tests), until_s - time.monotonic())
     with contextlib.ExitStack() as stack:
         stack.enter_context(copy.changed(mutant.path, mutant.apply((copy.tree / mutant.path).read_bytes())))
-        if not all(test.startswith(_COMPILE) for test in mutant.tests):
+        if not all(test.startswith(_DIRECT) for test in mutant.tests):
             try:
                 stack.enter_context(copy.rebuilt(mutant.path))
             except subprocess.CalledProcessError as error:

@@ -1,0 +1,133 @@
+"""Mutants of memory orders: an access of an edge is relaxed, or the fence beside it is missing."""
+
+from tools.mutate.headers.mutant import Mutant, mutants_of
+
+_TEST = "tests/meta/test_edges.py::test_access_of_a_side_has_the_order_that_its_comment_states"
+
+
+def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
+    """Return a mutant of one side of an edge."""
+    return mutants_of(path, "")(f"edge {edge}: {new or 'no fence'}", old, new, f"{_TEST}[{edge}]")
+
+
+_QUEUE = "msgq/impl/workqueue"
+_RING = "msgq/impl/ring"
+_GROUND = "msgq/impl/ground"
+
+MUTANTS = [
+    relaxed(
+        f"{_QUEUE}/sender.h",
+        "message",
+        "mq_store_release_u64(&h->parts.words[place], key); mq_fetch_add_u64(&h->parts.queue->ready, 1); if",
+        "mq_store_relaxed_u64(&h->parts.words[place], key); mq_fetch_add_u64(&h->parts.queue->ready, 1); if",
+    ),
+    relaxed(
+        f"{_QUEUE}/receiver.h",
+        "entered",
+        "mq_load_acquire_u64(&h->parts.entered[block]);",
+        "mq_load_relaxed_u64(&h->parts.entered[block]);",
+    ),
+    relaxed(
+        f"{_QUEUE}/receiver.h",
+        "sent",
+        "mq_load_acquire_u64(&h->parts.queue->ready);",
+        "mq_load_relaxed_u64(&h->parts.queue->ready);",
+    ),
+    relaxed(
+        f"{_QUEUE}/receiver.h",
+        "deadline",
+        "mq_store_release_u64(&h->parts.heads[taken->place].lease,",
+        "mq_store_relaxed_u64(&h->parts.heads[taken->place].lease,",
+    ),
+    relaxed(
+        f"{_QUEUE}/repair.h",
+        "deadline",
+        "mq_load_acquire_u64(&h->parts.heads[place].lease);",
+        "mq_load_relaxed_u64(&h->parts.heads[place].lease);",
+    ),
+    relaxed(
+        f"{_QUEUE}/events.h",
+        "taking",
+        "mq_store_release_u64(&head->taken_by, taken);",
+        "mq_store_relaxed_u64(&head->taken_by, taken);",
+    ),
+    relaxed(
+        "msgq/impl/channel/hub.h",
+        "pool",
+        "mq_store_release_u64(&row->pool_uid, slots->uid);",
+        "mq_store_relaxed_u64(&row->pool_uid, slots->uid);",
+    ),
+    relaxed(
+        f"{_GROUND}/order.h",
+        "order",
+        "mq_load_acquire_u64(mq_order_at(order, cursor));",
+        "mq_load_relaxed_u64(mq_order_at(order, cursor));",
+    ),
+    relaxed(
+        f"{_GROUND}/order.h",
+        "pin",
+        "return mq_load_seq_cst_u64(mq_order_at(order, cursor)) == entry;",
+        "return mq_load_acquire_u64(mq_order_at(order, cursor)) == entry;",
+    ),
+    relaxed(
+        f"{_GROUND}/order.h",
+        "begin",
+        "mq_store_release_u64(order->tail, order->capacity);",
+        "mq_store_relaxed_u64(order->tail, order->capacity);",
+    ),
+    relaxed(
+        f"{_GROUND}/pool.h",
+        "unpin",
+        "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
+        "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
+    ),
+    relaxed(
+        "msgq/impl/records/cell.h",
+        "value",
+        "mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);",
+        "mq_store_relaxed_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);",
+    ),
+    relaxed(
+        "msgq/impl/records/board.h",
+        "key",
+        "mq_store_release_u64(&parts->keys[i].named, 1);",
+        "mq_store_relaxed_u64(&parts->keys[i].named, 1);",
+    ),
+    relaxed(
+        f"{_RING}/publisher.h",
+        "commit",
+        "mq_store_release_u64(&p->ring->write_pointer, head);",
+        "mq_store_relaxed_u64(&p->ring->write_pointer, head);",
+    ),
+    relaxed(
+        f"{_RING}/publisher.h",
+        "done",
+        "mq_store_release_u64(&entry->sent, messages);",
+        "mq_store_relaxed_u64(&entry->sent, messages);",
+    ),
+    relaxed(
+        f"{_RING}/publisher.h",
+        "turn",
+        "mq_store_release_u64(&side->turn, turn);",
+        "mq_store_relaxed_u64(&side->turn, turn);",
+    ),
+    relaxed(
+        f"{_RING}/subscriber.h",
+        "figures",
+        "mq_store_release_u64(&s->entry->cursor, s->cursor);",
+        "mq_store_relaxed_u64(&s->entry->cursor, s->cursor);",
+    ),
+    relaxed(f"{_RING}/walk.h", "grant", "mq_fence_acquire(); if", "if"),
+    relaxed(
+        "visionipc/impl/leases.h",
+        "frame",
+        "mq_load_acquire_u32(&table->generation[buffer]) == generation;",
+        "mq_load_relaxed_u32(&table->generation[buffer]) == generation;",
+    ),
+    relaxed(
+        "visionipc/impl/leases.h",
+        "lease",
+        "mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) { mq_store_release_u32(",
+        "mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) { mq_store_relaxed_u32(",
+    ),
+]
