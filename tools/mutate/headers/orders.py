@@ -7,7 +7,7 @@ _TEST = "tests/meta/test_edges.py::test_access_of_a_side_has_the_order_that_its_
 
 def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
     """Return a mutant of one side of an edge."""
-    return mutants_of(path, "")(f"edge {edge}: {new or 'no fence'}", old, new, f"{_TEST}[{edge}]")
+    return mutants_of(path, "")(f"EDGE {edge} is weaker", old, new, f"{_TEST}[{edge}]")
 
 
 _QUEUE = "msgq/impl/workqueue"
@@ -127,7 +127,7 @@ MUTANTS = [
     relaxed(
         "visionipc/impl/leases.h",
         "lease",
-        "mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) { mq_store_release_u32(",
-        "mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) { mq_store_relaxed_u32(",
+        "mq_store_release_u32(&table->rows[row].lease[buffer], 0); } static inline void mq_lease_hold",
+        "mq_store_relaxed_u32(&table->rows[row].lease[buffer], 0);\n}\nstatic inline void mq_lease_hold",
     ),
 ]
