@@ -1,6 +1,6 @@
 """What JSON Schema says of the types of columns: https://json-schema.org.
 
-Values that it leaves open, as those of any type or of several, have columns as the values are.
+Where it leaves the type open (any type, several types, a type within itself), columns are as the values are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def json_kind(text: bytes) -> Kind | None:
     ValueError : it is no JSON.
     """
     root = json.loads(text) if text else None
-    found = _Schema(root).kind(root, 0)
+    found = _Schema(root).kind(root, ())
     return found if found.names else None
 
 
@@ -32,11 +32,12 @@ class _Schema:
     def __init__(self, root: Any) -> None:
         self._root, self._fields = root, 0
 
-    def kind(self, said: Any, depth: int) -> Kind:
-        """Return what a schema within the root says. depth : levels above it."""
+    def kind(self, said: Any, within: tuple[int, ...]) -> Kind:
+        """Return what a schema in the root says. within : the ids of those above it."""
         said = self._followed(said)
-        if not isinstance(said, dict) or depth > _DEPTH_MAX or self._fields > _FIELDS_MAX:
+        if not isinstance(said, dict) or id(said) in within or len(within) > _DEPTH_MAX:
             return BY_VALUE
+        within = (*within, id(said))
         of = said.get("type")
         if isinstance(of, list):
             of = [one for one in of if one != "null"]
@@ -44,15 +45,17 @@ class _Schema:
         if of == "integer":
             return NUMBERS["u8"] if _is_unsigned(said) else NUMBERS["i8"]
         if of == "array":
-            return list_of(self.kind(said.get("items"), depth + 1)) or BY_VALUE
+            return list_of(self.kind(said.get("items"), within)) or BY_VALUE
         if of == "object" and isinstance(said.get("properties"), dict):
-            return self._object(said, depth)
+            return self._object(said, within)
         return _SCALARS.get(of, BY_VALUE) if isinstance(of, str) else BY_VALUE
 
-    def _object(self, said: dict[str, Any], depth: int) -> Kind:
+    def _object(self, said: dict[str, Any], within: tuple[int, ...]) -> Kind:
         properties = said["properties"]
         self._fields += len(properties)
-        fields = [(name, self.kind(one, depth + 1)) for name, one in properties.items()]
+        if self._fields > _FIELDS_MAX:
+            return BY_VALUE
+        fields = [(name, self.kind(one, within)) for name, one in properties.items()]
         return struct_of(fields, is_more=said.get("additionalProperties") is not False) or BY_VALUE
 
     def _followed(self, said: Any) -> Any:

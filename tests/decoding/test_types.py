@@ -26,7 +26,7 @@ from msgq.decoding.rosmsg import ros2_struct
 from msgq.lake.silver.rows import NEEDED, RowDecoder
 from msgq.lake.types import plain_type
 from msgq.recording import LogReader, Writer
-from msgq.schema import Schema
+from msgq.schema import Schema, schema_of
 from tests.recording.logs import struct_schema
 
 Payloads = list[bytes]
@@ -381,6 +381,14 @@ def test_a_json_schema_that_says_nothing_leaves_types_to_the_values(text: bytes)
     schema = Schema("A", "json", text)
     assert columns(schema, [b'{"n": 1}']).type == pa.struct([("n", pa.int64())])
     assert columns(schema, [b'{"n": 1.5}']).type == pa.struct([("n", pa.float64())])
+
+
+def test_a_json_schema_within_itself_or_of_any_size_is_bounded() -> None:
+    again = b'{"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}, "n": {"type": "integer"}}}'
+    found = columns(Schema("A", "json", again), [b'{"n": 1, "a": {"n": 2}}']).type
+    assert found == pa.struct([("a", pa.struct([("n", pa.int64())])), ("n", pa.int64())])
+    many = {"type": "object", "properties": {f"f{i}": {"type": "integer"} for i in range(20000)}}
+    assert ColumnDecoder().kind(schema_of("A", "json", json.dumps(many).encode())) is None
 
 
 def test_values_of_protobuf_are_in_their_columns() -> None:
