@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcap import records
 
 from msgq import errors
 from msgq.recording import LogReader, Recorder
@@ -22,6 +23,7 @@ from msgq.recording.format.writer import Compressor
 from msgq.recording.reader.copying import write_mcap, write_pieces
 from msgq.recording.recorder.output import Limits
 from tests.command import run
+from tests.recording import logs
 from tests.recording.losses import FEWEST, Bus, Losses, counted, held, record, stated
 from tests.support import wait_until
 
@@ -103,6 +105,48 @@ def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
     assert counted(path) == losses
     assert counted(recover(path).output) == losses
     assert counted(reindex(path).output) == losses
+
+
+# ---- what a channel states ----
+
+
+def stating(number: int, **metadata: object) -> records.Channel:
+    """Return a channel of the one numbering of these files."""
+    said = {"epoch": "1", "sequence": "published"} | {name: str(value) for name, value in metadata.items()}
+    return records.Channel(number, "e", "", said, 0)
+
+
+def of_file(tmp_path: Path, first: records.Channel, *others: records.Channel, start: int | None = None) -> int | None:
+    """Return the losses of a file with the messages 5, 6 and 9 of the first of these channels."""
+    messages = [logs.message(first.id, sequence, 1000 + sequence) for sequence in (5, 6, 9)]
+    path = logs.write(tmp_path / "a.mcap", logs.chunk(first, *messages), *others)
+    return LogReader(path, start=start).endpoints["e"].lost
+
+
+def test_stated_losses_count_next_to_their_messages_only(tmp_path: Path) -> None:
+    plain = stating(1)
+    before, after = stating(1, first_sequence=5, lost_before=40), stating(2, last_sequence=9, lost_after=300)
+    assert of_file(tmp_path, plain) == 2
+    assert of_file(tmp_path, before) == 42
+    assert of_file(tmp_path, plain, after) == 302
+    assert of_file(tmp_path, before, after) == 342
+    assert of_file(tmp_path, before, after, start=1006) == 302
+    assert of_file(tmp_path, stating(1, first_sequence=6, lost_before=40)) == 2
+    assert of_file(tmp_path, plain, stating(2, last_sequence=6, lost_after=300)) == 2
+    assert of_file(tmp_path, before, stating(2, last_sequence=9, lost_after=40)) == 82
+
+
+def test_unknown_losses_at_an_end_make_the_losses_unknown(tmp_path: Path) -> None:
+    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before="unknown")) is None
+    assert of_file(tmp_path, stating(1), stating(2, last_sequence=9, lost_after="unknown")) is None
+    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before="unknown"), start=1006) == 2
+
+
+@pytest.mark.parametrize("lost", ["", "-1", "1e3", "\u0665", "9" * 400, 1 << 63, "lots"])
+def test_impossible_losses_at_an_end_count_as_none(tmp_path: Path, lost: object) -> None:
+    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before=lost)) == 2
+    assert of_file(tmp_path, stating(1, first_sequence=lost, lost_before=7)) == 2
+    assert of_file(tmp_path, stating(1, lost_before=7, last_sequence=9)) == 2
 
 
 # ---- failures ----

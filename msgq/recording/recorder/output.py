@@ -193,9 +193,10 @@ class Output:
             used -= size
         if limits.max_bytes is not None and used + wanted > limits.max_bytes and self._single:
             raise RecordingError(f"{self.path} has reached the limit of {limits.max_bytes} bytes")
-        if self.free_bytes() < limits.min_free_bytes + wanted:
-            text = f"only {self.free_bytes()} bytes are free on the disk of {self.path}, less than the reserve of"
-            raise RecordingError(f"{text} {limits.min_free_bytes}; recording ends")
+        free = self.free_bytes()
+        if free < limits.min_free_bytes + wanted:
+            text = f"only {free} bytes are free on the disk of {self.path}; the next chunk needs up to {wanted}, and"
+            raise RecordingError(f"{text} {limits.min_free_bytes} are the reserve (min_free_bytes); recording ends")
 
     def free_bytes(self) -> int:
         """Return what is left of the disk."""
