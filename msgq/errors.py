@@ -261,7 +261,10 @@ class MissingLibraryError(MsgqError, ImportError):
 
 
 class ForkedSocketError(IpcError):
-    """What came through a fork is the parent's: a publisher (with ZMQ, any socket), or a job. Make one in the child."""
+    """A call, reservation, loan, job, recorder or server of frames is the parent's. Begin it again in the child.
+
+    On the fake backend, all sockets and handles that were made before the fork are the parent's.
+    """
 
 
 class ConcurrentUseError(IpcError):

@@ -16,8 +16,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class PubMaster:
     """Publishes on many topics.
 
-    One thread at a time may use a topic; different topics may be sent by different threads. After a fork the parent
-    keeps it, the child gets `ForkedSocketError`.
+    One thread at a time may use a topic; different topics may be sent by different threads. After a fork a
+    topic belongs to the process that sends on it last, and the other one gets `MultiplePublishersError`.
 
     Parameters
     ----------

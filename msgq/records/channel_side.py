@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
 from msgq.dtypes import struct_schema
-from msgq.errors import ChannelMismatchError, ForkedSocketError
+from msgq.errors import ChannelMismatchError
 from msgq.impl.sockets.checks import closed_error
 from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
 
@@ -72,14 +72,13 @@ class ChannelSide:
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
         """See `Side`."""
-        first = rows[:1].tobytes()
-        try:
-            position = (self._publisher or self._connected()).send(first, origin_time=origin_time)
-        except ForkedSocketError:  # it is the parent's; a child has one of its own
-            position = self._connected().send(first, origin_time=origin_time)
+        position = (self._publisher or self._connected()).send(rows[:1].tobytes(), origin_time=origin_time)
         if len(rows) > 1:
             self._publisher.send_many(rows[1:].view(self._bytes), origin_time=origin_time)
         return int(position) - self.capacity
+
+    def disown(self) -> None:
+        """See `Side`. The channel's publisher joins again by itself."""
 
     def number(self) -> int:
         """See `Side`."""

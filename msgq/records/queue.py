@@ -43,8 +43,8 @@ class RecordQueue:
         mode "mpmc"    any number of producers, on a channel of that name; records of all in one order
 
     One thread at a time may produce with an object, and one consume; another one gets `ConcurrentUseError`. A forked
-    child goes on consuming by itself. Its first `produce` makes it another producer with mode "mpmc", and raises
-    `ForkedSocketError` with "spmc". A closed queue raises `EndpointClosedError`.
+    child goes on consuming by itself. Its first `produce` makes it another producer with mode "mpmc", and takes over
+    with "spmc". A closed queue raises `EndpointClosedError`.
 
     Attributes
     ----------
@@ -96,13 +96,13 @@ class RecordQueue:
         self.mode = mode
         asked = None if dtype is None else record_dtype(dtype, self.name)
         self._begin_anew()
-        _queues.add(self)
         raises = on_lost == "raise"
         self._side: Side
         if channel:
             self._side = ChannelSide(self.name, self.prefix, asked, capacity, history, raises, trust, spin_us)
         else:
             self._side = TopicSide(self.name, self.prefix, asked, capacity, raises, trust, spin_us)
+        _queues.add(self)
         self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
         self._clock = clock_of(backends.chosen())
         self._tracked = is_tracked(self.dtype)
@@ -178,7 +178,7 @@ class RecordQueue:
         MultiplePublishersError : with "spmc", another producer took over. Nothing was published.
         MessageTooLargeError : with "spmc", the topic was made by others, too small for such records.
         PoolExhaustedError, TooManyPublishersError, SegmentError : with "mpmc", as `Channel.publisher` and its `send`.
-        EndpointClosedError, ForkedSocketError, ConcurrentUseError : see above.
+        EndpointClosedError, ConcurrentUseError : see above.
 
         Notes
         -----
@@ -368,6 +368,7 @@ _queues: weakref.WeakSet[RecordQueue] = weakref.WeakSet()
 def _forked() -> None:
     for queue in list(_queues):
         queue._begin_anew()
+        queue._side.disown()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -44,6 +44,9 @@ class Side(Protocol):
     def number(self) -> int:
         """Return the number that the next record gets."""
 
+    def disown(self) -> None:
+        """In a forked child: the producer is the parent's, until the next send."""
+
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take records; they are consecutive."""
 

@@ -51,6 +51,7 @@ class TopicSide:
         self._timeout: float | None = None
         self._publisher: Any = None
         self._sent = 0
+        self._forked = False  # since the last send
         self._poller: Any = None
         self.capacity = rounded(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
         self.reader = self._subscriber(capacity is None, spin_us)
@@ -96,8 +97,12 @@ class TopicSide:
         socket = self._module.PubSocket()
         with naming.chosen(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
-        self._publisher, self._sent = socket, socket.stats().messages
+        self._publisher, self._sent, self._forked = socket, socket.stats().messages, False
         return socket
+
+    def disown(self) -> None:
+        """See `Side`. The next send takes over, and then the count is known again."""
+        self._forked = True
 
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
         """See `Side`. What it comes from is in the records, if anywhere."""
@@ -114,11 +119,14 @@ class TopicSide:
                 self._sent = publisher.stats().messages  # some were sent, perhaps
             raise
         self._sent += len(rows)
+        if self._forked:
+            self._sent, self._forked = publisher.stats().messages, False
+            first = self._sent - len(rows)
         return first
 
     def number(self) -> int:
         """See `Side`."""
-        if self._publisher is None:
+        if self._publisher is None or self._forked:
             self._connected()
         return self._sent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import pickle
 import select
@@ -226,28 +227,128 @@ def pub_count(endpoint: str) -> int:
 
 
 def forked_publisher(name: str, endpoint: str) -> dict[str, Any]:
-    """The child may not send; its end and its `close` leave the parent's publisher alone."""
+    """The child publishes by each method, as the parent did before; then the parent sends."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    pub.send(b"parent")
+
+    def child() -> int:
+        pub.send(b"send")
+        pub.send_many([b"many", bytearray(b"buffer")])
+        with pub.reserve(7) as view:
+            view[:] = b"reserve"
+        pub.wait_for_readers(0, n=1)
+        return os.getpid()
+
+    pid = in_fork(child)
+    return {
+        "received": [message.decode() for message in sub.receive_many()],
+        "lost": sub.lost,
+        "refused": str(pid) in superseded(pub) or "nobody" in superseded(pub),
+        "rest": sub.receive(True),
+    }
+
+
+def superseded(pub: Any) -> str:
+    """Send; return what the error says when another publisher has taken over."""
+    try:
+        pub.send(b"too late")
+    except MultiplePublishersError as error:
+        return str(error)
+    return ""
+
+
+def forked_publishers(name: str, endpoint: str) -> dict[str, Any]:
+    """Parent, child and parent's next publisher send in turn: who did not send last is superseded, and stays so."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    to_child, to_parent = Crossing(), Crossing()
+
+    def child() -> list[bool]:
+        pub.send(b"child")
+        to_parent.set()
+        to_child.wait()
+        return [bool(superseded(pub)), bool(superseded(pub))]
+
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.append(in_fork_quietly(child)))
+    thread.start()
+    to_parent.wait()
+    in_parent = [bool(superseded(pub)), bool(superseded(pub))]
+    pub.close()
+    again = connect(name, "PubSocket", endpoint)
+    again.send(b"again")
+    to_child.set()
+    thread.join()
+    again.send(b"still")
+    received = [message.decode() for message in sub.receive_many()]
+    return {"parent": in_parent, "child": answer[0], "received": received, "lost": sub.lost}
+
+
+def forked_counts(name: str, endpoint: str) -> dict[str, Any]:
+    """A child that only looks how far subscribers are, and closes the socket, leaves the parent's publisher alone."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    pub.send(b"before")
+
+    def child() -> list[Any]:
+        seen = [pub.all_readers_updated(), sub.receive(True).decode()]
+        pub.wait_for_readers(0, n=2)  # the child's subscriber has a place of its own
+        pub.close()
+        return [*seen, pub.closed]
+
+    in_child = in_fork(child)
+    pub.send(b"after")
+    return {"child": in_child, "parent": [message.decode() for message in sub.receive_many()]}
+
+
+def forked_while_reserved(name: str, endpoint: str) -> dict[str, Any]:
+    """A child that sends while the parent writes waits for it: 1 s, then the parent stays the publisher."""
     pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
 
-    def child() -> list[str]:
-        refused = []
-        for call in (
-            lambda: pub.send(b"x"),
-            lambda: pub.send_many([b"x"]),
-            lambda: pub.reserve(3).__enter__(),
-            pub.all_readers_updated,
-            pub.wait_for_readers,
-        ):
-            try:
-                call()
-            except ForkedSocketError as error:
-                refused.append(error.endpoint)
-        pub.close()
-        return refused
+    def child() -> list[bool]:
+        return [bool(superseded(pub)), pub.closed]
 
-    refused = in_fork(child)
-    pub.send(b"from the parent")
-    return {"refused": refused, "parent": sub.receive(True).decode(), "rest": sub.receive(True)}
+    with pub.reserve(2) as view:
+        view[:] = b"ab"
+        in_child = in_fork(child)
+    pub.send(b"cd")
+    return {"child": in_child, "parent": [message.decode() for message in sub.receive_many()]}
+
+
+def _send_in_pool(word: str) -> int:
+    _publishers[0].send(word.encode())
+    return os.getpid()
+
+
+_publishers: list[Any] = []
+
+
+def forked_pool(name: str, endpoint: str) -> dict[str, Any]:
+    """A pool of one worker, which is replaced after two tasks, sends with a publisher of the module."""
+    sub = connect(name, "SubSocket", endpoint)
+    _publishers[:] = [connect(name, "PubSocket", endpoint)]
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=2) as pool:
+        pids = [pool.apply(_send_in_pool, (word,)) for word in "abcde"]
+    return {"workers": len(set(pids)), "received": [message.decode() for message in sub.receive_many()]}
+
+
+def forked_daemon(name: str, endpoint: str) -> None:
+    """Connect, become a daemon by two forks, and send when both parents are gone, of which one closes them."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    alive, gone = os.pipe()  # at its end when no parent has the other side any more
+    for closes in (True, False):
+        if os.fork():
+            if closes:
+                pub.close()
+                sub.close()
+            os._exit(0)
+    os.close(gone)
+    assert os.read(alive, 1) == b""
+    pub.send(b"from the daemon")
+    assert sub.receive(True) == b"from the daemon"
+    say("daemon")
+    hear()
+    pub.send(b"still there")
+    say("sent")
+    os._exit(0)  # the watchdog's thread is the parent's, and Python would wait for it
 
 
 def forked_fileno(name: str, endpoint: str) -> dict[str, str]:

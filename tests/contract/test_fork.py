@@ -1,4 +1,4 @@
-"""After a fork: the child's subscriber goes on by itself, its publisher is refused, the parent notices nothing.
+"""After a fork: the child's subscriber continues on its own cursor, and its publisher takes over at its first send.
 
 Each scenario forks in a process of its own, which has no other threads (see actors.py).
 """
@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract import actors
 from tests.contract.conftest import Backend
-from tests.support import run_child
+from tests.support import Child, run_child
 
 pytestmark = pytest.mark.needs("fork", "stats")
 
@@ -24,9 +24,41 @@ def test_the_child_takes_a_place_of_its_own_and_leaves_only_that(backend: Backen
     assert seen == {"in the child": 2, "afterwards": 1, "parent": "still there"}
 
 
-def test_the_child_may_not_publish(backend: Backend, endpoint: str) -> None:
+def test_publisher_in_child_takes_over_at_its_first_send(backend: Backend, endpoint: str) -> None:
     answer = run_child(actors.forked_publisher, backend.name, endpoint)
-    assert answer == {"refused": [endpoint] * 5, "parent": "from the parent", "rest": None}
+    received = ["parent", "send", "many", "buffer", "reserve"]
+    assert answer == {"received": received, "lost": 0, "refused": True, "rest": None}
+
+
+def test_publisher_that_was_superseded_after_a_fork_stays_superseded(backend: Backend, endpoint: str) -> None:
+    answer = run_child(actors.forked_publishers, backend.name, endpoint)
+    assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
+
+
+def test_counting_and_closing_in_child_takes_nothing_over(backend: Backend, endpoint: str) -> None:
+    answer = run_child(actors.forked_counts, backend.name, endpoint)
+    assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
+
+
+def test_send_in_child_waits_for_a_reservation_of_the_parent(backend: Backend, endpoint: str) -> None:
+    answer = run_child(actors.forked_while_reserved, backend.name, endpoint)
+    assert answer == {"child": [True, False], "parent": ["ab", "cd"]}
+
+
+def test_process_pool_sends_with_the_publisher_of_a_module(backend: Backend, endpoint: str) -> None:
+    answer = run_child(actors.forked_pool, backend.name, endpoint)
+    assert answer == {"workers": 3, "received": list("abcde")}
+
+
+def test_daemon_publishes_with_the_publisher_that_its_parent_connected(backend: Backend, endpoint: str) -> None:
+    sub = backend.sub(endpoint)
+    with Child(actors.forked_daemon, backend.name, endpoint) as child:
+        assert child.hear() == "daemon"
+        child.say()
+        assert child.hear() == "sent"
+        assert child.process.stdout is not None
+        child.process.stdout.read()  # to its end: the daemon is gone
+    assert sub.receive_many() == [b"from the daemon", b"still there"]
 
 
 def test_a_reservation_belongs_to_the_parent(backend: Backend, endpoint: str) -> None:

@@ -18,7 +18,6 @@ from msgq.channel import Channel
 from msgq.errors import (
     ConcurrentUseError,
     EndpointClosedError,
-    ForkedSocketError,
     InvalidValueError,
     LostMessagesError,
     MessageSizeError,
@@ -32,7 +31,8 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock, origin
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
-from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
+from tests.contract.actors import Crossing, in_fork_quietly
+from tests.support import DEADLINE, SHM, Task, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
 #: Backend and mode: what they do not promise. The words are those of conftest.py; schema: it tells the dtype.
@@ -614,16 +614,24 @@ class TestWaiting:
     def test_a_child_goes_on_by_itself(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 2))
+        forked, further = Crossing(), Crossing()
 
         def child() -> None:
-            assert taken(consumer, 2) == [0, 1]
-            if queues.mode == "spmc":
-                with pytest.raises(ForkedSocketError):
-                    producer.produce((2, 0))
-            else:
-                producer.produce((2, 0))
-                producer.close()
+            forked.set()
+            further.wait()
+            assert taken(consumer, 3) == [0, 1, 2]
+            assert producer.produce(quotes(3, 2)) == 3  # the parent has sent one more since the fork
+            assert producer.produce(quotes(5, 1)) == 5
+            producer.close()
 
-        assert in_fork(child) == 0
-        producer.produce((3, 0))
-        assert taken(consumer, 3 + (queues.mode == "mpmc")) == [0, 1, *([2] if queues.mode == "mpmc" else []), 3]
+        task = Task(in_fork_quietly, child)
+        forked.wait()
+        producer.produce(quotes(2, 1))
+        further.set()
+        task.result()
+        if queues.mode == "spmc":
+            with pytest.raises(MultiplePublishersError):
+                producer.produce(quotes(6, 1))
+        else:
+            assert producer.produce(quotes(6, 1)) == 6
+        assert taken(consumer, 6 + (queues.mode == "mpmc")) == list(range(6 + (queues.mode == "mpmc")))

@@ -159,9 +159,29 @@ def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoi
 
 
 class TestFork:
-    def test_the_child_is_refused_and_makes_its_own(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_subscriber_in_child_connects_again_and_publisher_is_refused(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
         answer = run_child(zmq_actors.forked, endpoint)
-        assert answer == {"refused": [endpoint] * 9, "received": "to both", "parent": "to both"}
+        assert answer == {"taken": ["True"] * 4, "received": "to both", "parent": "to both"}
+
+    def test_publisher_in_child_binds_the_address_that_the_parent_has_left(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
+        answer = run_child(zmq_actors.forked_publisher, endpoint)
+        assert answer == {"child": ["reserved", "sent", "2"], "parent": ["reserved", "sent"]}
+
+    def test_daemon_publishes_with_the_publisher_that_its_parent_connected(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
+        with Child(zmq_actors.forked_daemon, endpoint) as child:
+            assert child.hear() == "daemon"
+            sub = zmq_backend.sub(endpoint)
+            child.say()
+            assert sub.receive() == b"from the daemon"
+            child.say()
+            assert child.process.stdout is not None
+            child.process.stdout.read()  # to its end: the daemon is gone
 
     def test_a_reservation_belongs_to_the_parent(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_actors.forked_in_reservation, endpoint)

@@ -16,11 +16,11 @@ from typing import Any
 
 import zmq
 
-from msgq.errors import ForkedSocketError, IpcError
+from msgq.errors import ForkedSocketError, IpcError, MultiplePublishersError
 from msgq.impl import zeromq
 from msgq.impl.zeromq.addresses import publisher_address
 from tests.contract.actors import Crossing, connect, in_fork
-from tests.support import DEADLINE, DEADLINE_MS, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, hear, say, wait_until
 
 
 def plain_publisher(address: str) -> None:
@@ -83,7 +83,7 @@ def too_many(endpoint: str) -> str:
 
 
 def forked(endpoint: str) -> dict[str, Any]:
-    """The child is refused on each socket that it inherited, and makes its own; the parent notices nothing."""
+    """The child's subscriber and poller connect again; its publisher is refused as long as the parent publishes."""
     pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
     sub.setTimeout(DEADLINE_MS)
     pub.wait_for_readers(DEADLINE, n=1)
@@ -92,26 +92,13 @@ def forked(endpoint: str) -> dict[str, Any]:
     attached = Crossing()
 
     def child() -> dict[str, Any]:
-        refused = [
-            _refused(call)
-            for call in (
-                lambda: pub.send(b"x"),
-                lambda: pub.send_many([b"x"]),
-                lambda: pub.reserve(3).__enter__(),
-                pub.all_readers_updated,
-                pub.wait_for_readers,
-                sub.receive,
-                sub.receive_many,
-                lambda: sub.receive_into(bytearray(1)),
-                lambda: poller.poll(0),
-            )
-        ]
+        calls = (lambda: pub.send(b"x"), lambda: pub.send_many([b"x"]), lambda: pub.reserve(3), pub.all_readers_updated)
+        taken = [_taken(call) for call in calls]
         pub.close()
-        sub.close()
         gc.collect()
-        sub.connect(zeromq.Context(), endpoint)
+        assert poller.poll(0) == []
         attached.set()
-        return {"refused": refused, "received": sub.receive().decode()}
+        return {"taken": taken, "received": poller.poll(DEADLINE_MS)[0].receive(True).decode()}
 
     answer: list[Any] = []
     thread = threading.Thread(target=lambda: answer.append(in_fork(child)))
@@ -121,6 +108,65 @@ def forked(endpoint: str) -> dict[str, Any]:
     pub.send(b"to both")
     thread.join()
     return {**answer[0], "parent": sub.receive().decode()}
+
+
+def _taken(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except MultiplePublishersError as error:
+        return str(f"process {os.getppid()} publishes" in str(error))
+    return "not refused"
+
+
+def forked_publisher(endpoint: str) -> dict[str, Any]:
+    """The parent closes its publisher; the child's binds the address at its first send, and its subscriber hears it."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    forked, closed, heard = Crossing(), Crossing(), Crossing()
+
+    def child() -> list[str]:
+        sub.setTimeout(DEADLINE_MS)
+        assert sub.receive(True) is None  # and so it connects
+        forked.set()
+        closed.wait()
+        pub.all_readers_updated()  # binds; then its own subscriber finds it while it receives
+        wait_until(lambda: sub.receive(True) is None and pub._count()[0] == 2)
+        with pub.reserve(8) as view:
+            view[:] = b"reserved"
+        pub.send(b"sent")
+        answer = [sub.receive().decode(), sub.receive().decode(), str(pub.stats().messages)]
+        heard.wait()
+        pub.close()
+        return answer
+
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.append(in_fork(child)))
+    thread.start()
+    forked.wait()
+    pub.close()
+    closed.set()
+    sub.setTimeout(DEADLINE_MS)
+    received = [sub.receive().decode(), sub.receive().decode()]
+    heard.set()
+    thread.join()
+    return {"child": answer[0], "parent": received}
+
+
+def forked_daemon(endpoint: str) -> None:
+    """Connect, become a daemon by two forks, and send when both parents are gone."""
+    pub = connect("zmq", "PubSocket", endpoint)
+    alive, gone = os.pipe()  # at its end when no parent has the other side any more
+    for _ in range(2):
+        if os.fork():
+            os._exit(0)
+    os.close(gone)
+    assert os.read(alive, 1) == b""
+    say("daemon")
+    hear()
+    pub.wait_for_readers(DEADLINE, n=1)
+    pub.send(b"from the daemon")
+    hear()
+    pub.close()
+    os._exit(0)  # the watchdog's thread is the parent's, and Python would wait for it
 
 
 def _refused(call: Callable[[], Any]) -> str:

@@ -18,22 +18,71 @@
 
 static void ignore(int number) { (void)number; }
 
-static int check_fork(msgq_queue *queue, msgq_subscriber *subscriber) {
-    char byte;
+/* Run `check` in a child, which ends with its result, without the buffers of the parent. */
+static int in_child(int (*check)(void)) {
     int status = 0;
+    fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        int right = msgq_queue_send(queue, "x", 1, 0, 0) == -ECHILD &&
-                    msgq_subscriber_receive(subscriber, &byte, 1, 0, NULL) == -ECHILD;
-        msgq_queue_close(queue);
-        msgq_subscriber_close(subscriber);
-        _exit(right ? 0 : 1);
+        int result = check();
+        fflush(stdout);
+        _exit(result);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     return 0;
 }
 
-static int check_signals(msgq_queue *queue) {
+static msgq_queue *queue;
+static msgq_publisher *publisher;
+static msgq_subscriber *subscriber;
+
+static int queue_in_child(void) {
+    CHECK(msgq_queue_send(queue, "x", 1, 0, 0) == -ECHILD);
+    msgq_queue_close(queue);
+    return 0;
+}
+
+static int reader_in_child(void) {
+    char byte = 0;
+    int readers = 0, updated = -1;
+    CHECK(msgq_publisher_readers(publisher, &readers, &updated) == 0 && readers == 1 && updated == 0);
+    CHECK(msgq_subscriber_receive(subscriber, &byte, 1, 0, NULL) == 1 && byte == 'a');
+    CHECK(msgq_publisher_readers(publisher, &readers, &updated) == 0 && readers == 2 && updated == 1);
+    CHECK(msgq_subscriber_receive(subscriber, &byte, 1, 0, NULL) == -EAGAIN);
+    msgq_publisher_close(publisher); /* of the parent */
+    msgq_subscriber_close(subscriber);
+    return 0;
+}
+
+static int writer_in_child(void) {
+    CHECK(msgq_publisher_send(publisher, "c", 1) == 0 && msgq_publisher_send(publisher, "d", 1) == 0);
+    msgq_publisher_close(publisher);
+    return 0;
+}
+
+static int unused_in_child(void) {
+    msgq_publisher_close(publisher);
+    msgq_subscriber_close(subscriber);
+    return 0;
+}
+
+static int check_fork(const char *name) {
+    char byte = 0;
+    int readers = 0;
+    CHECK(in_child(queue_in_child) == 0);
+    CHECK(msgq_publisher_send(publisher, "a", 1) == 0);
+    CHECK(in_child(reader_in_child) == 0 && in_child(unused_in_child) == 0);
+    CHECK(msgq_publisher_send(publisher, "b", 1) == 0 && in_child(writer_in_child) == 0);
+    CHECK(msgq_publisher_send(publisher, "x", 1) == -EADDRINUSE && msgq_publisher_send(publisher, "x", 1) < 0);
+    for (const char *expected = "abcd"; *expected; expected++)
+        CHECK(msgq_subscriber_receive(subscriber, &byte, 1, 0, NULL) == 1 && byte == *expected);
+    msgq_publisher_close(publisher);
+    CHECK(msgq_publisher_open(&publisher, name, NULL) == 0);
+    CHECK(msgq_publisher_readers(publisher, &readers, NULL) == 0 && readers == 1);
+    return 0;
+}
+
+static int check_signals(void) {
     struct sigaction action = {.sa_handler = ignore};
     char byte;
     sigaction(SIGALRM, &action, NULL);
@@ -44,7 +93,7 @@ static int check_signals(msgq_queue *queue) {
     return 0;
 }
 
-static int check_queue(msgq_queue *queue) {
+static int check_queue(void) {
     char text[8];
     msgq_message about;
     msgq_job job;
@@ -64,7 +113,7 @@ static int check_queue(msgq_queue *queue) {
     return 0;
 }
 
-static int check_topic(msgq_publisher *publisher, msgq_subscriber *subscriber) {
+static int check_topic(void) {
     char text[8];
     msgq_message about;
     CHECK(msgq_publisher_send(publisher, "0123456789", 10) == 0);
@@ -77,7 +126,7 @@ static int check_topic(msgq_publisher *publisher, msgq_subscriber *subscriber) {
 }
 
 /* A side segment that was cut ends no process. */
-static int check_cut(const char *name, msgq_publisher *publisher, msgq_subscriber *subscriber) {
+static int check_cut(const char *name) {
     char path[300], room[16];
     snprintf(path, sizeof path, "/dev/shm/msgqside_%s/%s", getenv("OPENPILOT_PREFIX"), name);
     CHECK(msgq_publisher_send(publisher, "x", 1) == 0 && truncate(path, 0) == 0);
@@ -88,28 +137,25 @@ static int check_cut(const char *name, msgq_publisher *publisher, msgq_subscribe
 }
 
 static int check_channel(const char *name) {
-    msgq_channel_publisher *publisher;
-    msgq_channel_subscriber *subscriber;
+    msgq_channel_publisher *sender;
+    msgq_channel_subscriber *receiver;
     static char large[100000], room[100000];
     msgq_message about;
     memset(large, 'x', sizeof large);
-    CHECK(msgq_channel_subscriber_open(&subscriber, name, NULL) == 0);
-    CHECK(msgq_channel_publisher_open(&publisher, name, NULL) == 0);
-    CHECK(msgq_channel_send(publisher, "a", 1, 0) >= 0 && msgq_channel_send(publisher, large, sizeof large, 0) >= 0);
-    CHECK(msgq_channel_receive(subscriber, room, sizeof room, 0, &about) == 1 && about.publisher_pid == getpid());
-    CHECK(msgq_channel_receive(subscriber, room, 8, 0, &about) == -EMSGSIZE && about.size == sizeof large);
-    CHECK(msgq_channel_receive(subscriber, room, sizeof room, 0, NULL) == (int64_t)sizeof large);
+    CHECK(msgq_channel_subscriber_open(&receiver, name, NULL) == 0);
+    CHECK(msgq_channel_publisher_open(&sender, name, NULL) == 0);
+    CHECK(msgq_channel_send(sender, "a", 1, 0) >= 0 && msgq_channel_send(sender, large, sizeof large, 0) >= 0);
+    CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, &about) == 1 && about.publisher_pid == getpid());
+    CHECK(msgq_channel_receive(receiver, room, 8, 0, &about) == -EMSGSIZE && about.size == sizeof large);
+    CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, NULL) == (int64_t)sizeof large);
     CHECK(memcmp(room, large, sizeof large) == 0);
-    msgq_channel_publisher_close(publisher);
-    msgq_channel_subscriber_close(subscriber);
+    msgq_channel_publisher_close(sender);
+    msgq_channel_subscriber_close(receiver);
     return 0;
 }
 
 int main(int argc, char **argv) {
     msgq_queue_options options = {.max_messages = 2, .max_message_size = 16};
-    msgq_queue *queue;
-    msgq_publisher *publisher;
-    msgq_subscriber *subscriber;
     CHECK(argc == 2);
     options.open.create = MSGQ_OPEN;
     CHECK(msgq_queue_open(&queue, argv[1], &options) == -ENOENT && !queue && strstr(msgq_error_text(), argv[1]));
@@ -122,8 +168,8 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, "\xff", NULL) == -EINVAL);
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
-    if (check_queue(queue) || check_signals(queue) || check_fork(queue, subscriber) ||
-        check_topic(publisher, subscriber) || check_cut(argv[1], publisher, subscriber) || check_channel(argv[1]))
+    if (check_queue() || check_signals() || check_fork(argv[1]) || check_topic() || check_cut(argv[1]) ||
+        check_channel(argv[1]))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

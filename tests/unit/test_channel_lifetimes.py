@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq import stats
 from msgq.channel import Channel
 from msgq.errors import (
     EndpointClosedError,
@@ -118,22 +119,33 @@ def test_a_loan_outlives_growth_and_not_its_publisher(endpoint: str) -> None:
 # ---- forks ----
 
 
-def test_a_forked_child_neither_publishes_nor_writes_loans(endpoint: str) -> None:
+def test_publisher_in_forked_child_joins_again_and_loans_stay_the_parents(endpoint: str) -> None:
     channel = Channel(endpoint)
-    publisher, subscriber = channel.publisher(), channel.subscriber()
+    publisher, subscriber = channel.publisher(), channel.subscriber(own=False)
+    heard = channel.subscriber()
+    publisher.send(b"parent")
     loan = publisher.loan(1)
 
     def child() -> None:
-        for use in (lambda: publisher.send(b"1"), loan.publish, lambda: memoryview(loan), lambda: publisher.loan(1)):
+        for use in (loan.publish, lambda: memoryview(loan)):
             with pytest.raises(ForkedSocketError, match=endpoint):
                 use()
+        publisher.send(b"child")
+        with publisher.loan(4) as own:
+            memoryview(own)[:] = b"loan"
+        publisher.send_many(np.frombuffer(b"rows", "S2"))
+        publisher.send(bytes(100_000))  # a larger pool
+        assert (publisher.sent, len({each.participant.pid for each in stats.channel(endpoint).publishers})) == (6, 2)
+        loan.discard()
         publisher.close()
-        channel.publisher().send(b"the child's own")
 
     assert in_fork(child) == 0
     memoryview(loan)[:] = b"1"
     loan.publish()
-    assert subscriber.receive_many() == [b"the child's own", b"1"]
+    assert (publisher.sent, sum(not each.left for each in stats.channel(endpoint).publishers)) == (2, 1)
+    messages = [b"parent", b"child", b"loan", b"ro", b"ws", bytes(100_000), b"1"]
+    assert heard.receive_many() == messages
+    assert subscriber.receive_many() == messages[1:-1]
 
 
 def test_a_forked_child_goes_on_at_its_cursor_and_leaves_the_parents_views_alone(endpoint: str) -> None:

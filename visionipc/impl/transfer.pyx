@@ -16,7 +16,8 @@ from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
 from msgq.impl.ground.views cimport Region, View, show
 
 from msgq.errors import (
-    ConcurrentUseError, EndpointClosedError, InvalidValueError, MessageSizeError, SegmentError, StateError,
+    ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageSizeError, SegmentError,
+    StateError,
 )
 
 
@@ -93,6 +94,8 @@ cdef class Outgoing:
     cdef int _check_open(self) except -1:
         if self._publisher._ticket == CLOSED:
             raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
+        if self._publisher._generation != fork_generation:  # the leases are the parent's, too
+            raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._ticket != fork_generation:
             self._publisher._refuse()
         return 0

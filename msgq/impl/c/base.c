@@ -54,8 +54,10 @@ int mqc_generation(void) {
     return mqc_forks;
 }
 
+bool mqc_is_forked(int generation) { return generation != mqc_forks; }
+
 int mqc_check_process(const mqc_place *place, int generation) {
-    if (mq_likely(generation == mqc_forks))
+    if (mq_likely(!mqc_is_forked(generation)))
         return 0;
     return mqc_broken(place, ECHILD, "was opened by the parent process; close it here, and open another one");
 }

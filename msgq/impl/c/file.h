@@ -54,6 +54,8 @@ MQC_HIDDEN void mqc_keep_text(bool keep);
 /* 0, or -ECHILD: the handle was opened by a parent process. */
 MQC_HIDDEN int mqc_check_process(const mqc_place *place, int generation);
 MQC_HIDDEN int mqc_generation(void);
+/* Was this process forked since that generation? */
+MQC_HIDDEN bool mqc_is_forked(int generation);
 MQC_HIDDEN int mqc_identify(mq_self *self);
 MQC_HIDDEN uint32_t mqc_random(void);
 MQC_HIDDEN uint64_t mqc_new_uid(void);

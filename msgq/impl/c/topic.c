@@ -17,10 +17,10 @@ static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 /* ---- publishing ---- */
 
 struct msgq_publisher {
-    mqc_topic topic;
+    mqc_topic *topic;
     mq_publisher p;
     int64_t clock_offset;
-    int generation;
+    int tracked, generation;
 };
 
 static int mqc_wrong_tracking(const mqc_topic *t) {
@@ -39,7 +39,7 @@ static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
         usleep(MQC_UNHEARD_SEND_US);
     while ((busy = mq_other_send_in_progress(p, late))) {
         if (late)
-            return mqc_broken(&publisher->topic.place, EADDRINUSE,
+            return mqc_broken(&publisher->topic->place, EADDRINUSE,
                               "process %llu has been in the middle of a send for 1 s",
                               (unsigned long long)mq_publisher_pid(busy));
         usleep(MQC_CHECK_US);
@@ -48,8 +48,9 @@ static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
     return 0;
 }
 
-static void mqc_publisher_fill(msgq_publisher *publisher, int tracked) {
-    mqc_topic *t = &publisher->topic;
+static void mqc_publisher_fill(msgq_publisher *publisher) {
+    const int tracked = publisher->tracked;
+    mqc_topic *t = publisher->topic;
     publisher->p = (mq_publisher){
         .ring = mqc_ring(t),
         .side = mqc_side(t),
@@ -65,14 +66,14 @@ static void mqc_publisher_fill(msgq_publisher *publisher, int tracked) {
 }
 
 /* Become the topic's publisher, under the lock. */
-static int mqc_publisher_start(msgq_publisher *publisher, const msgq_topic_options *options) {
-    mqc_topic *t = &publisher->topic;
+static int mqc_publisher_start(msgq_publisher *publisher) {
+    mqc_topic *t = publisher->topic;
     mq_publisher *p = &publisher->p;
     mq_self self;
     int status = mqc_identify(&self);
     if (status)
         return status;
-    mqc_publisher_fill(publisher, options->tracked);
+    mqc_publisher_fill(publisher);
     publisher->clock_offset = mqc_clock_offset();
     if (!mq_can_track(p->ring, p->side, p->track))
         return mqc_wrong_tracking(t);
@@ -94,28 +95,55 @@ static int mqc_publisher_start(msgq_publisher *publisher, const msgq_topic_optio
     return status;
 }
 
+/* The same, with a schema or NULL. The topic is locked before, and unlocked afterwards. */
+static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
+    mqc_topic *t = publisher->topic;
+    int status = mqc_publisher_start(publisher);
+    mq_schema_parts at = mq_side_schema(mqc_side(t));
+    if (!status && schema && (status = mqc_describe(&t->place, &at, schema, false)))
+        mq_publisher_close(&publisher->p);
+    mqc_topic_unlock(t);
+    return status;
+}
+
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options) {
     static const msgq_topic_options defaults;
     const msgq_topic_options *asked = options ? options : &defaults;
     msgq_publisher *made = *publisher = NULL;
     if (!(made = calloc(1, sizeof *made)))
         return mqc_fail(ENOMEM, "no memory for a publisher");
+    made->tracked = asked->tracked;
     made->generation = mqc_generation();
     int status = mqc_topic_open(&made->topic, topic, asked);
-    if (!status) {
-        status = mqc_publisher_start(made, asked);
-        mq_schema_parts at = mq_side_schema(mqc_side(&made->topic));
-        if (!status && asked->schema && (status = mqc_describe(&made->topic.place, &at, asked->schema, false)))
-            mq_publisher_close(&made->p);
-        if (status)
-            mqc_topic_end(&made->topic);
-        mqc_topic_unlock(&made->topic);
-    }
+    if (!status)
+        status = mqc_publisher_enter(made, asked->schema);
     if (status) {
+        mqc_topic_end(made->topic);
         free(made);
         return status;
     }
     *publisher = made;
+    return 0;
+}
+
+/* In a forked child: take over from the parent, as close and open would. The schema is in the files. If that fails, the
+ * handle stays the parent's. */
+static int mqc_publisher_succeed(msgq_publisher *publisher) {
+    mqc_topic *inherited = publisher->topic, *topic;
+    int status = mqc_topic_open_again(&topic, inherited);
+    if (status)
+        return status;
+    mq_publisher_disown(&publisher->p);
+    mq_publisher former = publisher->p;
+    publisher->topic = topic;
+    if ((status = mqc_publisher_enter(publisher, NULL))) {
+        publisher->topic = inherited;
+        publisher->p = former;
+        mqc_topic_end(topic);
+        return status;
+    }
+    publisher->generation = mqc_generation();
+    mqc_topic_end(inherited);
     return 0;
 }
 
@@ -132,7 +160,7 @@ static int mqc_check_empty(msgq_publisher *publisher) {
     mq_publisher_survey(&publisher->p);
     if (!publisher->p.stock_count)
         return 0;
-    return mqc_broken(&publisher->topic.place, EMSGSIZE,
+    return mqc_broken(&publisher->topic->place, EMSGSIZE,
                       "an empty message would abort the stock subscriber that is attached");
 }
 
@@ -143,7 +171,7 @@ static bool mqc_was_cut(const mqc_topic *t) {
 }
 
 static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {
-    mqc_topic *t = &publisher->topic;
+    mqc_topic *t = publisher->topic;
     if (status == MQ_TOO_LARGE)
         return mqc_broken(&t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u",
                           size, (unsigned long long)(mq_need_max(t->data_bytes) - 8 - publisher->p.stamps),
@@ -162,7 +190,7 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size
 
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
     mq_publisher *p = &publisher->p;
-    int error = mqc_check_process(&publisher->topic.place, publisher->generation);
+    int error = mq_unlikely(mqc_is_forked(publisher->generation)) ? mqc_publisher_succeed(publisher) : 0;
     if (!error && mq_unlikely(!size) && !p->stamps)
         error = mqc_check_empty(publisher);
     if (mq_unlikely(error))
@@ -183,11 +211,8 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
     int present = 0, current = 0;
-    int status = mqc_check_process(&publisher->topic.place, publisher->generation);
-    if (status)
-        return status;
-    if (!mq_is_whole(&publisher->topic.whole))
-        return mqc_resized(&publisher->topic);
+    if (!mq_is_whole(&publisher->topic->whole))
+        return mqc_resized(publisher->topic);
     mq_readers_count(&publisher->p, &present, &current);
     if (attached)
         *attached = present;
@@ -199,38 +224,42 @@ int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *update
 void msgq_publisher_close(msgq_publisher *publisher) {
     if (!publisher)
         return;
-    if (publisher->generation == mqc_generation())
-        mq_publisher_close(&publisher->p);
+    if (mqc_is_forked(publisher->generation))
+        mq_publisher_disown(&publisher->p);
     else
-        mq_publisher_forget_stock(&publisher->p); /* the descriptors were inherited */
-    mqc_topic_end(&publisher->topic);
+        mq_publisher_close(&publisher->p);
+    mqc_topic_end(publisher->topic);
     free(publisher);
 }
 
 /* ---- subscribing ---- */
 
 struct msgq_subscriber {
-    mqc_topic topic;
+    mqc_topic *topic;
     mq_subscriber s;
     bool conflate, watched, watch_failed;
     int generation;
 };
 
+static void mqc_subscriber_map(mq_subscriber *s, const mqc_topic *t) {
+    s->ring = mqc_ring(t);
+    s->side = mqc_side(t);
+    s->roll = &t->side.roll;
+    s->data = t->ring.address + MQ_RING_HEADER;
+    s->whole = t->whole;
+    s->path = t->ring.path;
+    s->inode = t->ring.inode;
+    s->data_bytes = t->data_bytes;
+}
+
 static int mqc_subscriber_join(msgq_subscriber *subscriber) {
-    mqc_topic *t = &subscriber->topic;
+    mqc_topic *t = subscriber->topic;
     mq_subscriber *s = &subscriber->s;
     mq_self self;
     int status = mqc_identify(&self);
     if (status)
         return status;
-    *s = (mq_subscriber){.ring = mqc_ring(t),
-                         .side = mqc_side(t),
-                         .roll = &t->side.roll,
-                         .data = t->ring.address + MQ_RING_HEADER,
-                         .whole = t->whole,
-                         .path = t->ring.path,
-                         .inode = t->ring.inode,
-                         .data_bytes = t->data_bytes};
+    mqc_subscriber_map(s, t);
     if (mq_subscriber_join(s, &self, mqc_random()) == MQ_OK)
         return 0;
     mq_subscriber_leave(s);
@@ -251,15 +280,38 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
     int status = mqc_topic_open(&made->topic, topic, asked);
     if (!status) {
         status = mqc_subscriber_join(made);
-        if (status)
-            mqc_topic_end(&made->topic);
-        mqc_topic_unlock(&made->topic);
+        mqc_topic_unlock(made->topic);
     }
     if (status) {
+        mqc_topic_end(made->topic);
         free(made);
         return status;
     }
     *subscriber = made;
+    return 0;
+}
+
+/* In a forked child: take places of its own, and continue at the same cursor. */
+static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
+    mqc_topic *inherited = subscriber->topic, *topic;
+    mq_subscriber *s = &subscriber->s;
+    mq_self self;
+    int status = mqc_identify(&self);
+    if (!status)
+        status = mqc_topic_open_again(&topic, inherited);
+    if (status)
+        return status;
+    mq_subscriber_disown(s);
+    /* If the topic was removed, or cut, no newcomer sees this subscriber, but the mapped messages are as good as before. */
+    bool same = topic->ring.inode == inherited->ring.inode && mq_is_whole(&s->whole);
+    if (same)
+        mqc_subscriber_map(s, topic);
+    mq_subscriber_rejoin(s, &self, mqc_random());
+    mqc_topic_unlock(topic);
+    subscriber->topic = same ? topic : inherited;
+    subscriber->watched = subscriber->watch_failed = false;
+    subscriber->generation = mqc_generation();
+    mqc_topic_end(same ? inherited : topic);
     return 0;
 }
 
@@ -276,7 +328,7 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
     mq_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
         subscriber->watched =
-            mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic.ring.path, s->publisher_uid);
+            mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic->ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
     mq_subscriber_refresh_survey(s);
@@ -295,7 +347,7 @@ static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
                          .nap_ns = mqc_subscriber_nap,
                          .word = mq_subscriber_attention(&subscriber->s),
                          .reader = subscriber,
-                         .spin_ns = subscriber->topic.place.spin_ns};
+                         .spin_ns = subscriber->topic->place.spin_ns};
     return mqc_wait(&waiter, deadline);
 }
 
@@ -303,9 +355,9 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     mq_subscriber *s = &subscriber->s;
     uint64_t cursor = s->cursor;
     if (!mq_subscriber_whole(s))
-        return mqc_resized(&subscriber->topic);
+        return mqc_resized(subscriber->topic);
     mq_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
-    return mqc_broken(&subscriber->topic.place, EPROTO,
+    return mqc_broken(&subscriber->topic->place, EPROTO,
                       "no message at offset %u, lap %u: somebody wrote nonsense there", mq_offset(cursor),
                       mq_cycle(cursor));
 }
@@ -322,13 +374,13 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_message *message,
         if (status != MQ_EMPTY)
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
-            return mqc_broken(&subscriber->topic.place, EAGAIN, "there is no message");
+            return mqc_broken(&subscriber->topic->place, EAGAIN, "there is no message");
         deadline = deadline ? deadline : mqc_deadline(timeout);
         int ready = mqc_subscriber_wait(subscriber, deadline);
         if (ready < 0)
             return ready;
         if (!ready)
-            return mqc_broken(&subscriber->topic.place, ETIMEDOUT, "no message came in %g s", timeout);
+            return mqc_broken(&subscriber->topic->place, ETIMEDOUT, "no message came in %g s", timeout);
     }
 }
 
@@ -339,7 +391,7 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_messag
         return 0;
     if (status != MQ_OK)
         return mqc_subscriber_corrupt(subscriber);
-    return mqc_broken(&subscriber->topic.place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+    return mqc_broken(&subscriber->topic->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
                       (unsigned long long)message->size, room);
 }
 
@@ -347,7 +399,7 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
                                 msgq_message *about) {
     mq_subscriber *s = &subscriber->s;
     mq_message message;
-    int status = mqc_check_process(&subscriber->topic.place, subscriber->generation);
+    int status = mq_unlikely(mqc_is_forked(subscriber->generation)) ? mqc_subscriber_rejoin(subscriber) : 0;
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
         if (mq_unlikely(message.size > room)) {
@@ -382,10 +434,10 @@ int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received
 void msgq_subscriber_close(msgq_subscriber *subscriber) {
     if (!subscriber)
         return;
-    if (subscriber->generation == mqc_generation()) {
+    if (!mqc_is_forked(subscriber->generation)) {
         mq_helper_unwatch(subscriber->s.ring);
         mq_subscriber_leave(&subscriber->s);
     }
-    mqc_topic_end(&subscriber->topic);
+    mqc_topic_end(subscriber->topic);
     free(subscriber);
 }

@@ -11,10 +11,16 @@ void mqc_topic_unlock(mqc_topic *t) {
     t->lock = -1;
 }
 
-void mqc_topic_end(mqc_topic *t) {
+static void mqc_topic_unmap(mqc_topic *t) {
     mqc_topic_unlock(t);
     mqc_unmap(&t->side);
     mqc_unmap(&t->ring);
+}
+
+void mqc_topic_end(mqc_topic *t) {
+    if (t)
+        mqc_topic_unmap(t);
+    free(t);
 }
 
 static bool mqc_cut(const mqc_segment *segment) {
@@ -215,7 +221,7 @@ static void mqc_ring_abandon(mqc_topic *t) {
 
 /* ---- opening ---- */
 
-static int mqc_topic_open_once(mqc_topic *t, uint32_t asked) {
+static int mqc_topic_open_once(mqc_topic *t) {
     char path[MQC_PATH];
     int taken = 0, made = 0;
     int status = mqc_make_directory(&t->place, "msgq_", t->place.mode);
@@ -225,9 +231,9 @@ static int mqc_topic_open_once(mqc_topic *t, uint32_t asked) {
         return status;
     mqc_path(&t->place, "msgq_", t->place.name, path);
     while (taken == 0 && made == 0) {
-        taken = mqc_ring_take(t, path, asked);
+        taken = mqc_ring_take(t, path, t->asked);
         if (taken == 0)
-            made = mqc_ring_make(t, path, asked);
+            made = mqc_ring_make(t, path, t->asked);
     }
     if (taken < 0 || made < 0)
         return taken < 0 ? taken : made;
@@ -237,21 +243,52 @@ static int mqc_topic_open_once(mqc_topic *t, uint32_t asked) {
     return status;
 }
 
-int mqc_topic_open(mqc_topic *t, const char *name, const msgq_topic_options *options) {
-    memset(t, 0, sizeof *t);
-    t->lock = -1;
-    int status = mqc_place_begin(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
-    if (!status && (options->open.create || (options->segment_size && options->segment_size < MQC_DATA_MIN)))
-        status = mqc_broken(&t->place, EINVAL,
-                            "a topic is opened or made (create 0), with a segment_size of 0 or from %d", MQC_DATA_MIN);
-    for (int tries = *t->place.prefix ? MQC_PREFIX_TRIES : 1; !status;
-         tries--) { /* others may remove the prefix's directories */
-        status = mqc_topic_open_once(t, options->segment_size);
-        if (!status)
-            return 0;
-        mqc_topic_end(t);
-        if (status == -ENOENT && tries > 1)
-            status = 0;
+/* Open what `place` and `asked` name; others may remove the prefix's directories meanwhile. */
+static int mqc_topic_open_named(mqc_topic *t) {
+    int status = -ENOENT;
+    for (int tries = *t->place.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
+        status = mqc_topic_open_once(t);
+        if (status)
+            mqc_topic_unmap(t);
     }
     return status;
+}
+
+static int mqc_topic_new(mqc_topic **topic) {
+    *topic = calloc(1, sizeof **topic);
+    if (!*topic)
+        return mqc_fail(ENOMEM, "no memory for a topic");
+    (*topic)->lock = -1;
+    return 0;
+}
+
+/* Give the topic to the caller, if it is open. */
+static int mqc_topic_give(mqc_topic **topic, int status) {
+    if (status) {
+        mqc_topic_end(*topic);
+        *topic = NULL;
+    }
+    return status;
+}
+
+int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options *options) {
+    int status = mqc_topic_new(topic);
+    if (status)
+        return status;
+    mqc_topic *t = *topic;
+    t->asked = options->segment_size;
+    status = mqc_place_begin(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
+    if (!status && (options->open.create || (t->asked && t->asked < MQC_DATA_MIN)))
+        status = mqc_broken(&t->place, EINVAL,
+                            "a topic is opened or made (create 0), with a segment_size of 0 or from %d", MQC_DATA_MIN);
+    return mqc_topic_give(topic, status ? status : mqc_topic_open_named(t));
+}
+
+int mqc_topic_open_again(mqc_topic **topic, const mqc_topic *former) {
+    int status = mqc_topic_new(topic);
+    if (status)
+        return status;
+    (*topic)->place = former->place;
+    (*topic)->asked = former->asked;
+    return mqc_topic_give(topic, mqc_topic_open_named(*topic));
 }

@@ -17,6 +17,9 @@ cdef class Publisher:
     cdef uint64_t _sent, _bytes, _refused, _withdrawn  # from pools that were outgrown
     cdef object __weakref__
     cdef int _refuse(self) except -1
+    cdef int _rejoin(self) except -1
+    cdef int _refuse_inherited(self) except -1
+    cdef int _replace(self, OwnPool own) except -1
     cdef Py_ssize_t _send_rows(self, const Py_buffer *view, uint64_t origin_time) except -1
     cdef bint _publish_rows(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
                             uint64_t *done) except -1

@@ -20,8 +20,9 @@ class Publisher:
     publisher, be that stopped or killed at whatever instruction.
 
     One thread at a time may use a publisher and its loans; a second one gets `ConcurrentUseError` while a large message
-    is copied, or a slot is waited for. After a fork the parent keeps it, and the child gets `ForkedSocketError`. A
-    closed one raises `EndpointClosedError`. One that is deleted, or open when the process ends, is closed.
+    is copied, or a slot is waited for. In a forked child it becomes another publisher of the channel at its first send
+    or loan, with a pool of its own, and the parent's continues. A closed one raises `EndpointClosedError`. One that is
+    deleted, or open when the process ends, is closed.
     """
 
     def __new__(cls, hub: Hub, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> Self:

@@ -136,9 +136,44 @@ cdef class Publisher:
         self.close()
 
     cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or join again after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
-            raise ForkedSocketError("the publisher belongs to the parent process; make another one here", self.endpoint)
+            return self._rejoin()
         raise misuse(self._ticket, self.endpoint)
+
+    cdef int _rejoin(self) except -1:
+        """In a forked child: take a row and a pool of its own. What is open on the parent's stays the parent's."""
+        cdef OwnPool inherited = self._own
+        cdef int ticket = self._ticket, generation = self._generation
+        self._generation, self._ticket = fork_generation, BUSY
+        self._waiter, self._closing = 0, False  # perhaps of a thread that the child does not have
+        try:
+            self._replace(enter_channel(self._hub, self.name, self._slots, inherited.c.slots.slot_bytes,
+                                        self._max_bytes, True))
+            if self._hub.own[inherited.c.number] == inherited.c.slots.uid:
+                self._hub.own[inherited.c.number] = 0  # for `own=False`, the parent's messages are of another process
+            self._ticket = self._generation
+        finally:
+            if self._ticket == BUSY:
+                self._generation, self._ticket = generation, ticket
+        remember(self)
+        return 0
+
+    cdef int _refuse_inherited(self) except -1:
+        """Raise in the child when a signal handler forked in the middle of a call."""
+        if self._generation != fork_generation:
+            text = "a signal handler forked the process during this call, which its parent ends; call again here"
+            raise ForkedSocketError(text, self.endpoint)
+        return 0
+
+    cdef int _replace(self, OwnPool own) except -1:
+        """Publish from another pool from now on, and count on."""
+        self._sent += self._own.c.sent
+        self._bytes += self._own.c.bytes
+        self._refused += self._own.c.refused
+        self._withdrawn += self._own.c.withdrawn
+        self._own = own
+        return 0
 
     # ---- sending ----
 
@@ -290,8 +325,7 @@ cdef class Publisher:
             closed = self._end_waiting(own, slot)
         if closed:
             raise EndpointClosedError("was closed while it waited for a slot", self.endpoint)
-        if self._generation != fork_generation:
-            self._refuse()
+        self._refuse_inherited()
         return slot
 
     cdef bint _end_waiting(self, OwnPool own, int slot) except -1:
@@ -340,19 +374,13 @@ cdef class Publisher:
         try:
             larger = enter_channel(self._hub, self.name, self._slots, wanted, self._max_bytes, False)
             if self._generation == fork_generation:
-                self._own = larger
-                self._sent += former.c.sent
-                self._bytes += former.c.bytes
-                self._refused += former.c.refused
-                self._withdrawn += former.c.withdrawn
+                self._replace(larger)
                 mq_store_release_u64(&former.c.row.superseded, 1)
                 former.superseded = True
                 former.leave(True)
         finally:
             self._ticket = self._generation
-        if self._generation != fork_generation:  # a signal handler forked, and this is the child
-            self._refuse()
-        return 0
+        return self._refuse_inherited()
 
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
@@ -406,7 +434,10 @@ cdef class Loan:
             raise TypeError("a loan comes from a publisher's loan()")
         if self._over:
             raise StateError("a loan serves once; this one was published or discarded", self._publisher.endpoint)
-        if self._generation != fork_generation or self._publisher._ticket != fork_generation:
+        if self._generation != fork_generation:
+            text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
+            raise ForkedSocketError(text, self._publisher.endpoint)
+        if self._publisher._ticket != fork_generation:
             self._publisher._refuse()
         return 0
 

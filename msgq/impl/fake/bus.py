@@ -365,7 +365,7 @@ def _nobody(_entry: Entry) -> None:
 
 def forked_error(endpoint: str) -> ForkedSocketError:
     """Return the error for a socket that came through a fork."""
-    text = "the socket belongs to the parent process, and its bus is there; close it here, and connect another one"
+    text = "was connected before a fork, on the parent's bus, which ends with that process; close it and connect again"
     return ForkedSocketError(text, endpoint)
 
 

@@ -137,7 +137,7 @@ class Publisher:
         if self.closed:
             return closed_error(self.endpoint)
         if self._line.inherited:
-            text = "the publisher belongs to the parent process; make another one here"
+            text = "was made before a fork, on the parent's bus, which ends with that process; make another one here"
             return ForkedSocketError(text, self.endpoint)
         return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", self.endpoint)
 

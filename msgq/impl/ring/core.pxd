@@ -105,7 +105,7 @@ cdef extern from "ring/publisher.h" nogil:
     void mq_publisher_survey(mq_publisher *p)
     bint mq_stock_possible(const mq_publisher *p)
     bint mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
-    void mq_publisher_forget_stock(mq_publisher *p)
+    void mq_publisher_disown(mq_publisher *p)
 
 
 cdef extern from "ring/subscriber.h" nogil:

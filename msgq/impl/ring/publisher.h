@@ -262,6 +262,15 @@ static inline void mq_publisher_forget_stock(mq_publisher *p) {
     p->stock_count = 0;
 }
 
+/* Forget the parent's row, lock and reservation, in a forked child: the page that holds the lock is not there, and the
+ * descriptors are copies. */
+static inline void mq_publisher_disown(mq_publisher *p) {
+    mq_publisher_forget_stock(p);
+    p->hold = NULL;
+    p->head = p->position;
+    p->pending = p->pending_bytes = 0;
+}
+
 /* Find the stock subscribers, the only ones that must be signalled one by one. */
 static inline void mq_publisher_survey(mq_publisher *p) {
     mq_publisher_forget_stock(p);

@@ -9,12 +9,16 @@ cdef class PubSocket:
     cdef int _ticket
     cdef int _generation
     cdef str _endpoint
+    cdef str _prefix
+    cdef tuple _options  # of `connect`, for a forked child
     cdef Segment _ring
     cdef Segment _side
     cdef mq_publisher _publisher
     cdef int64_t _clock_offset_ns  # of the host's clock
     cdef public bint _for_bridge  # see bridge.py
     cdef object __weakref__
+    cdef int _open(self, int ticket, int generation) except -1
+    cdef int _succeed(self) except -1
     cdef int _start(self, Topic topic, tracked) except -1
     cdef int _await_former(self, uint64_t uid) except -1
     cdef int _refuse(self) except -1
@@ -42,5 +46,6 @@ cdef class Reservation:
     cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
     cdef uint8_t *_payload
     cdef uint64_t _size
+    cdef int _generation        # of the process that entered it
     cdef int64_t _origin_time
     cdef object _view

@@ -20,10 +20,12 @@ class PubSocket:
     There is one publisher an endpoint: the last one to connect wins, and the former gets `MultiplePublishersError` at
     its next send. Subscribers stay connected and lose nothing when a publisher closes, dies, or is replaced.
 
-    One thread at a time may use a socket; a second one gets `ConcurrentUseError`. After a fork the parent keeps the
-    socket, the child gets `ForkedSocketError`. Every method but `connect`, `close`, `stats` and the properties raises
-    `EndpointClosedError` when the socket is closed or was never connected. A socket that is deleted, or still open when
-    the process ends, is closed.
+    One thread at a time may use a socket; a second one gets `ConcurrentUseError`. In a forked child the socket takes
+    over at its first send or reservation, as `close` and `connect` would, and the parent's gets
+    `MultiplePublishersError` at its next one. Until then, and if it only counts readers, the parent stays the
+    publisher. A reservation that is open at the fork is the parent's. Every method but `connect`, `close`, `stats` and
+    the properties raises `EndpointClosedError` when the socket is closed or was never connected. A socket that is
+    deleted, or still open when the process ends, is closed.
     """
 
     @property

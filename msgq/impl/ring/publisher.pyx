@@ -1,7 +1,7 @@
 """The publisher's socket: a Python face on publisher.h.
 
-Every call compares the socket's ticket with the fork generation first: that one comparison finds a closed socket, one
-that another thread is using, one with an open reservation, and one that came through fork.
+Every call compares the socket's ticket with the fork generation first. One comparison finds a closed socket, a socket
+that another thread is using, a socket with an open reservation, and a socket that came through a fork.
 """
 
 cimport cython
@@ -26,7 +26,8 @@ from msgq.impl.ring.core cimport (
     MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_MEMORY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, MQ_TRACK_AS_IT_IS,
     MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED, mq_can_track, mq_file_shrank, mq_is_whole, mq_need_max,
     mq_other_send_in_progress, mq_publisher_back, mq_publisher_begin, mq_publisher_claim, mq_publisher_close,
-    mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry, mq_publisher_forget_stock,
+    mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_disown,
+    mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_row_take, mq_publisher_send,
     mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows,
     mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count, mq_ring_header,
@@ -94,33 +95,49 @@ cdef class PubSocket:
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None):
         cdef str name = naming.endpoint_name(endpoint)
-        cdef Topic topic
-        cdef mq_schema_parts at
         check_open(context, name)
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.schema import require_schema  # late, as what follows from it: it takes longer than connecting
             require_schema(schema)
-        self._endpoint = name
+        self._endpoint, self._prefix = name, naming.prefix()
+        self._options = segment_size, mode, schema, trust, tracked
+        self._open(CLOSED, fork_generation)
+        remember(self)
+
+    cdef int _open(self, int ticket, int generation) except -1:
+        """Become the endpoint's publisher as `connect` was asked to; ticket, generation: what stays after an error."""
+        cdef Topic topic
+        cdef mq_schema_parts at
+        segment_size, mode, schema, trust, tracked = self._options
         self._generation, self._ticket = fork_generation, BUSY
         try:
             with naming.chosen(trust=trust):
-                topic = open_topic(name, naming.prefix(), segment_size, mode)
+                topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
             try:
                 self._start(topic, tracked)
-                if schema is not None:
-                    at = mq_side_schema(self._publisher.side)
-                    write_schema(&at, schema)
+                try:
+                    if schema is not None:
+                        at = mq_side_schema(self._publisher.side)
+                        write_schema(&at, schema)
+                except BaseException:
+                    mq_publisher_close(&self._publisher)
+                    raise
             finally:
                 topic.unlock()
             self._ticket = self._generation
         finally:
             if self._ticket == BUSY:
-                self._ticket = CLOSED
-        remember(self)
+                self._generation, self._ticket = generation, ticket
         if self._publisher.stamps:
             prepare_origins()  # now, for it runs Python code: not between two steps of a send
+        return 0
+
+    cdef int _succeed(self) except -1:
+        """In a forked child: take over from the parent, as `close` and `connect` would. See docs/protocol.md, Fork."""
+        mq_publisher_disown(&self._publisher)
+        return self._open(self._ticket, self._generation)
 
     cdef int _start(self, Topic topic, tracked) except -1:
         """Become the endpoint's publisher; the topic is locked."""
@@ -192,7 +209,7 @@ cdef class PubSocket:
                 raise misuse(self._ticket, self._endpoint)
             mq_publisher_close(&self._publisher)
         else:
-            mq_publisher_forget_stock(&self._publisher)  # the descriptors were inherited
+            mq_publisher_disown(&self._publisher)
         self._ticket = CLOSED
 
     def _close_at_exit(self):
@@ -206,9 +223,9 @@ cdef class PubSocket:
         self.close()
 
     cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or take over after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
-            text = "the publisher belongs to the parent process; connect another one here once the parent has closed it"
-            raise ForkedSocketError(text, self._endpoint)
+            return self._succeed()
         raise misuse(self._ticket, self._endpoint)
 
     cdef int _settle(self, int status, uint64_t size) except -1:
@@ -479,7 +496,8 @@ cdef class PubSocket:
 
     def _count_readers(self):
         cdef int attached = 0, updated = 0
-        if self._ticket != fork_generation:
+        inherited = self._ticket != CLOSED and self._generation != fork_generation  # to count takes nothing over
+        if self._ticket != fork_generation and not inherited:
             self._refuse()
         if not mq_is_whole(&self._publisher.whole):
             raise resized(self._endpoint, self._ring, self._side)
@@ -510,6 +528,7 @@ cdef class Reservation:
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._ticket != fork_generation:
             socket._refuse()
+        self._generation = fork_generation
         if self._size == 0:
             socket._check_empty()
         if self._size < LARGE_BYTES:
@@ -530,10 +549,9 @@ cdef class Reservation:
         except BufferError:
             pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
         self._view = None
-        if socket._ticket != RESERVED:  # closed meanwhile, in a forked child
-            raise misuse(socket._ticket, socket._endpoint)
-        if socket._generation != fork_generation:
-            socket._refuse()
+        if self._generation != fork_generation:
+            text = "the reservation is of the parent process, which alone publishes it; reserve again in this process"
+            raise ForkedSocketError(text, socket._endpoint)
         socket._ticket = socket._generation
         if kind is not None:
             mq_publisher_discard(&socket._publisher, MQ_OK)

@@ -290,15 +290,17 @@ static inline void mq_publisher_close(mq_publisher *p) {
     mq_identity_leave(&p->entry->who, p->uid, &p->hold);
 }
 
-/* How many living subscribers are attached, and how many of them have read all that was published. */
+/* How many living subscribers are attached, and how many of them have read all that was published, by `p` or by a
+ * successor. */
 static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
+    uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
     mq_inquiry inquiry = mq_inquire(p->roll);
     *attached = *updated = 0;
     for (int i = 0; i < MQ_READERS; i++) {
         if (mq_row_life(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
-        *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == p->position;
+        *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == published;
     }
     mq_inquiry_end(&inquiry);
     for (int i = 0; i < MQ_SLOTS; i++) {
@@ -307,7 +309,7 @@ static inline void mq_readers_count(const mq_publisher *p, int *attached, int *u
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
-                    mq_load_acquire_u64(&p->ring->read_pointers[i]) == p->position;
+                    mq_load_acquire_u64(&p->ring->read_pointers[i]) == published;
     }
 }
 

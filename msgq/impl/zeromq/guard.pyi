@@ -17,7 +17,8 @@ class Guard:
     """What publishers and subscribers have in common.
 
     Whatever touches the foreign socket is called by `_alone`, or by a method of these classes. Derived classes have
-    `_disconnect`, which closes the foreign socket.
+    `_disconnect`, which closes the foreign socket, and `_connect_again`, which makes another one in a forked child and
+    ends with `_open`.
     """
 
     @property
@@ -42,7 +43,7 @@ class Guard:
         """Whether the socket is connected, and of this process."""
 
     def _check(self) -> None:
-        """Raise EndpointClosedError, ForkedSocketError or ConcurrentUseError if the socket may not be used."""
+        """Raise EndpointClosedError or ConcurrentUseError if the socket may not be used; connect again after a fork."""
 
     def _alone(self, call: Callable[..., _T], *args: Any) -> _T:
         """Check, and call while everybody else is kept out.
@@ -72,7 +73,12 @@ class Guard:
         """Check, and keep everybody else out until the reservation ends."""
 
     def _end_reservation(self) -> None:
-        """Let others in again. Raises as `_check` when the socket was closed, or this is a forked child."""
+        """Let others in again.
+
+        Raises
+        ------
+        ForkedSocketError : the reservation is the parent's. EndpointClosedError : the socket was closed.
+        """
 
     def _leave(self) -> None:
         """Close; the foreign socket is ours alone."""

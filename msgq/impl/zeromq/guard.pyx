@@ -98,10 +98,18 @@ cdef class Guard:
             self._refuse()
 
     cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or connect again after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
-            text = "the socket belongs to the parent process; close it here, and connect again (or another one)"
-            raise ForkedSocketError(text, self._endpoint)
+            self._connect_again()
+            return 0
         raise misuse(self._ticket, self._endpoint)
+
+    cdef int _refuse_inherited(self) except -1:
+        """Raise in the child when a fork came in the middle of a call."""
+        if self._generation != fork_generation:
+            text = "the process was forked during this call or reservation, which its parent ends; begin it again here"
+            raise ForkedSocketError(text, self._endpoint)
+        return 0
 
     cdef int _take(self) except -1:
         if self._ticket != fork_generation:
@@ -149,16 +157,15 @@ cdef class Guard:
 
     cdef int _run_handlers(self) except -1:
         PyErr_CheckSignals()
-        if self._generation != fork_generation:  # one of them forked, and this is the child
-            self._refuse()
-        return 0
+        return self._refuse_inherited()
 
     def _reserve(self):
         self._check()
         self._ticket = RESERVED
 
     def _end_reservation(self):
-        if self._ticket != RESERVED or self._generation != fork_generation:
+        self._refuse_inherited()
+        if self._ticket != RESERVED:
             self._refuse()
         self._ticket = self._generation
 

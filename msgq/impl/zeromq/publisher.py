@@ -40,7 +40,8 @@ class PubSocket(Lingers, Sender):
     which `stats` counts; it never holds up the publisher.
 
     One thread at a time may use a socket; a second one gets `ConcurrentUseError`. After a fork the parent keeps the
-    socket, the child gets `ForkedSocketError`. Every method but `connect`, `close`, `stats` and the properties raises
+    address. The child binds it at its first call, as `close` and `connect` would, and gets `MultiplePublishersError`
+    while the parent has it. Every method but `connect`, `close`, `stats` and the properties raises
     `EndpointClosedError` when the socket is closed or was never connected. A socket that is deleted, or still open when
     the process ends, is closed.
     """
@@ -115,6 +116,11 @@ class PubSocket(Lingers, Sender):
         if schema is not None:
             require_schema(schema)
         self._address = publisher_address(name)
+        self._connect_again()
+
+    def _connect_again(self) -> None:
+        """Bind the address, also in a forked child."""
+        name = self.endpoint
         self._max_bytes = naming.zmq_max_bytes(name)
         socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
         try:

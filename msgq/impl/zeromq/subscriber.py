@@ -61,9 +61,9 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     publishers; nobody here is told how many. One that arrives is never torn, repeated, or out of order.
 
     One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
-    parent keeps the socket, the child gets `ForkedSocketError`. The methods that receive raise `EndpointClosedError`
-    when the socket is closed or was never connected. A socket that is deleted, or still open when the process ends, is
-    closed.
+    child's socket connects again at its first call, and receives what is published after that; the parent's continues.
+    The methods that receive raise `EndpointClosedError` when the socket is closed or was never connected. A socket that
+    is deleted, or still open when the process ends, is closed.
     """
 
     __slots__ = (
@@ -157,6 +157,12 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         self._address = subscriber_address(name, host)
+        self._conflate = bool(conflate) or self._conflate_wanted
+        self._connect_again()
+
+    def _connect_again(self) -> None:
+        """Connect to the address, also in a forked child."""
+        name = self.endpoint
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
         socket = process.new_socket(zmq.SUB, name, naming.zmq_max_bytes(name))
         try:
@@ -169,7 +175,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             raise
         self._socket, self._recv = socket, socket.recv
         self._renew_at = 0
-        self._conflate, self._held, self._passed_over = bool(conflate) or self._conflate_wanted, None, 0
+        self._held, self._passed_over = None, 0
         self._simplify()
         # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
         self._open(self._recv, zmq.Again, int(socket.get(zmq.FD)))

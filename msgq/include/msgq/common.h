@@ -2,7 +2,8 @@
  *
  * A call returns 0 or more, or a negative errno; then msgq_error_text() says what is wrong and what to do. No call ends
  * the process, prints, or changes errno on purpose. A handle serves one thread at a time; different handles do not
- * disturb each other. In a forked child a handle of the parent returns -ECHILD, and may be closed.
+ * disturb each other. In a forked child a topic's handles continue (topic.h), and other handles of the parent return
+ * -ECHILD; all may be closed there.
  *
  * Time-outs are seconds: 0 never waits, a negative one waits for ever. A handler of a signal that ran ends a wait with
  * -EINTR. Times are nanoseconds since the epoch by the host's clock.
