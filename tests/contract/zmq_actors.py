@@ -98,7 +98,7 @@ def forked(endpoint: str) -> dict[str, Any]:
         gc.collect()
         assert poller.poll(0) == []
         attached.set()
-        return {"taken": taken, "received": poller.poll(DEADLINE_MS)[0].receive(True).decode()}
+        return {"taken": taken, "received": (poller.poll(DEADLINE_MS)[0].receive(True) or b"").decode()}
 
     answer: list[Any] = []
     thread = threading.Thread(target=lambda: answer.append(in_fork(child)))

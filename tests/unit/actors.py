@@ -381,7 +381,9 @@ def forked_fake(endpoint: str) -> dict[str, Any]:
 
     def child() -> list[Any]:
         refused = []
-        for call in (sub.receive, sub.receive_many, lambda: poller.poll(0), sub.fileno, lambda: pub.send(b"")):
+        publishes = (lambda: pub.send(b""), lambda: pub.send_many([b"x"]), lambda: pub.reserve(3).__enter__())
+        counts = (pub.all_readers_updated, pub.wait_for_readers)
+        for call in (sub.receive, sub.receive_many, lambda: poller.poll(0), sub.fileno, *publishes, *counts):
             try:
                 call()
             except ForkedSocketError as error:
