@@ -47,6 +47,7 @@ class RawFile:
     beside : records of the data section, behind the first chunk.
     inside : records of the first chunk, behind its messages.
     behind : records of the summary section.
+    is_bare : whether schemas and channels in chunks have no unknown bytes, though those of the summary have.
     begin : messages are 1 and 5 ns later, then one step later, and so on; the attachment is half a step later.
     """
 
@@ -54,6 +55,7 @@ class RawFile:
     beside: tuple[bytes, ...] = ()
     inside: tuple[bytes, ...] = ()
     behind: tuple[bytes, ...] = ()
+    is_bare: bool = False
     begin: int = STEP
     _data: bytearray = field(default_factory=lambda: bytearray(MAGIC))
     _groups: dict[int, list[bytes]] = field(default_factory=dict)
@@ -64,14 +66,15 @@ class RawFile:
     def _index(self, opcode: int, *parts: bytes) -> None:
         self._groups.setdefault(opcode, []).append(self._record(opcode, *parts))
 
-    def _descriptions(self) -> list[bytes]:
-        schema = self._record(SCHEMA, struct.pack("<H", 1), text("S"), text("jsonschema"), text(b"{}"))
+    def _descriptions(self, is_bare: bool = False) -> list[bytes]:
+        made = record if is_bare else self._record
+        schema = made(SCHEMA, struct.pack("<H", 1), text("S"), text("jsonschema"), text(b"{}"))
         rest = [text("json"), texts({"k": "v"})]
-        channels = [self._record(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *rest) for i in range(2)]
+        channels = [made(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *rest) for i in range(2)]
         return [schema, *channels]
 
     def _add_chunk(self, first: int, *more: bytes) -> None:
-        content = b"".join(self._descriptions())
+        content = b"".join(self._descriptions(self.is_bare))
         entries = []
         for channel in (1, 2):
             time = self.begin + first * STEP + (1, 5)[channel - 1]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from mcap.opcode import Opcode
 
-from msgq.recording import LogReader
+from msgq.recording import LogReader, examine, recover, reindex
 from msgq.recording.format.container import HEAD, MAGIC
+from msgq.recording.reader.copying import write_mcap
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("conformance")]  # one process writes the files
@@ -103,3 +104,30 @@ def test_nothing_is_wrong_with_them(folder: Path) -> None:
         assert extras == [Opcode.ATTACHMENT] * len(variant.of("Attachment")) + [Opcode.METADATA] * len(
             variant.of("Metadata")
         )
+
+
+def copied(path: Path, output: Path) -> None:
+    write_mcap([LogReader(path)], output, "none")
+
+
+def recovered(path: Path, output: Path) -> None:
+    """Recover the file without its last bytes."""
+    cut = output.with_suffix(".cut")
+    cut.write_bytes(path.read_bytes()[:-30])
+    recover(cut, output)
+
+
+COPIES: dict[str, Callable[[Path, Path], object]] = {"filter": copied, "reindex": reindex, "recover": recovered}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_copies_have_what_was_written(folder: Path, way: str, tmp_path: Path) -> None:
+    for variant in variants():
+        output = tmp_path / f"{variant.name}.mcap"
+        COPIES[way](path(folder, variant), output)
+        log = LogReader(output)
+        assert as_batches([log]) == written(variant), variant.name
+        assert [one.read() for one in log.attachments] == [b"\x01\x02\x03"] * len(variant.of("Attachment"))
+        assert log.problems == [], variant.name
+        assert [str(one) for one in examine(output) if one.severity == "error"] == [], variant.name
+        output.unlink()

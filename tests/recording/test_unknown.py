@@ -161,6 +161,14 @@ def test_unknown_fields_survive_a_copy_unless_the_record_says_what_the_copy_is(
     assert log.problems == []
 
 
+@pytest.mark.parametrize("kind", ["schema", "channel"])
+def test_unknown_fields_that_only_the_summary_has_survive_a_copy(verb: Verb, kind: str, tmp_path: Path) -> None:
+    for path in copies(verb, tmp_path, tails={KINDS[kind]: TAIL}, is_bare=True):
+        found = [one.body for one in records(path) if (one.section, one.opcode) == ("summary", KINDS[kind])]
+        assert found
+        assert all(body.endswith(TAIL) for body in found)
+
+
 @pytest.mark.parametrize("section", ["beside", "inside", "behind"])
 def test_unknown_records_survive_a_copy(verb: Verb, section: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {section: UNKNOWN}

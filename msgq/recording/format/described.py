@@ -9,6 +9,7 @@ from mcap.opcode import Opcode
 
 from msgq.recording.format.container import HEAD
 from msgq.recording.format.descriptions import Room
+from msgq.recording.format.inside import parsed
 from msgq.recording.format.parts import Part
 
 _IDS = struct.Struct(
@@ -26,6 +27,11 @@ def schema_of(channel: bytes) -> Key | None:
     """Return the schema of a channel, if it has one."""
     number = _IDS.unpack_from(channel, HEAD.size)[1]
     return (Opcode.SCHEMA, number) if number else None
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Return whether two schemas or channels differ at most in fields that MCAP does not define."""
+    return one == other or bool(parsed(one) == parsed(other))
 
 
 class Missing(NamedTuple):
@@ -76,7 +82,7 @@ class Described:
         before = self.newest.get(key)
         if before == record:
             return []
-        if before is not None:
+        if before is not None and not is_same(before, record):
             self.changed.append(key)
         self.ids.add(key)
         self.fresh.append(record)

@@ -14,7 +14,7 @@ from mcap.opcode import Opcode
 
 from msgq.recording.format.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC, MESSAGE_INDEX
 from msgq.recording.format.data_crc import crc_between
-from msgq.recording.format.described import Described, key_of, schema_of
+from msgq.recording.format.described import Described, is_same, key_of, schema_of
 from msgq.recording.format.inside import kind, parsed
 from msgq.recording.format.parts import Part
 
@@ -175,7 +175,7 @@ class Ending:
             if key not in facts.described.ids:
                 text = f"the {kind(key[0])} {key[1]} of the summary is not among the data"
                 yield "error", start, "summary description", text
-            elif facts.described.newest.get(key, data) != data and parsed(facts.described.newest[key]) != record:
+            elif not is_same(facts.described.newest.get(key, data), data):
                 text = f"the {kind(key[0])} {key[1]} of the summary is another one than that of the data"
                 yield "error", start, "summary description", text
 

@@ -14,7 +14,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.format.container import FOOTER_BYTES, HEAD, MAGIC, encoded
 from msgq.recording.format.data_crc import crc_between
-from msgq.recording.format.described import Described, Key, key_of, schema_of
+from msgq.recording.format.described import Described, Key, is_same, key_of, schema_of
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX, Room
 from msgq.recording.format.inside import parsed
 from msgq.recording.format.parts import Part, Parts
@@ -300,6 +300,8 @@ class Survey:
             if key not in self._known.ids:
                 self._put_in_front(key, record, old)
                 self.rescued += 1
+            elif len(record) > len(known := self.described.get(key, record)) and is_same(known, record):
+                self.described[key] = record  # with fields that only the summary had
         for key in self._needed:
             if key not in self.front and (key in self.described or key not in self._known.ids):
                 self._put_in_front(key, self.described.get(key), old)
