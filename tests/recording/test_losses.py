@@ -9,13 +9,16 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcap import records
 
+import msgq
 from msgq import errors
 from msgq.recording import LogReader, Recorder
 from msgq.recording.format.recover import recover, reindex
@@ -105,6 +108,30 @@ def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
     assert counted(path) == losses
     assert counted(recover(path).output) == losses
     assert counted(reindex(path).output) == losses
+
+
+def accounts_for(recorder: Recorder, published: int) -> bool:
+    return recorder.stats().messages + (recorder.stats().lost or 0) == published
+
+
+def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path: Path) -> None:
+    """A topic whose schema changes begins an epoch, in which no gap shows what was lost before its first message."""
+    published = 0
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder, ExitStack() as stack:
+        for name in ("first", "second", "third"):
+            pub = stack.enter_context(msgq.PubSocket())
+            for count in (1000, 10):
+                with holding:
+                    if count == 1000:
+                        pub.connect(msgq.context, "e", 4096, schema=msgq.Schema(name, "json"))
+                    pub.send_many([b"{}"] * count)
+                published += count
+                wait_until(partial(accounts_for, recorder, published))
+    stats = recorder.stats()
+    info = LogReader(tmp_path / "log").endpoints["e"]
+    assert (stats.messages + (stats.lost or 0), info.messages) == (3030, stats.messages)
+    assert (info.epochs, info.lost) == (3, stats.lost)
+    assert (stats.lost or 0) > 1000
 
 
 # ---- what a channel states ----
