@@ -55,6 +55,8 @@ class TopicSide:
         self._poller: Any = None
         self.capacity = rounded(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
         self.reader = self._subscriber(capacity is None, spin_us)
+        if hasattr(self.reader, "_keep_records"):  # ZMQ's are never lapped
+            self.reader._keep_records(self.dtype.itemsize)
 
     def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
         size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
@@ -145,6 +147,9 @@ class TopicSide:
         else:
             self._set_timeout(timeout)
             records = self.reader.receive_array(self.dtype, limit, timeout != 0)
+            while not len(records) and limit != 0 and self.lost not in (None, self._told):
+                self._told = self.lost or 0  # it was lapped, and goes on at the oldest that is left
+                records = self.reader.receive_array(self.dtype, limit)
         if not self._described and len(records):
             agreed(self.dtype, self._schema(), self._name)  # who produces says it before the first record
             self._described = True

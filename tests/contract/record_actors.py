@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import msgq
 from msgq.errors import KeyTakenError, MsgqError, MultipleWritersError
 from tests.support import DEADLINE, Task, hear, in_fork, say
 
@@ -165,3 +166,13 @@ def crowd(backend: str, name: str, threads: int, rounds: int) -> list[int]:
     for task in [Task(work, own) for own in range(threads)]:
         task.result()
     return [int(count) for count in quotes.counts()]
+
+
+def produce_all(name: str, count: int) -> None:
+    """Produce records with consecutive numbers, in batches, as fast as possible."""
+    rows = np.zeros(100, [("number", "<i8"), ("price", "<f8")])
+    with msgq.RecordQueue(name, rows.dtype) as queue:
+        say("producing")
+        for first in range(0, count, len(rows)):
+            rows["number"] = np.arange(first, first + len(rows))
+            queue.produce(rows)

@@ -31,8 +31,9 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock, origin
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
+from tests.contract import record_actors
 from tests.contract.actors import Crossing, in_fork_quietly
-from tests.support import DEADLINE, SHM, Task, wait_until
+from tests.support import DEADLINE, SHM, Child, Task, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
 #: Backend and mode: what they do not promise. The words are those of conftest.py; schema: it tells the dtype.
@@ -314,6 +315,26 @@ class TestLoss:
         received += len(taken(consumer, 1))
         assert received + consumer.lost == sent + 1
         assert consumer.lost > 0
+
+    @pytest.mark.needs("segment")
+    @pytest.mark.parametrize("produced", [1000, 65, 129, 4096])
+    def test_a_lapped_consumer_keeps_what_is_left(self, queues: Queues, produced: int) -> None:
+        producer, consumer = queues.pair(QUOTE, 64)
+        for sent in range(0, produced, 50):
+            producer.produce(quotes(sent, min(50, produced - sent)))
+        found = numbers(consumer.consume(timeout=0))
+        assert len(found) >= 64
+        assert found == list(range(produced - len(found), produced))
+        assert consumer.lost == produced - len(found)
+
+    @pytest.mark.needs("segment")
+    def test_a_lapped_consumer_of_single_records_keeps_what_is_left(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(QUOTE, 64)
+        producer.produce(quotes(0, 1000))
+        found = [int(record["number"]) for record in iter(lambda: consumer.receive(0), None)]
+        assert len(found) >= 64
+        assert found == list(range(1000 - len(found), 1000))
+        assert consumer.lost == 1000 - len(found)
 
     @pytest.mark.needs("segment")
     def test_on_lost_raise_tells_once_and_goes_on_behind(self, queues: Queues) -> None:
@@ -635,3 +656,30 @@ class TestWaiting:
         else:
             assert producer.produce(quotes(6, 1)) == 6
         assert taken(consumer, 6 + (queues.mode == "mpmc")) == list(range(6 + (queues.mode == "mpmc")))
+
+
+def test_lapped_consumer_takes_no_message_of_another_size_for_records(endpoint: str) -> None:
+    """The bytes of the messages are sizes of records, so each place in them could be one; it goes on at the present."""
+    with RecordQueue(endpoint, QUOTE, 64) as consumer, RecordQueue(endpoint, QUOTE) as producer:
+        with msgq.pub_sock(endpoint) as pub:
+            pub.send_many([QUOTE.itemsize.to_bytes(8, "little") * 9] * 200)
+        producer.produce(quotes(5000, 8))
+        assert len(consumer.consume(timeout=0)) == 0
+        assert consumer.lost == 208
+        producer.produce(quotes(6000, 8))
+        assert numbers(consumer.consume(timeout=0)) == list(range(6000, 6008))
+
+
+@pytest.mark.ci
+def test_lapped_consumer_beside_a_busy_producer_counts_exactly(endpoint: str) -> None:
+    with RecordQueue(endpoint, QUOTE, 64) as consumer, Child(record_actors.produce_all, endpoint, 200_000) as child:
+        child.hear()
+        received = 0
+        while received + (consumer.lost or 0) < 200_000:
+            found = numbers(consumer.consume(timeout=0.001))
+            if found:
+                assert found == list(range(found[0], found[0] + len(found)))
+                assert found[0] == received + (consumer.lost or 0)
+                received += len(found)
+        assert child.result() is None
+        assert received >= 64

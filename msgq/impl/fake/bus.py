@@ -266,6 +266,7 @@ class Inbox(Arrivals):
         self.received = self.lost = self.resets = 0
         self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
         self._lapped = False
+        self.keeps = False  # who is lapped goes on at the oldest that is left, as records do
         self._arrive: Sink = self.sink
         topic.join(self)
 
@@ -300,6 +301,9 @@ class Inbox(Arrivals):
         if self.conflate:  # its message is the newest, which is never overwritten
             self._skip_to_newest()
             return
+        if self.keeps:
+            self._skip_to_oldest()
+            return
         self._passed += len(self.queue) + len(self.coming)
         self.queue.clear()
         self.coming.clear()
@@ -307,6 +311,14 @@ class Inbox(Arrivals):
             self._lapped = True
             self.sink = self._pass_over
             self.topic.rewire()
+
+    def _skip_to_oldest(self) -> None:
+        """Pass over what the publisher overwrites."""
+        oldest = self.topic.limit - LAP
+        while self.queue and self.topic.start(self.queue[0][0], len(self.queue[0][1])) < oldest:
+            self.queue.popleft()
+            self._passed += 1
+            self._lapped = True
 
     def _pass_over(self, _entry: Entry) -> None:
         self._passed += 1
@@ -316,11 +328,16 @@ class Inbox(Arrivals):
             self.queue.popleft()
             self._passed += 1
 
+    def notice_lap(self) -> bool:
+        """Count what was overwritten; return whether that was found just now, and messages are left."""
+        return self.keeps and self._lapped and self.look()
+
     def look(self) -> bool:
         """Return whether there is a message, the first in the queue. Who was lapped goes on at the present."""
         if self._lapped:
             self._lapped = False
             self.resets += 1
+            self._settle()
             self.sink = self._arrive
             self.topic.rewire()
         if self.queue:

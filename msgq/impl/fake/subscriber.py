@@ -118,6 +118,11 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         self._unlock()
         bus.opened(self)
 
+    def _keep_records(self, _size: int) -> None:
+        """Go on at the oldest message that is left when it is lapped."""
+        self._enter().keeps = True
+        self._unlock()
+
     def close(self, linger: int | None = None) -> None:
         """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
         if linger is not None:
@@ -181,7 +186,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def _unlock(self) -> None:
         inbox = self._inbox
-        direct = inbox is not None and not inbox.conflate and not inbox.closed and self._fd < 0
+        direct = inbox is not None and not (inbox.conflate or inbox.keeps or inbox.closed) and self._fd < 0
         self._queue = inbox.queue if inbox is not None and direct else _NOTHING
 
     @property
@@ -272,6 +277,8 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise InvalidValueError(text, self._endpoint)
         inbox = self._find(False) if wait_for_one and most else self._enter()
         messages: list[bytes] = []
+        if inbox is not None and inbox.notice_lap():
+            most = 0  # as the ring's: the call that finds a lap returns nothing
         end = 0  # where the next message begins, if none is dropped
         while inbox is not None and len(messages) < most and inbox.look():
             pending, size = len(inbox.peek()), element.itemsize

@@ -1,7 +1,7 @@
 """What a subscriber is apart from receiving: coming, going, and what it is to those who wait (ground/waiting.pyx)."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
@@ -85,6 +85,11 @@ cdef class Connection(Waitable):
                 self._ticket = CLOSED
         self._end_if_closing()
         remember(self)
+
+    def _keep_records(self, uint64_t size):
+        """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""
+        enter(self)
+        self._subscriber.record = size
 
     def _close_at_exit(self):
         if self._ticket == fork_generation:

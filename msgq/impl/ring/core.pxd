@@ -120,6 +120,7 @@ cdef extern from "ring/subscriber.h" nogil:
         uint64_t inode
         uint32_t data_bytes
         uint32_t stamps
+        uint64_t record
         bint outgrown
         bint passive
         bint announced
