@@ -20,6 +20,7 @@ def test_crc_is_zlibs() -> None:
     for size in [*range(300), 1000, 4096, 5000]:
         for start in (0, 1, 7):
             assert crc32(data[start:size]) == zlib.crc32(data[start:size])
+            assert crc32(data[start:size], start + 77) == zlib.crc32(data[start:size], start + 77)
 
 
 def filled() -> tuple[Columns, bytes]:

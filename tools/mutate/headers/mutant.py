@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 
+_NO_LISTS = ("__init__", "__main__", "mutant", "run")
 _SPACE = r"(?:\s|/\*(?:(?!\*/).)*\*/)+"
 TESTS = "tests/headers/test_headers.py"
 
@@ -53,9 +56,8 @@ def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
 
 
 def all_mutants() -> list[Mutant]:
-    """Return the mutants of all headers, in the order of their paths."""
-    from tools.mutate.headers import channel, frames, gate, ground, looking, orders, queue, recording, records, ring
-
-    modules = (channel, frames, gate, ground, looking, orders, queue, recording, records, ring)
+    """Return the mutants that the modules of this package list, in the order of their paths."""
+    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    modules = [import_module(f"tools.mutate.headers.{name}") for name in names if name not in _NO_LISTS]
     found = [mutant for module in modules for mutant in module.MUTANTS]
     return sorted(found, key=lambda mutant: mutant.path)

@@ -6,6 +6,7 @@ tally = mutants_of("msgq/recording/format/tally.h", "recording")
 chunk = mutants_of("msgq/recording/format/chunk.h", "recording")
 scan = mutants_of("msgq/recording/format/scan.h", "recording")
 unpack = mutants_of("msgq/decoding/unpack.h", "recording")
+crc = mutants_of("msgq/recording/format/crc.h", "recording")
 
 MUTANTS = [
     tally(
@@ -139,6 +140,18 @@ MUTANTS = [
         "if (columns->offset[row] > size - columns->length[row]) return -1;",
         "if (columns->offset[row] > size) return -1;",
         "gather_copies_payloads_within_the_bytes_alone",
+    ),
+    crc(
+        "the CRC of what came before is left out",
+        "_mm_cvtsi32_si128((int)~start)",
+        "_mm_cvtsi32_si128((int)(~start | start))",
+        "tests/recording/test_scan.py::test_crc_is_zlibs",
+    ),
+    crc(
+        "bytes are folded over a wrong distance",
+        "_mm_set_epi64x(0x0ccaa009e, 0x1751997d0);",
+        "_mm_set_epi64x(0x0ccaa009e, 0x1751997d1);",
+        "tests/recording/test_scan.py::test_crc_is_zlibs",
     ),
     unpack(
         "surrogates are characters",

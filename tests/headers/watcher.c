@@ -1,0 +1,128 @@
+/* The watcher's list, and what its thread does in one turn; no thread runs. */
+#include "steps.h"
+
+#include <poll.h>
+
+#include "ground/watcher.h"
+
+typedef struct {
+    mq_u32 attention;
+    bool more, comes_late; /* after the announcement */
+    unsigned announced, awake;
+} reader;
+
+static reader one, two;
+static int fds[2];
+static mq_futex_many words[MQ_FUTEX_MANY];
+static int64_t nap_ns;
+static bool steady;
+
+static int has_more(const void *at) { return ((const reader *)at)->more; }
+static uint32_t announce(const void *at, mq_u32 *attention) {
+    reader *r = (reader *)(uintptr_t)at;
+    r->announced++;
+    r->more |= r->comes_late;
+    return mq_attention_announce_many(attention);
+}
+static void awake(const void *at) { ((reader *)(uintptr_t)at)->awake++; }
+
+static int add(reader *r) {
+    mq_lookout lookout = {
+        .has_more = has_more, .reader = r, .attention = &r->attention, .announce = announce, .awake = awake};
+    int fd = mq_watcher_add(&lookout);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static void begin(void) {
+    memset((void *)&one, 0, sizeof one), memset((void *)&two, 0, sizeof two);
+    mq_watcher.running = true;
+    mq_watcher.count = 0;
+    fds[0] = add(&one);
+    fds[1] = add(&two);
+    mq_watcher_quiet(fds[0], 5 * MQ_WATCH_RARE_NS);
+    mq_watcher_quiet(fds[1], 7 * MQ_WATCH_RARE_NS);
+    forget_steps();
+}
+
+static bool is_readable(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1; }
+static unsigned scan(void) { return mq_watcher_scan(words, false, &nap_ns, &steady); }
+
+TEST(turn_announces_quiet_readers_and_sleeps_on_their_words) {
+    begin();
+    CHECK(scan() == 3 && one.announced == 1 && two.announced == 1);
+    CHECK(nap_ns == 5 * MQ_WATCH_RARE_NS && !steady);
+    CHECK(words[0].address == (uint64_t)(uintptr_t)&mq_watcher.changed);
+    CHECK(words[2].address == (uint64_t)(uintptr_t)&two.attention);
+    CHECK(words[1].expected == mq_load_acquire_u32(&one.attention) && words[1].expected & MQ_ATTENTION_WAITERS);
+    CHECK(!is_readable(fds[0]) && !is_readable(fds[1]));
+}
+
+TEST(turn_marks_readers_that_have_something) {
+    begin();
+    two.more = true;
+    scan();
+    CHECK(!is_readable(fds[0]) && is_readable(fds[1]) && two.announced == 0 && two.awake == 1);
+    CHECK(nap_ns == 5 * MQ_WATCH_RARE_NS);
+    one.more = true;
+    scan();
+    CHECK(nap_ns == -1); /* nobody is quiet */
+}
+
+TEST(turn_marks_a_reader_whose_message_comes_with_the_announcement) {
+    begin();
+    one.comes_late = true;
+    scan();
+    CHECK(one.announced == 1 && is_readable(fds[0]));
+}
+
+TEST(quiet_empties_the_descriptor_of_its_reader_alone) {
+    begin();
+    one.more = two.more = true;
+    scan();
+    mq_watcher_quiet(fds[0], MQ_WATCH_RARE_NS);
+    CHECK(!is_readable(fds[0]) && is_readable(fds[1]));
+    one.more = false;
+    scan();
+    CHECK(one.announced == 1);
+    mq_watcher_mark(fds[0]);
+    CHECK(is_readable(fds[0]));
+}
+
+TEST(quiet_wakes_the_thread_where_it_looks_by_the_clock) {
+    begin();
+    mq_watcher_quiet(fds[0], 5 * MQ_WATCH_RARE_NS);
+    CHECK(wakes(&mq_watcher.changed) == 0);
+    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* sooner than before */
+    CHECK(wakes(&mq_watcher.changed) == 1);
+    one.more = true;
+    scan();
+    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* the thread did not look at one that was ready */
+    CHECK(wakes(&mq_watcher.changed) == 2);
+}
+
+TEST(added_and_removed_readers_wake_the_thread) {
+    uint32_t before = mq_load_acquire_u32(&mq_watcher.changed);
+    begin();
+    mq_watcher_remove(fds[0]);
+    CHECK(wakes(&mq_watcher.changed) == 1 && mq_load_acquire_u32(&mq_watcher.changed) > before);
+    CHECK(mq_watcher.count == 1 && mq_watcher_find(fds[1]) && !mq_watcher_find(fds[0]));
+    two.more = true;
+    CHECK(scan() == 2 && is_readable(fds[1]));
+}
+
+TEST(removed_reader_leaves_copies_of_its_descriptor_readable) {
+    begin();
+    int copy = dup(fds[0]);
+    mq_watcher_remove(fds[0]);
+    CHECK(is_readable(copy));
+}
+
+TEST(readers_beyond_those_that_a_futex_tells_of_are_looked_at_by_the_clock) {
+    static reader many[MQ_FUTEX_MANY];
+    begin();
+    for (int i = 0; i < MQ_FUTEX_MANY - 2; i++)
+        mq_watcher_quiet(add(&many[i]), 5 * MQ_WATCH_RARE_NS);
+    CHECK(scan() == MQ_FUTEX_MANY && nap_ns == MQ_WATCH_LOOK_NS);
+    CHECK(mq_watcher.list[MQ_FUTEX_MANY - 1].unheard && !mq_watcher.list[MQ_FUTEX_MANY - 2].unheard);
+}

@@ -1,0 +1,75 @@
+"""Mutants of the watcher thread."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+watcher = mutants_of("msgq/impl/ground/watcher.h", "watcher")
+
+MUTANTS = [
+    watcher(
+        "a quiet reader is not announced",
+        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention);",
+        "",
+        "turn_announces_quiet_readers_and_sleeps_on_their_words",
+    ),
+    watcher(
+        "a message that comes with the announcement is not seen",
+        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention); "
+        "if (mq_watch_has_more(watch)) mq_watch_mark(watch);",
+        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention);",
+        "turn_marks_a_reader_whose_message_comes_with_the_announcement",
+    ),
+    watcher(
+        "a reader that is marked watches on",
+        "if (watch->ready && watch->lookout.awake)",
+        "if (!watch->ready && watch->lookout.awake)",
+        "turn_marks_readers_that_have_something",
+    ),
+    watcher(
+        "the thread naps as long as the last reader allows",
+        "if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))",
+        "if (!watch->ready)",
+        "turn_announces_quiet_readers_and_sleeps_on_their_words",
+    ),
+    watcher(
+        "the thread looks by the clock for readers that are ready",
+        "if (!watch->ready && (*nap_ns < 0 ||",
+        "if ((*nap_ns < 0 ||",
+        "turn_marks_readers_that_have_something",
+    ),
+    watcher(
+        "a descriptor stays readable",
+        "watch->ready && read(fd, &events, sizeof events) != 0;",
+        "watch->ready && sizeof events;",
+        "quiet_empties_the_descriptor_of_its_reader_alone",
+    ),
+    watcher(
+        "a reader that became quiet is not looked at by the clock",
+        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
+        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock && !watch)))",
+        "quiet_wakes_the_thread_where_it_looks_by_the_clock",
+    ),
+    watcher(
+        "a reader that looks sooner waits for the others",
+        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
+        "if (watch && emptied && by_clock)",
+        "quiet_wakes_the_thread_where_it_looks_by_the_clock",
+    ),
+    watcher(
+        "another reader is removed",
+        "*watch = mq_watcher.list[--mq_watcher.count];",
+        "mq_watcher.count--;",
+        "added_and_removed_readers_wake_the_thread",
+    ),
+    watcher(
+        "a removed reader leaves copies of its descriptor quiet",
+        "mq_watch_make_readable(watch); *watch",
+        "*watch",
+        "removed_reader_leaves_copies_of_its_descriptor_readable",
+    ),
+    watcher(
+        "a reader beyond those that a futex tells of is not looked at",
+        "watch->unheard = blind || count == MQ_FUTEX_MANY;",
+        "watch->unheard = blind;",
+        "readers_beyond_those_that_a_futex_tells_of_are_looked_at_by_the_clock",
+    ),
+]
