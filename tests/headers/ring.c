@@ -356,6 +356,30 @@ TEST(lapped_subscriber_counts_what_it_lost) {
     CHECK(s.received == 2 && s.lost == number - 2);
 }
 
+TEST(oldest_record_is_the_first_one_behind_the_limit) {
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, 0) == mq_position(0, 2 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_position(0, 3 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, NEED) == mq_position(0, 3 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 1008), DATA, NEED, 0) == mq_position(1, 0));
+    CHECK(mq_oldest_of(mq_position(0, 2 * NEED), DATA, NEED, 0) == mq_position(0, 0));
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED) == 3);
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED + 8) == -1);
+}
+
+TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {
+    begin();
+    s.record = SIZE;
+    CHECK(receive(false) == 0);
+    send_many(&one, 1, 100);
+    uint64_t first = receive(false);
+    CHECK(first > 1 && first < 75 && s.lost == first - 1 && !s.lost_unknown && s.resets == 1);
+    for (uint64_t number = first + 1; number <= 100; number++)
+        CHECK(receive(false) == number);
+    CHECK(s.lost + s.received == 100);
+}
+
 static void publish_a_lap(unsigned time) {
     if (time == 1)
         send_many(&one, 100, 60);

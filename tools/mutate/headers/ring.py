@@ -247,8 +247,8 @@ MUTANTS = [
     ),
     walk(
         "a walk that ends elsewhere counts",
-        "return from == to ? count : -1;",
-        "return count;",
+        "count++; } from = next; } return from == to ? count : -1;",
+        "count++; } from = next; } return count;",
         "walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
     ),
     walk(
@@ -256,6 +256,36 @@ MUTANTS = [
         "size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);",
         "size <= data_bytes && offset + mq_need(size) <= 2 * mq_lap_end(data_bytes);",
         "walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
+    ),
+    walk(
+        "the oldest record is one that the limit touches",
+        "(mq_offset(limit) + spare + need - 1) / need * need;",
+        "(mq_offset(limit) + spare) / need * need;",
+        "oldest_record_is_the_first_one_behind_the_limit",
+    ),
+    walk(
+        "records of another size are counted",
+        "if (is_message ? next != from + need : next == from) return -1; count += is_message;",
+        "if (next == from) return -1; count += is_message && need;",
+        "oldest_record_is_the_first_one_behind_the_limit",
+    ),
+    walk(
+        "before the first lap there is a lap",
+        "bool fits = mq_cycle(limit) > 0 && offset",
+        "bool fits = offset",
+        "oldest_record_is_the_first_one_behind_the_limit",
+    ),
+    subscriber(
+        "a lapped consumer of records continues at the present",
+        "mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_to_present(s);",
+        "mq_subscriber_to_present(s);",
+        "lapped_consumer_of_records_continues_at_the_oldest_one",
+    ),
+    subscriber(
+        "a lapped consumer of records miscounts what it lost",
+        "s->sequence_base = m.sequence - (uint64_t)count - s->received;",
+        "s->sequence_base = m.sequence + 0 * (uint64_t)count - s->received;",
+        "lapped_consumer_of_records_continues_at_the_oldest_one",
     ),
     slots(
         "a slot of a living owner is taken",
