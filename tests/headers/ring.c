@@ -1,6 +1,8 @@
 /* Topics: publishers and subscribers of a ring, its positions, slots and size. */
 #include "steps.h"
 
+#include <sys/wait.h>
+
 #undef mq_membarrier
 #define mq_membarrier() (POINT("ordered", membarrier), true)
 
@@ -580,6 +582,46 @@ TEST(subscriber_from_the_oldest_message_on_counts_what_was_before) {
     CHECK(first > 1 && s.lost == first - 1 && !s.lost_unknown);
     for (uint64_t number = first + 1; number <= 100; number++)
         CHECK(receive(false) == number);
+}
+
+/* Open a file of a child's memory, let the child call exec or die, and say whether the memory seemed to live before and
+ * after that. */
+static void look_at_memory(const char *file, bool execs, bool *before, bool *after) {
+    int go[2], gone[2];
+    char path[48], end;
+    CHECK(pipe2(go, O_CLOEXEC) == 0 && pipe2(gone, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        if (read(go[0], &end, 1) == 0 && execs)
+            execlp("sleep", "sleep", "60", (char *)NULL); /* closes `gone` */
+        _exit(0);
+    }
+    close(gone[1]);
+    snprintf(path, sizeof path, "/proc/%d/%s", child, file);
+    int memory = open(path, O_RDONLY | O_CLOEXEC);
+    *before = memory >= 0 && mq_memory_lives(memory);
+    close(go[1]);
+    CHECK(read(gone[0], &end, 1) == 0);
+    if (!execs)
+        CHECK(waitpid(child, NULL, 0) == child);
+    *after = memory >= 0 && mq_memory_lives(memory);
+    kill(child, SIGKILL);
+    if (execs)
+        CHECK(waitpid(child, NULL, 0) == child);
+    close(memory);
+    close(go[0]);
+    close(gone[0]);
+}
+
+TEST(memory_of_a_stock_subscriber_lives_until_exec_or_death) {
+    bool before, after;
+    const char *files[] = {"maps", "pagemap"};
+    for (int file = 0; file < (access("/proc/self/pagemap", R_OK) == 0 ? 2 : 1); file++)
+        for (int execs = 0; execs < 2; execs++) {
+            look_at_memory(files[file], execs, &before, &after);
+            CHECK(before && !after);
+        }
 }
 
 TEST(topic_is_tracked_from_its_first_message_on_or_never) {

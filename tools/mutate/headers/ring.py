@@ -26,6 +26,18 @@ MUTANTS = [
         "return laps && mq_offset(limit)",
         "positions_are_intact_up_to_the_limit_one_lap_later",
     ),
+    publisher(
+        "a refused read of a living program's memory counts as its death",
+        "return got > 0 || (got < 0 && errno == EINVAL);",
+        "return got > 0;",
+        "memory_of_a_stock_subscriber_lives_until_exec_or_death",
+    ),
+    publisher(
+        "a program that called exec still has its memory",
+        "return got > 0 || (got < 0 && errno == EINVAL);",
+        "return got >= 0 || errno == EINVAL;",
+        "memory_of_a_stock_subscriber_lives_until_exec_or_death",
+    ),
     position(
         "a silent publisher has no message in progress",
         "(uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;",
