@@ -144,6 +144,51 @@ TEST(hub_clear_pins_takes_the_pins_of_one_viewer_alone) {
         CHECK(mq_pin_holders(&a.slots, slot) == 1ull << 4);
 }
 
+/* ---- files ---- */
+
+TEST(hub_of_another_size_or_version_is_rejected) {
+    memset((void *)&hub, 0, sizeof hub);
+    mq_hub_write(&hub, MQ_PUBSUB, 1, 1, "test");
+    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_OK && mq_hub_check(&hub, sizeof hub - 1) == MQ_HUB_FOREIGN);
+    mq_store_relaxed_u64(&hub.total_bytes, sizeof hub + 1);
+    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_FOREIGN);
+    mq_store_relaxed_u64(&hub.version, (uint64_t)(MQ_HUB_MAJOR + 1) << 32);
+    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_VERSION);
+}
+
+TEST(hub_settles_on_capacities_that_are_powers_of_two_alone) {
+    static const uint64_t wrong[] = {1, 3, 24, 2 * MQ_CAPACITY_MAX};
+    memset((void *)&hub, 0, sizeof hub);
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK(!mq_hub_settle(&hub, (mq_geometry){.capacity = wrong[i]}));
+    CHECK(mq_load_acquire_u64(&hub.tail) == 0);
+    mq_geometry geometry = {.capacity = MQ_CAPACITY_MAX, .publishers = 63, .subscribers = 255, .stamps = MQ_STAMPS};
+    CHECK(mq_hub_settle(&hub, geometry) && mq_load_acquire_u64(&hub.tail) == MQ_CAPACITY_MAX);
+    mq_geometry found = mq_geometry_of(mq_load_acquire_u64(&hub.geometry));
+    CHECK(!memcmp(&found, &geometry, sizeof found));
+}
+
+TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
+    mq_slots found;
+    uint64_t bytes = mq_pool_head(4, 4096) + 4 * mq_pool_stride(SIZE);
+    begin(4, 4);
+    mq_pool *at = a.slots.pool;
+    CHECK(!mq_pool_check(at, bytes, 1, 10, &found) && mq_pool_check(at, bytes - 1, 1, 10, &found));
+    CHECK(mq_pool_check(at, bytes, 2, 10, &found) && mq_pool_check(at, bytes, 1, 11, &found));
+    mq_store_relaxed_u64(&at->slots, 0);
+    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    mq_store_relaxed_u64(&at->slots, 5);
+    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    mq_store_relaxed_u64(&at->slots, 4);
+    mq_store_relaxed_u64(&at->slot_bytes, SIZE + 1);
+    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    mq_store_relaxed_u64(&at->slot_bytes, UINT64_MAX - 63);
+    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    mq_store_relaxed_u64(&at->slot_bytes, SIZE);
+    mq_store_relaxed_u64(&at->data_offset, 0); /* over the pins */
+    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+}
+
 /* ---- the order ---- */
 
 TEST(publish_helps_a_publisher_that_stopped_before_its_tail) {

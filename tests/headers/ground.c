@@ -2,6 +2,7 @@
 #include "steps.h"
 
 #include "ground/attention.h"
+#include "ground/origin.h"
 #include "ground/roster.h"
 #include "ground/schema.h"
 
@@ -166,6 +167,51 @@ TEST(wake_many_keeps_an_announcement_that_comes_during_the_wake) {
     CHECK(mq_attention_wake_many(&word));
     CHECK(mq_attention_due_many(&word));
     CHECK(mq_attention_wake_many(&word)); /* which counts */
+}
+
+/* ---- origins ---- */
+
+static mq_u64 last;
+
+TEST(origins_differ_also_within_a_nanosecond) {
+    memset((void *)&last, 0, sizeof last);
+    CHECK(mq_origin_next(&last, 1000, 1) == 1000 && mq_origin_next(&last, 1000, 5) == 1001);
+    CHECK(mq_origin_next(&last, 1000, 1) == 1006 && mq_origin_next(&last, 2000, 1) == 2000);
+    CHECK(mq_origin_next(&last, 1999, 1) == 2001);
+    mq_store_relaxed_u64(&last, UINT64_MAX / 2); /* foreign bytes */
+    CHECK(mq_origin_next(&last, 3000, 1) == 3000);
+}
+
+static void another_takes_it(unsigned time) {
+    if (time == 1)
+        mq_origin_next(&last, 1000, 1);
+}
+
+TEST(origin_that_another_one_takes_is_not_given_twice) {
+    memset((void *)&last, 0, sizeof last);
+    meet("mq_origin_next: loaded last", another_takes_it);
+    CHECK(mq_origin_next(&last, 1000, 1) == 1001);
+}
+
+/* ---- bounds ---- */
+
+static void word_changes(unsigned time) {
+    (void)time;
+    mq_fetch_add_u32(&word, MQ_ATTENTION_WAKE);
+}
+
+TEST(attention_that_changes_all_the_time_ends_and_wakes) {
+    begin();
+    mq_attention_announce_many(&word);
+    meet("*: loaded word", word_changes);
+    mq_attention_wake_many(&word);
+    CHECK(met == MQ_ATTENTION_TRIES && wakes(&word) == 1);
+    meet("*: loaded word", word_changes);
+    CHECK(mq_attention_announce_many(&word) != mq_load_acquire_u32(&word)); /* so nobody sleeps on it */
+    CHECK(met == MQ_ATTENTION_TRIES);
+    meet("*: loaded word", word_changes);
+    mq_attention_wake(&word);
+    CHECK(met == MQ_ATTENTION_TRIES && wakes(&word) == 1);
 }
 
 /* ---- schemas ---- */

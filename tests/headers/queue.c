@@ -65,6 +65,36 @@ static const mq_u32 *doze(mq_queue_handle *h, mq_queue_sleep kind) {
     return mq_queue_sleep_word(h, kind);
 }
 
+/* ---- files ---- */
+
+TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
+    mq_queue_parts found;
+    uint64_t bytes = mq_queue_bytes(PLACES, SIZE);
+    begin(PLACES);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.max_messages == PLACES);
+    CHECK(mq_queue_check(queue, bytes - 1, &found) == MQ_QUEUE_FOREIGN);
+    static const uint64_t wrong[] = {0, PLACES + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
+    for (unsigned i = 0; i < 4; i++) {
+        mq_store_relaxed_u64(&queue->max_messages, wrong[i]);
+        CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
+    }
+    mq_store_relaxed_u64(&queue->max_messages, PLACES);
+    mq_store_relaxed_u64(&queue->max_message_size, 0);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
+    mq_store_relaxed_u64(&queue->max_message_size, SIZE);
+    mq_store_relaxed_u64(&queue->events, 77);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.events == MQ_EVENTS_NONE);
+    mq_store_relaxed_u64(&queue->version, (uint64_t)(MQ_QUEUE_MAJOR + 1) << 32);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_VERSION);
+}
+
+TEST(queue_plan_has_room_for_each_place) {
+    mq_queue_offsets at = mq_queue_plan(65, 65);
+    CHECK(mq_queue_blocks(64) == 1 && mq_queue_blocks(65) == 2);
+    CHECK(at.heads - at.words >= 65 * sizeof(mq_u64) && at.payloads - at.heads == 65 * sizeof(mq_queue_head));
+    CHECK(at.end - at.payloads == 65 * 128 && at.payloads % 64 == 0);
+}
+
 /* ---- sending and receiving ---- */
 
 TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {

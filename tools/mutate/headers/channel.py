@@ -7,6 +7,7 @@ order = mutants_of("msgq/impl/ground/order.h", "channel")
 hub = mutants_of("msgq/impl/channel/hub.h", "channel")
 publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
+layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 
 MUTANTS = [
     pool(
@@ -242,5 +243,53 @@ MUTANTS = [
         "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))) {",
         "(mq_store_release_u64(at, mq_entry(position, row, slot)), true)) {",
         "publish_that_another_one_overtakes_gets_the_next_position",
+    ),
+    hub(
+        "a hub that is larger than its file is opened",
+        "return known && mq_load_relaxed_u64(&hub->total_bytes) <= bytes ?",
+        "return known ?",
+        "hub_of_another_size_or_version_is_rejected",
+    ),
+    hub(
+        "the order has any capacity",
+        "if (geometry.capacity && !mq_capacity_makes_sense(geometry.capacity)) return false;",
+        "",
+        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+    ),
+    layout(
+        "a capacity need not be a power of two",
+        "capacity <= MQ_CAPACITY_MAX && !(capacity & (capacity - 1));",
+        "capacity <= MQ_CAPACITY_MAX;",
+        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+    ),
+    layout(
+        "the number of subscribers is that of publishers",
+        ".subscribers = word >> 24 & 0xFF,",
+        ".subscribers = word >> 16 & 0xFF,",
+        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+    ),
+    pool(
+        "a pool has slots beyond its file",
+        "(bytes - offset) / stride < count)",
+        "(bytes - offset) / stride + 1 < count)",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "slots lie over pins",
+        "offset < sizeof(mq_pool) + count * sizeof(mq_pin) ||",
+        "",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "the pool of another channel is opened",
+        "!= uid || mq_load_relaxed_u64(&pool->piece_inode) != piece_inode)",
+        "!= uid || !piece_inode)",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "a slot of any size is believed",
+        "slot_bytes > MQ_POOL_BYTES_MAX ||",
+        "",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
     ),
 ]

@@ -4,6 +4,7 @@ from tools.mutate.headers.mutant import mutants_of
 
 roster = mutants_of("msgq/impl/ground/roster.h", "ground")
 attention = mutants_of("msgq/impl/ground/attention.h", "ground")
+origin = mutants_of("msgq/impl/ground/origin.h", "ground")
 schema = mutants_of("msgq/impl/ground/schema.h", "ground")
 
 MUTANTS = [
@@ -182,5 +183,36 @@ MUTANTS = [
         "if (*bytes > at->room) continue;",
         "",
         "schema_read_rejects_a_spare_beyond_the_room",
+    ),
+    origin(
+        "two origins within a nanosecond are one",
+        "next = seen - now < MQ_ORIGIN_AHEAD_NS ? seen + 1 : now;",
+        "next = seen - now < MQ_ORIGIN_AHEAD_NS ? seen : now;",
+        "origins_differ_also_within_a_nanosecond",
+        "origin_that_another_one_takes_is_not_given_twice",
+    ),
+    origin(
+        "an origin of foreign bytes is continued",
+        "seen - now < MQ_ORIGIN_AHEAD_NS ?",
+        "seen >= now ?",
+        "origins_differ_also_within_a_nanosecond",
+    ),
+    origin(
+        "origins of one call are not taken",
+        "mq_compare_exchange_u64(last, seen, next + count - 1)",
+        "mq_compare_exchange_u64(last, seen, next + 0 * count)",
+        "origins_differ_also_within_a_nanosecond",
+    ),
+    origin(
+        "an origin is stored without an exchange",
+        "if (mq_compare_exchange_u64(last, seen, next + count - 1)) break;",
+        "mq_store_relaxed_u64(last, next + count - 1); break;",
+        "origin_that_another_one_takes_is_not_given_twice",
+    ),
+    attention(
+        "several writers: an announcement that fails looks as if it had succeeded",
+        "return announced;",
+        "return mq_load_relaxed_u32(word);",
+        "attention_that_changes_all_the_time_ends_and_wakes",
     ),
 ]

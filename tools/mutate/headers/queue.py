@@ -2,6 +2,7 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
+layout = mutants_of("msgq/impl/workqueue/layout.h", "queue")
 handle = mutants_of("msgq/impl/workqueue/handle.h", "queue")
 sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
 receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
@@ -352,5 +353,29 @@ MUTANTS = [
         "return mq_peek_stands(parts, it) && it->length <= parts->max_message_size;",
         "return it->length <= parts->max_message_size;",
         "peek_of_a_message_that_was_replaced_fails",
+    ),
+    layout(
+        "a queue that is larger than its file is opened",
+        "if (mq_queue_place(parts, queue, messages, size) > bytes) return MQ_QUEUE_FOREIGN;",
+        "mq_queue_place(parts, queue, messages, size);",
+        "queue_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    layout(
+        "a queue of no messages is opened",
+        "return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX &&",
+        "return max_messages <= MQ_QUEUE_MESSAGES_MAX &&",
+        "queue_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    layout(
+        "the last places are in no block",
+        "return (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK;",
+        "return max_messages / MQ_QUEUE_BLOCK;",
+        "queue_plan_has_room_for_each_place",
+    ),
+    layout(
+        "payloads overlap",
+        "uint64_t end = payloads + max_messages * mq_queue_lines(max_message_size);",
+        "uint64_t end = payloads + max_messages * max_message_size;",
+        "queue_plan_has_room_for_each_place",
     ),
 ]
