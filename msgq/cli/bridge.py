@@ -12,6 +12,7 @@ from rich.table import Table
 from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.cli.common import options
+from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
 from msgq.cli.common.signals import interruptible
 from msgq.selection import SIGNS
@@ -83,6 +84,7 @@ def command(
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = Report()
     with naming.chosen(prefix, bind), Bridge(out, sources, segment_size) as bridge:
+        _say_waiting(out, prefix)
         with interruptible(bridge.stop), live or nullcontext():
             while bridge.run(interval):
                 lines = report.lines(bridge.flows())
@@ -95,6 +97,14 @@ def command(
         _print_json(lines, final=True)
     else:
         screen.print(_table(lines))
+
+
+def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
+    """Name what goes out when it comes."""
+    if out:
+        names = Names(out, prefix)
+        names.existing()
+        say_waiting(names.unmatched)
 
 
 def _sources(into: Iterable[str], host: str) -> dict[str, str]:

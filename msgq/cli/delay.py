@@ -9,7 +9,7 @@ import msgq
 from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.common.names import Names
+from msgq.cli.common.names import LeftOutError, Names
 from msgq.cli.common.render import in_rate, in_units, in_us
 from msgq.decoding.stamps import time_offset
 from msgq.impl.meter import ChannelMeter, Meter, TopicMeter
@@ -52,6 +52,8 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
     u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay; with --spin each message is seen
     when it comes. `early` counts messages from the future: wrong clock, wrong offset.
 
+    Endpoints without a publish time that a pattern selects are named and left out.
+
     Of queue/NAME it is how long messages waited: with events until they were taken first, without events until now, of
     those that still wait; `until` says which.
     """
@@ -83,5 +85,5 @@ def _offset(
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
         if kind_name(name) == FRAMES:
             text += f" (of frames {_END_OF_FRAME}: from their timestamp_eof, where it is of the system's clock)"
-        raise click.ClickException(text)
+        raise LeftOutError(text)
     return where

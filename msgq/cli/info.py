@@ -9,7 +9,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.board import Board
-from msgq.cli.common.names import Names, missing_error
+from msgq.cli.common.names import Names
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
 from msgq.cli.common.rows import ChannelRow, QueueRow, RecordRow, TopicRow
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
@@ -24,7 +24,6 @@ from msgq.stats import (
     RecordStats,
     RecordWriterInfo,
     SubscriberInfo,
-    endpoint_inodes,
 )
 from msgq.units import NS_PER_S
 
@@ -43,15 +42,13 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
     `msgq list` does.
     """
     names = Names(endpoints, prefix)
-    every = endpoint_inodes(prefix)
-    if missing := names.plain - every.keys():
-        raise missing_error(missing, every)
     for row in Board(names).measure(interval):
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
             for line in _LINES[kind_of(row.endpoint)](row):
                 echo(line)
+    names.require_matched()
 
 
 def _file(path: str) -> dict[str, str | int | None]:

@@ -41,13 +41,15 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
     Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
     those the bytes a second are what goes through the ring.
     """
-    rows = Board(Names(endpoints, prefix, everything)).measure(interval)
+    names = Names(endpoints, prefix, everything)
+    rows = Board(names).measure(interval)
     if as_json:
         for row in rows:
             echo_json(row.as_json())
-        return
-    console().print(_table(rows))
-    if not everything and not endpoints and (hidden := _hidden(prefix)):
+    elif rows or not endpoints:
+        console().print(_table(rows))
+    names.require_matched()
+    if not as_json and not everything and not endpoints and (hidden := _hidden(prefix)):
         echo(f"{hidden} are not shown; --all lists them")
 
 

@@ -133,25 +133,27 @@ def command(
     log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
     if programs:
         compared = reference, outputs, output, tolerances, times, as_json
-        play_deterministic(log, programs, by, remap, seed, *compared, silence, after)
+        with arguments.requiring_found(log, names=names, expressions=expressions):
+            play_deterministic(log, programs, by, remap, seed, *compared, silence, after)
         return
     if reference or outputs or output or tolerances or times is not None:
         raise click.UsageError("--reference, --outputs, --output, --tolerance and --times are for --deterministic")
-    with Player(
-        log,
-        by=by,
-        remap=remap,
-        loops=None if loop else loops or 1,
-        wait_for_readers=wait_for_readers or wait_for,
-        **options_of_player,
-    ) as player:
-        stats = _play(player, as_json)
-    arguments.tell_problems(log)
-    playing.tell_unplayed(player, stats)
-    if as_json:
-        echo_json({**asdict(stats), "paused": player.paused, "final": True})
-    else:
-        console().print(line(stats, player))
+    with arguments.requiring_found(log, names=names, expressions=expressions):
+        with Player(
+            log,
+            by=by,
+            remap=remap,
+            loops=None if loop else loops or 1,
+            wait_for_readers=wait_for_readers or wait_for,
+            **options_of_player,
+        ) as player:
+            stats = _play(player, as_json)
+        arguments.tell_problems(log)
+        playing.tell_unplayed(player, stats)
+        if as_json:
+            echo_json({**asdict(stats), "paused": player.paused, "final": True})
+        else:
+            console().print(line(stats, player))
 
 
 def _play(player: Player, as_json: bool) -> PlayerStats:

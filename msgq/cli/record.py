@@ -15,8 +15,7 @@ from rich.live import Live
 
 from msgq import naming
 from msgq.cli.common import options
-from msgq.cli.common.meters import say_waiting
-from msgq.cli.common.names import Names, choices
+from msgq.cli.common.names import Names, choices, say_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.errors import RecordingError
@@ -25,6 +24,7 @@ from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
 from msgq.recording.recorder.ros_images import FrameChoice
 from msgq.texts import some
+from visionipc import wire
 
 _TICK_S = 0.1
 
@@ -140,6 +140,9 @@ def command(
 ) -> None:
     """Record endpoints of all kinds (channel/NAME, records/NAME, queue/NAME), without a trace in them.
 
+    Endpoints that come later are recorded from then on. If a name, pattern or REGEX has selected none by the end of
+    --seconds or --messages, the recording is there, and the exit code is 1.
+
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
     the end.
     """
@@ -173,14 +176,17 @@ def command(
     )
     if output is None:
         echo(f"recording into {where}", err=True)
-    _say_waiting(endpoints, prefix)
+    awaited = _Awaited(Names(endpoints, prefix, expressions=regex), pictures)
+    awaited.say()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
-        _watch(recorder, where, over, seconds, messages, as_json, keeps)
+        _watch(recorder, awaited, where, over, seconds, messages, as_json, keeps)
         try:
             recorder.stop()
         finally:  # after a failure, too: it tells how much is missing
             _summarize(recorder, where, as_json, keeps)
+    if not over:
+        awaited.require_all()
 
 
 def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
@@ -189,6 +195,43 @@ def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> No
         echo_json({"path": str(path), **asdict(stats), "final": True})
     else:
         console().print(f"{path}: {line(stats, keeps)}")
+
+
+class _Awaited:
+    """Names, patterns and servers of frames that are to be recorded, and of which nothing came yet."""
+
+    def __init__(self, names: Names, pictures: Sequence[FrameChoice]) -> None:
+        self._names, self._servers = names, {one.server for one in pictures}
+        self.look()
+
+    def look(self) -> None:
+        """See what is there now."""
+        if self._names.unmatched:
+            self._names.existing()
+        if self._servers:
+            with naming.chosen(self._names.prefix):
+                self._servers -= {*wire.server_names()}
+
+    def say(self) -> None:
+        """Name what is not there."""
+        say_waiting(self._names.unmatched)
+        if self._servers:
+            echo(f"msgq: {self._nothing_of_servers()} yet; waiting", err=True)
+
+    def require_all(self) -> None:
+        """Refuse what never came.
+
+        Raises
+        ------
+        click.ClickException : something never came.
+        """
+        self.look()
+        self._names.require_matched()
+        if self._servers:
+            raise click.ClickException(f"{self._nothing_of_servers()}; `msgq frames list` shows what there is")
+
+    def _nothing_of_servers(self) -> str:
+        return f"no server of frames is called {', '.join(sorted(self._servers))}"
 
 
 def named_by_time(where: Path) -> Path:
@@ -212,12 +255,6 @@ def named_by_time(where: Path) -> Path:
             raise RecordingError(text, errno=error.errno) from error
 
 
-def _say_waiting(endpoints: Sequence[str], prefix: str | None) -> None:
-    """Tell people why an endpoint that they meant, perhaps wrongly written, does not come."""
-    if absent := [text for text in endpoints if not Names([text], prefix).existing()]:
-        say_waiting(", ".join(absent))
-
-
 def _frame_choice(text: str, form: str) -> FrameChoice:
     match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
     if match is None:
@@ -227,6 +264,7 @@ def _frame_choice(text: str, form: str) -> FrameChoice:
 
 def _watch(
     recorder: Recorder,
+    awaited: _Awaited,
     path: Path,
     over: list[bool],
     seconds: float | None,
@@ -248,6 +286,7 @@ def _watch(
                 return
             if now - shown < 1:
                 continue
+            awaited.look()
             rate = (stats.messages - before.messages) / (now - shown)
             byte_rate = (stats.written_bytes - before.written_bytes) / (now - shown)
             shown, before = now, stats

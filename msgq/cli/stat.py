@@ -9,7 +9,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.board import Board
-from msgq.cli.common.names import Names
+from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
 from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
@@ -93,8 +93,10 @@ def command(
     what is lost by subscribers (nobody counts the bytes of queues and boards); endpoints without a message since the
     last line; the memory that all this lives in.
     """
-    board = Board(Names(endpoints, prefix, everything))
+    names = Names(endpoints, prefix, everything)
+    board = Board(names)
     board.look()
+    say_waiting(names.unmatched)
     lines, most = 0, 1 if once else count
     with until_interrupted():
         while most is None or lines < most:
@@ -107,6 +109,7 @@ def command(
                     echo(_text(title for title, _, _ in _COLUMNS))
                 echo(_text(figure(line) for _, figure, _ in _COLUMNS))
             lines += 1
+        names.require_matched()
 
 
 def summarize(rows: Sequence[AnyRow]) -> Line:

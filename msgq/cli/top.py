@@ -11,7 +11,7 @@ from rich.live import Live
 from msgq.cli.common import options
 from msgq.cli.common.board import Board
 from msgq.cli.common.keys import keys, pressed
-from msgq.cli.common.names import Names
+from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stacked
 from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
@@ -57,7 +57,10 @@ def command(
     Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look
     is printed below the last one; with --json there is an object for each endpoint and look.
     """
-    looks = _looks(Board(Names(endpoints, prefix, everything)), interval, 1 if once else count)
+    names = Names(endpoints, prefix, everything)
+    names.existing()
+    say_waiting(names.unmatched)
+    looks = _looks(Board(names), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
@@ -72,6 +75,7 @@ def command(
             else:
                 for line in lines(rows, {}, sort):
                     echo(line)
+        names.require_matched()
 
 
 def _looks(

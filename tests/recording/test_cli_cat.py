@@ -54,8 +54,8 @@ def test_cat_says_which_key_and_which_publisher(tmp_path: Path) -> None:
 def test_a_name_that_is_not_there_is_said(log: Path, tmp_path: Path) -> None:
     verbs = [("cat",), ("info",), ("filter", "-o", tmp_path / "c.mcap"), ("convert", "-o", tmp_path / "c.csv")]
     for verb, *more in verbs:
-        done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more)
-        assert done.stderr == "msgq: nothing was found of the endpoint 'jsn'; `msgq bag info` shows what there is\n"
+        done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more, code=1)
+        assert done.stderr == "Error: no endpoint of the recording matches jsn; `msgq bag info` shows what there is\n"
 
 
 def test_what_is_not_known_is_not_zero(log: Path) -> None:

@@ -130,7 +130,7 @@ def test_wrong_usage(tmp_path: Path, options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--endpoint", "x"), "nothing to play"),
+        (("--endpoint", "x"), "no endpoint of the recording matches x"),
         (("--remap", "x:=y"), "cannot be remapped"),
         (("--start", 9), "nothing to play"),
         (("--remap", "number:=a/b"), "a/b"),
@@ -301,7 +301,7 @@ def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None
     assert (said["messages"], said["first"]["endpoint"], said["first"]["index"]) == (10, "half", 7)
     run(*arguments, "--reference", other, "-t", "half=0.01")
     run(*arguments, "--reference", log, code=1)  # there it said nothing
-    run(*arguments, "--reference", log, "--outputs", "nothing")
+    run(*arguments, "--reference", log, "--outputs", "nothing", code=1)  # which would compare nothing
 
 
 def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:

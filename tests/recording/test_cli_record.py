@@ -98,8 +98,9 @@ def test_wrong_commands(prefix: str, arguments: Any, code: Any, word: Any) -> No
 
 def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
-    said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0").stderr
-    assert f"no such endpoint yet, waiting: {wrong}" in said
+    said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0", code=1).stderr
+    assert f"no endpoint matches {wrong} yet; waiting" in said
+    assert said.splitlines()[-1] == f"Error: no endpoint matches {wrong}; `msgq list` shows what there is"
 
 
 def test_a_recording_without_a_name_has_the_time_as_its_name(

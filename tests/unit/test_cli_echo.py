@@ -220,7 +220,7 @@ def test_lines_say_of_which_endpoint_they_are(prefix: str) -> None:
 def test_what_comes_later_is_joined(prefix: str, listen: Callable[..., Process]) -> None:
     echo = listen("records/later", "queue/later", "-n", "2", opened=())
     assert echo.stderr is not None
-    assert "no such endpoint yet, waiting: records/later, queue/later" in echo.stderr.readline()
+    assert "no endpoint matches records/later, queue/later yet; waiting" in echo.stderr.readline()
     with MessageQueue("later") as queue, msgq.Seqlock("later", POSE) as record:
         queue.send(b"x")
         record.value = (1, 2)

@@ -11,8 +11,10 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.names import choices
 from msgq.cli.common.render import echo, echo_json, in_units, progress
+from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas
 from msgq.recording.reader.contents import CLOCKS, HOST
+from msgq.selection import Selection
 from msgq.units import NS_PER_S
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -131,6 +133,23 @@ def _ns(time: float | datetime | None, begin: int) -> int | None:
 
 
 @contextmanager
+def requiring_found(
+    *opened: LogReader, names: Sequence[str] = (), expressions: Sequence[re.Pattern[str]] = (), **_: object
+) -> Iterator[None]:
+    """Do `require_found` after a block that reads logs.
+
+    Also if the block ends with an exit code of its own, or with an error because nothing was selected.
+    """
+    try:
+        yield
+    except (click.exceptions.Exit, MsgqError) as error:
+        if isinstance(error, click.exceptions.Exit) or not any(log.channels for log in opened):
+            require_found(*opened, names=names, expressions=expressions)
+        raise
+    require_found(*opened, names=names, expressions=expressions)
+
+
+@contextmanager
 def showing_progress(*opened: LogReader) -> Iterator[None]:
     """Show on a terminal how much of logs was read."""
     with progress(sum(stretch.length for log in opened for _, stretch in log.contents.stretches())) as advance:
@@ -140,11 +159,26 @@ def showing_progress(*opened: LogReader) -> Iterator[None]:
 
 
 def tell_problems(log: LogReader) -> None:
-    """Say on the standard error what was skipped, and what was asked for and is not there."""
-    for name in log.missing:
-        echo(f"msgq: nothing was found of the endpoint {name!r}; `msgq bag info` shows what there is", err=True)
+    """Say on the standard error what was skipped."""
     for problem in log.problems:
         echo(f"skipped: {problem}", err=True)
+
+
+def require_found(
+    *opened: LogReader, names: Sequence[str] = (), expressions: Sequence[re.Pattern[str]] = (), **_: object
+) -> None:
+    """Refuse names, patterns and regular expressions that selected no endpoint of logs that were read.
+
+    Raises
+    ------
+    click.ClickException : some selected nothing.
+    """
+    found = {channel.endpoint for log in opened for channel in log.channels}
+    wanted = [*zip(names, choices(names), strict=True), *((one.pattern, one) for one in expressions)]
+    missing = [text for text, choice in wanted if not any(name in Selection(choice) for name in found)]
+    if missing:
+        text = f"no endpoint of the recording matches {', '.join(missing)}; `msgq bag info` shows what there is"
+        raise click.ClickException(text)
 
 
 def tell_written(output: Path, count: int, as_json: bool) -> None:

@@ -36,20 +36,25 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
         raise click.UsageError("--raw, --hex and --json: choose one")
     log = arguments.open_log(logs, **chosen)
     if raw:
-        for message in islice(log, count):
+        shown = 0
+        for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the number is that of the last one
             echo_bytes(message.data)
     else:
-        _show(log, count, as_hex, echo_json if as_json else None)
+        shown = _show(log, count, as_hex, echo_json if as_json else None)
     arguments.tell_problems(log)
+    if shown != count:  # else the rest was not read
+        arguments.require_found(log, **chosen)
 
 
-def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None) -> None:
-    for message, value in islice(log.decoded(), count):
+def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None) -> int:
+    shown = 0
+    for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
         if show is not None:
             show(json_row(message, value))
         else:
             found = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
             echo(f"{_time(message)} {_source(message)}: {as_text(found)}")
+    return shown
 
 
 def _source(message: Message) -> str:

@@ -43,6 +43,7 @@ def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: boo
     arguments.tell_problems(log)
     if output != _STDOUT:
         arguments.tell_written(output, count, as_json)
+    arguments.require_found(log, **chosen)
 
 
 def _write(log: LogReader, output: Path, kind: str) -> int:

@@ -28,4 +28,5 @@ def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: boo
         comparison = compare(first, second, tolerances, time_tolerance=times)
     for log in (first, second):
         arguments.tell_problems(log)
-    comparisons.tell(comparison, as_json)
+    with arguments.requiring_found(first, second, **chosen):
+        comparisons.tell(comparison, as_json)

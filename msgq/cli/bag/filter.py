@@ -24,3 +24,4 @@ def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_js
         count = write_mcap([log], output, compression)
     arguments.tell_problems(log)
     arguments.tell_written(output, count, as_json)
+    arguments.require_found(log, **chosen)

@@ -43,6 +43,7 @@ def command(logs: tuple[Path, ...], full: bool, as_json: bool, **chosen: Any) ->
             echo(f"{name:<9} {_shown(name, value)}")
         console().print(_table(infos))
     arguments.tell_problems(log)
+    arguments.require_found(log, **chosen)
 
 
 def _infos(log: LogReader, reads: bool) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
         matching = [name for name in measured if name in expectation.names]
         claimed.update(matching)
         if not matching and not expectation.optional:
-            yield Finding(str(expectation.names), "exists", False, "there is no such endpoint")
+            yield Finding(str(expectation.names), "exists", False, "no endpoint matches")
         for name in matching:
             yield from judge(expectation, rows[name], readings.get(name))
     if expected.only:

@@ -43,12 +43,18 @@ def play_deterministic(
     sent = run()
     if output is not None:
         write_sent(sent, output)
+    logs = []
     if reference:
         played = played_endpoints(log, remap)
         wanted = LogReader(*reference, endpoints=outputs or None, exclude=played)
         comparison = compare(_chosen(sent, outputs, played), wanted, tolerances, time_tolerance=times)
+        logs.append(wanted)
     else:
         comparison = compare(_chosen(sent, outputs), _chosen(run(), outputs), tolerances, time_tolerance=times or 0)
+    compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
+    if missing := [one.pattern for one in outputs if not any(map(one.search, compared))]:
+        text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so nothing of it was compared"
+        raise click.ClickException(text)
     comparisons.tell(comparison, as_json, messages=len(sent))
 
 

@@ -10,7 +10,7 @@ import click
 import msgq
 from msgq import naming
 from msgq.cli.common import options
-from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.names import Followed, Names, say_waiting
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.impl.ground import clock
@@ -114,6 +114,7 @@ def _measure(meters: Followed[Meter], names: Names, columns: Sequence[Column], w
             heard_s = now_s
         elif wanted.timeout is not None and now_s - heard_s >= wanted.timeout:
             give_up(names, wanted.timeout)
+    names.require_matched()
 
 
 def _watch(meters: Followed[Meter], wanted: Wanted) -> None:
@@ -127,20 +128,13 @@ def _watch(meters: Followed[Meter], wanted: Wanted) -> None:
 def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None:
     """Wait until there is an endpoint."""
     meters.refresh()
-    if meters.by_name:
-        return
-    say_waiting(names)
+    say_waiting(names.unmatched)
     began_s = time.monotonic()
     while not meters.by_name:
         if timeout is not None and time.monotonic() - began_s >= timeout:
             give_up(names, timeout)
         time.sleep(0.02)
         meters.refresh()
-
-
-def say_waiting(names: Names | str) -> None:
-    """Tell people why nothing happens."""
-    echo(f"msgq: there is no such endpoint yet, waiting: {names}", err=True)
 
 
 def give_up(names: Names, timeout: float) -> None:

@@ -1,12 +1,14 @@
 """Which endpoints a verb is about: names and patterns of all kinds, and what becomes of them while it runs."""
 
 import errno
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import click
 
 from msgq import timing
+from msgq.cli.common.render import echo
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.kinds import CHANNEL, QUEUE, checked, kind_of
 from msgq.queue_events import queue_of
@@ -46,12 +48,22 @@ def _queue(endpoint: str) -> str | None:
     return None if queue is None else QUEUE.mark + queue
 
 
+class LeftOutError(click.ClickException):
+    """A verb cannot show an endpoint. If the user named it, the verb fails; else the others are shown."""
+
+
 def missing_error(missing: Iterable[str], existing: Iterable[str]) -> click.ClickException:
-    """Return the error for names that are not there; some that exist may have been meant, without their marks."""
-    names = sorted(missing)
-    meant = [name for name in existing if name not in names and kind_of(name).plain(name) in names]
+    """Return the error for names and patterns without an endpoint; the user may have left out the mark of a kind."""
+    texts = sorted(missing)
+    meant = [name for name in existing if name not in texts and kind_of(name).plain(name) in texts]
     hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
-    return click.ClickException(f"there is no {', '.join(names)}; {hint}")
+    return click.ClickException(f"no endpoint matches {', '.join(texts)}; {hint}")
+
+
+def say_waiting(texts: Sequence[str]) -> None:
+    """Name what the verb waits for, on the standard error."""
+    if texts:
+        echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
 
 
 class Names:
@@ -61,6 +73,11 @@ class Names:
     ----------
     auxiliary : include those that only tell of others, see `is_auxiliary`. Else every endpoint leaves them out, and a
         pattern the channels of events whose queues are there; a name means its endpoint in any case.
+    expressions : regular expressions that are searched for in names.
+
+    Attributes
+    ----------
+    unmatched : names, patterns and expressions that selected no endpoint in any call of `existing`.
 
     Raises
     ------
@@ -68,9 +85,19 @@ class Names:
     EndpointNameError : what looks like a name cannot be one.
     """
 
-    def __init__(self, texts: Sequence[str], prefix: str | None, auxiliary: bool = False) -> None:
-        self._selection = Selection([checked(one) if isinstance(one, str) else one for one in choices(texts)] or None)
-        self._auxiliary, self._every = auxiliary, not texts
+    def __init__(
+        self,
+        texts: Sequence[str],
+        prefix: str | None,
+        auxiliary: bool = False,
+        expressions: Sequence[re.Pattern[str]] = (),
+    ) -> None:
+        meant = [checked(one) if isinstance(one, str) else one for one in choices(texts)]
+        self._selection = Selection([*meant, *expressions] or None)
+        self._auxiliary, self._every = auxiliary, not (texts or expressions)
+        written = [*texts, *(one.pattern for one in expressions)]
+        self._each = {text: Selection(one) for text, one in zip(written, [*meant, *expressions], strict=True)}
+        self.unmatched = [*self._each]
         self.plain = self._selection.names
         self.prefix = prefix
         self._text = ", ".join(texts) or "any endpoint"
@@ -87,7 +114,19 @@ class Names:
         A file whose name is no text is none.
         """
         every = endpoint_inodes(self.prefix)
-        return {name: inode for name, inode in every.items() if name in self and self._counts(name, every)}
+        found = {name: inode for name, inode in every.items() if name in self and self._counts(name, every)}
+        self.unmatched = [text for text in self.unmatched if not any(name in self._each[text] for name in found)]
+        return found
+
+    def require_matched(self) -> None:
+        """Refuse names and patterns that selected nothing in any call of `existing`.
+
+        Raises
+        ------
+        click.ClickException : some selected nothing.
+        """
+        if self.unmatched:
+            raise missing_error(self.unmatched, endpoint_inodes(self.prefix))
 
     def _counts(self, name: str, every: Container[str]) -> bool:
         """Whether one that exists and is selected is meant, beside the others that exist."""
@@ -101,12 +140,14 @@ class Followed(Generic[_T]):
     Parameters
     ----------
     names : of the endpoints.
-    make : returns the thing for an endpoint. What it cannot read is passed over, unless it was asked for by name.
+    make : returns the thing for an endpoint. An endpoint that it cannot read or show is passed over, unless it was
+        asked for by name.
     """
 
     def __init__(self, names: Names, make: Callable[[str], _T]) -> None:
         self._names, self._make = names, make
         self._inodes: dict[str, int] = {}
+        self._left_out: set[str] = set()
         self.by_name: dict[str, _T] = {}
 
     def refresh(self) -> None:
@@ -121,5 +162,15 @@ class Followed(Generic[_T]):
                 except SegmentError as error:
                     if error.errno != errno.ENOENT and name in self._names.plain:
                         raise
+                except LeftOutError as error:
+                    self._leave_out(name, error)
                 else:
                     self._inodes[name] = inode
+
+    def _leave_out(self, name: str, error: LeftOutError) -> None:
+        """Say once why an endpoint is not shown. It is tried again: its publisher may describe it later."""
+        if name in self._names.plain:
+            raise error
+        if name not in self._left_out:
+            self._left_out.add(name)
+            echo(f"msgq: left out: {error.message}", err=True)

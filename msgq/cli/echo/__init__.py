@@ -8,8 +8,8 @@ import click
 
 from msgq import naming
 from msgq.cli.common import options
-from msgq.cli.common.meters import give_up, say_waiting
-from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.meters import give_up
+from msgq.cli.common.names import Followed, Names, say_waiting
 from msgq.cli.common.payload import as_text, decode
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
@@ -84,8 +84,7 @@ def command(
 def _run(names: Names, show: Show, most: int | None, timeout: float | None) -> None:
     feeds: Followed[Feed] = Followed(names, _feed)
     feeds.refresh()
-    if not feeds.by_name:
-        say_waiting(names)
+    say_waiting(names.unmatched)
     heard_s, shown = time.monotonic(), 0
     while most is None or shown < most:
         before = shown
@@ -99,6 +98,7 @@ def _run(names: Names, show: Show, most: int | None, timeout: float | None) -> N
         if most is None or shown < most:
             _wait(list(feeds.by_name.values()))
             feeds.refresh()
+    names.require_matched()
 
 
 def _wait(feeds: list[Feed]) -> None:

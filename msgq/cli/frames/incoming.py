@@ -61,7 +61,7 @@ def connected(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     client = VisionIpcClient(name, kind, conflate)
     if there is None or not client.connect(False):
         client.close()
-        raise click.ClickException(f"there is no server {name!r}; `msgq frames list` shows those that there are")
+        raise click.ClickException(f"no server {name!r} of frames; `msgq frames list` shows those that there are")
     return client
 
 

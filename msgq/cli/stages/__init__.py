@@ -12,7 +12,7 @@ from rich.live import Live
 from msgq import naming, timing
 from msgq.cli.common import options
 from msgq.cli.common.keys import keys, pressed
-from msgq.cli.common.names import choices
+from msgq.cli.common.names import choices, missing_error
 from msgq.cli.common.render import console, echo, echo_json, in_rate, in_units, in_us, stacked
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.stages.hops import Hop, Origins, Tree, branches
@@ -139,6 +139,7 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
             return
         _listen(view, window, time.sleep)
         _print(view, as_json)
+        _require_matched(patterns, [*view.topics.by_name, *view.topics.refused])
 
 
 def _of_stages(selection: Selection) -> Callable[[str], bool]:
@@ -167,6 +168,14 @@ def _print(view: View, as_json: bool) -> None:
     _say_refused(view.topics.refused.items())
     if not view.topics.by_name:
         echo("msgq: there is no topic of this kind", err=True)
+
+
+def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
+    """Refuse names and patterns that selected no topic, stage or endpoint of a stage."""
+    names = {name for topic in topics for name in (topic, *(timing.timed(topic) or ()))}
+    missing = [text for text in patterns if not any(name in Selection(choices([text])) for name in names)]
+    if missing:
+        raise missing_error(missing, names)
 
 
 def _say_refused(refused: Iterable[tuple[str, str]]) -> None:

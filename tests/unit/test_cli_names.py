@@ -1,0 +1,223 @@
+"""Names and patterns that select nothing: one rule for every verb and option that takes them (docs/cli.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+import msgq
+from msgq.cli.app import app
+from msgq.recording import Writer
+from tests.command import run, start
+from tests.meta.test_verbs import verbs
+from tests.support import wait_until
+
+#: Parameters whose values are names, by what their help shows.
+TAKES_NAMES = re.compile(r"NAME|PATTERN|REGEX|SERVER|ENDPOINT|\bRUN\b|\bKEY\b")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb with an option or argument that takes names.
+
+    Attributes
+    ----------
+    words : the command line. {name} is the name or pattern; {log} and {new} are files.
+    code : the exit code.
+    waits : the verb says that it waits.
+    says : what the verb says; None: the text that is common to all.
+    """
+
+    words: str
+    code: int = 1
+    waits: bool = False
+    says: str | None = None
+
+
+LOOKS = "--once --interval 0.01"
+MISSING = {
+    "list endpoints": Case("list {name}"),
+    "info endpoints": Case("info {name}"),
+    "clean endpoints": Case("clean {name}"),
+    "stages patterns": Case("stages {name} --window 0.1"),
+    "stages patterns --tree": Case("stages {name} --window 0.1 --tree"),
+    "stat endpoints": Case(f"stat {{name}} {LOOKS}", waits=True),
+    "top endpoints": Case(f"top {{name}} {LOOKS}", waits=True),
+    "record endpoints": Case("record {name} --seconds 0 -o {new}", waits=True),
+    "record regex": Case("record -e {name} --seconds 0 -o {new}", waits=True),
+    "record frames": Case("record --frames nosuch --seconds 0 -o {new}", waits=True, says="no server of frames"),
+    "echo endpoints": Case("echo {name} --timeout 0.01", 3, waits=True),
+    "hz endpoints": Case("hz {name} --timeout 0.01", 3, waits=True),
+    "bw endpoints": Case("bw {name} --timeout 0.01", 3, waits=True),
+    "delay endpoints": Case("delay {name} --timeout 0.01", 3, waits=True),
+    "frames view server": Case("frames view nosuch --json", says="no server 'nosuch'"),
+    "frames save server": Case("frames save nosuch {new}.png", says="no server 'nosuch'"),
+    **{
+        f"bag {verb} {option}": Case(f"bag {verb} {{log}} {more} {flag} {{name}}", says="no endpoint of the recording")
+        for option, flag in {"names": "--endpoint", "expressions": "-e"}.items()
+        for verb, more in {
+            "info": "",
+            "cat": "",
+            "filter": "-o {new}.mcap",
+            "convert": "-o {new}.csv",
+            "diff": "{log}",
+        }.items()
+    },
+    "bag extract names": Case("bag extract {log} -o {new} --name nosuch", says="no attachment 'nosuch'"),
+    "play names": Case("play {log} --rate inf --endpoint {name}", says="no endpoint of the recording"),
+    "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
+    "play remap": Case("play {log} --rate inf --remap {name}:=x", says="cannot be remapped"),
+    "play outputs": Case(
+        "play {log} --deterministic tests.unit.test_cli_names:silent --silence 0 --outputs {name}",
+        says="no endpoint that the programs sent on",
+    ),
+}
+#: Parameters that take names, and what they do instead.
+APART = {
+    **dict.fromkeys(["bag cat schemas", "bag convert schemas", "bag diff schemas", "echo schemas"], "no selection"),
+    **dict.fromkeys(["bag diff tolerances", "play tolerances", "lake ingest schemas"], "no selection"),
+    **{f"bag {verb} exclude": "excludes" for verb in ("cat", "convert", "diff", "filter", "info")},
+    "play exclude": "excludes",
+    "record exclude": "excludes",
+    "bridge out": "waits until Ctrl-C: see below",
+    "bridge into": "waits for a host",
+    "check file": "names stand in the file: see below",
+    "lake replay remap": "as play, and needs Spark",
+    "lake report runs": "runs of a lake, and needs Spark",
+    "play clock_endpoint": "is published",
+    "play wait_for": "waits for a subscriber",
+    "pub endpoint": "is made",
+    "pub key": "is made",
+    "record trigger": "waits for a message",
+}
+#: Verbs without names: of all endpoints, of files, of a lake.
+NAMELESS = {
+    *("bench", "demo", "doctor", "version", "frames bench", "frames list"),
+    *(f"bag {verb}" for verb in ("cut", "doctor", "list", "merge", "recover", "reindex")),
+    *(f"lake {verb}" for verb in ("export", "optimize", "sql", "stream", "tables")),
+}
+
+
+def silent() -> None:
+    """Send nothing."""
+
+
+@pytest.fixture
+def words(prefix: str, tmp_path: Path) -> Iterator[Callable[[str, str], list[str]]]:
+    """A command line, beside a topic and a recording that have other names."""
+    with Writer(tmp_path / "log.mcap") as writer:
+        writer.write(writer.channel("there"), b"x", 1)
+    with msgq.pub_sock("there"):
+        yield lambda text, name: [
+            word.format(name=name, log=tmp_path / "log.mcap", new=tmp_path / "new") for word in text.split()
+        ]
+
+
+@pytest.mark.parametrize("name", ["nosuch", "nosuch.*"])
+@pytest.mark.parametrize("case", MISSING.values(), ids=MISSING)
+def test_name_that_selects_nothing_is_named_and_has_an_exit_code(
+    words: Callable[[str, str], list[str]], case: Case, name: str
+) -> None:
+    done = run(*words(case.words, name), code=case.code)
+    said = case.says or "no endpoint matches"
+    assert (name if "{name}" in case.words else "nosuch") in done.stderr
+    assert said in done.stderr
+    assert (f"{said} matches {name} yet; waiting" in done.stderr or "yet; waiting" in done.stderr) == case.waits
+    if case.code == 1:
+        assert done.stderr.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    "verb", ["list", "info", "stat --once --interval 0.01", "top --once --interval 0.01", "record --seconds 0 -o {new}"]
+)
+def test_names_that_are_there_are_shown_beside_one_that_is_not(
+    words: Callable[[str, str], list[str]], verb: str
+) -> None:
+    done = run(*words(f"{verb} there nosuch", ""), code=1)
+    assert "there" in done.stdout or verb.startswith(("stat", "record"))
+    assert "no endpoint matches nosuch; `msgq list`" in done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("verb", ["hz", "bw"])
+def test_measurement_that_ends_names_what_never_came(words: Callable[[str, str], list[str]], verb: str) -> None:
+    done = run(*words(f"{verb} there nosuch.* {LOOKS}", ""), code=1)
+    assert "there" in done.stdout
+    assert done.stderr.splitlines() == [
+        "msgq: no endpoint matches nosuch.* yet; waiting",
+        "Error: no endpoint matches nosuch.*; `msgq list` shows what there is",
+    ]
+
+
+def test_list_of_an_empty_bus_is_no_error(prefix: str) -> None:
+    for verb in ("list", "stat --once --interval 0.01", "top --once --interval 0.01", "clean", "stages --window 0.1"):
+        run(*verb.split())
+
+
+def test_delay_of_a_pattern_leaves_out_what_has_no_times(prefix: str) -> None:
+    with msgq.pub_sock("plain"), msgq.pub_sock("tracked", tracked=True), msgq.pub_sock("also plain"):
+        done = run("delay", "*", "--once", "--json", "--interval", "0.3")
+        assert [json.loads(line)["endpoint"] for line in done.stdout.splitlines()] == ["tracked"]
+        left_out = [line for line in done.stderr.splitlines() if line.startswith("msgq: left out: ")]
+        assert [re.sub(r" has no stamps.*", "", line) for line in left_out] == [
+            "msgq: left out: also plain",
+            "msgq: left out: plain",
+        ]
+        assert "plain has no stamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
+
+
+def test_check_reports_a_name_that_selects_nothing(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "expected.toml").write_text('seconds = 0.01\n[endpoints."nosuch.*"]\n')
+    assert "nosuch.*: no endpoint matches" in run("check", tmp_path / "expected.toml", code=1).stdout
+
+
+@pytest.mark.ci
+def test_bridge_says_what_it_waits_for(prefix: str) -> None:
+    with start("bridge", "--out", "nosuch.*", "--json", env={"MSGQ_ZMQ_TRANSPORT": "ipc"}) as bridge:
+        assert bridge.stderr is not None
+        assert bridge.stderr.readline() == "msgq: no endpoint matches nosuch.* yet; waiting\n"
+        wait_until(lambda: signal.SIGHUP in _caught(bridge.pid))  # as SIGINT, from then on
+        bridge.end(signal.SIGINT)
+
+
+def _caught(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigCgt:\t")[2].split()[0], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+# ---- that the table is complete ----
+
+
+def names_of(command: click.Command) -> Iterator[str]:
+    """Yield the parameters of a verb that take names."""
+    for one in command.params:
+        shown = one.metavar or (one.human_readable_name if isinstance(one, click.Argument) else "")
+        selects = one.name in ("names", "remap", "outputs", "file") or TAKES_NAMES.search(shown)
+        if selects and one.name not in ("prefix", "logs") and not (one.name == "file" and shown != "FILE"):
+            yield one.name or ""
+
+
+def test_each_verb_and_each_parameter_with_names_is_in_the_table() -> None:
+    found = {" ".join(path): list(names_of(verb)) for path, verb in verbs(app)}
+    parameters = {f"{verb} {name}" for verb, names in found.items() for name in names} - {"frames save file"}
+    covered = {" ".join(key.split(" --")[0].split()) for key in MISSING} | APART.keys()
+    assert parameters == covered
+    assert {verb for verb, names in found.items() if not names} == NAMELESS
+
+
+def test_new_verb_with_names_is_noticed() -> None:
+    @click.command()
+    @click.argument("which", metavar="NAME")
+    @click.option("-x", "--fast", is_flag=True)
+    def verb(**_: object) -> None:
+        """Stand in for a new verb."""
+
+    assert list(names_of(verb)) == ["which"]
