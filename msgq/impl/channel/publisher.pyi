@@ -1,5 +1,6 @@
 """A channel's publisher, and what it lends."""
 
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -206,7 +207,12 @@ class Loan(Buffer):
     def discard(self) -> None:
         """Give the slot back without a message; what was published stays so. Raises nothing."""
 
-    def __enter__(self) -> Self: ...
+    # For Python 3.11, NumPy's stubs take no buffers but some built-in ones: `np.frombuffer(loan)` needs Any there.
+    if sys.version_info >= (3, 12):
+        def __enter__(self) -> Self: ...
+    else:
+        def __enter__(self) -> Any: ...
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...

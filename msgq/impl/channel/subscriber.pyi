@@ -1,5 +1,6 @@
 """A channel's subscriber, and the views that it hands out."""
 
+import sys
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -182,7 +183,8 @@ class Subscriber(Waitable):
     @overload
     def receive_view(self, timeout: None = None) -> Sample: ...
     @overload
-    def receive_view(self, timeout: float | None = None) -> Sample | None:
+    # Any instead of None: `with subscriber.receive_view(timeout=1.0) as sample` is the usual call.
+    def receive_view(self, timeout: float | None = None) -> Sample | Any:
         """Take the next message without a copy.
 
         The first call takes one of the channel's 64 places for subscribers with views.
@@ -247,7 +249,12 @@ class Sample(HeldView):
         """Who published it."""
 
     def __bool__(self) -> Literal[True]: ...
-    def __enter__(self) -> Self: ...
+    # For Python 3.11, NumPy's stubs take no buffers but some built-in ones: `np.frombuffer(sample)` needs Any there.
+    if sys.version_info >= (3, 12):
+        def __enter__(self) -> Self: ...
+    else:
+        def __enter__(self) -> Any: ...
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...

@@ -1,0 +1,75 @@
+"""The Python blocks of README.md and the guides pass `mypy --strict`, as in a program of a user."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.meta.sources import ROOT
+
+pytestmark = pytest.mark.ci
+#: What blocks of the guides leave out for brevity: annotations of small functions, and checks for None. They compare
+#: what a `Poller` of several kinds returns, too, which would need `Poller[Any]`.
+BRIEF = (
+    "--allow-untyped-defs",
+    "--allow-untyped-calls",
+    "--allow-incomplete-defs",
+    "--disable-error-code=union-attr",
+    "--disable-error-code=comparison-overlap",
+)
+VERSIONS = ("3.11", "3.14")  # the stubs of NumPy take other buffers since 3.12
+
+
+def python_lines(text: str) -> str:
+    """Return the Python blocks of a page, each line at its number in the page."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        fence = line.startswith("```")
+        inside = line == "```python" if fence else inside
+        kept.append(line if inside and not fence else "")
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def complaints(folder: Path, pages: list[Path], version: str, *options: str) -> list[str]:
+    """Return what mypy says of the blocks of pages."""
+    files = []
+    for page in pages:
+        if (text := python_lines(page.read_text())).strip():
+            files.append(folder / f"{page.stem.lower().replace('-', '_')}_page.py")
+            files[-1].write_text(text)
+    cache = ROOT / "build" / "cache" / f"mypy-pages-{version}"
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-version",
+        version,
+        "--cache-dir",
+        str(cache),
+        *options,
+    ]
+    redefining = ("--allow-redefinition-new", "--local-partial-types")  # a page uses short names again
+    done = subprocess.run([*command, *redefining, *files], cwd=ROOT, text=True, capture_output=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return [line for line in done.stdout.splitlines() if ": error:" in line]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_readme_passes_mypy_strict(tmp_path: Path, version: str) -> None:
+    assert complaints(tmp_path, [ROOT / "README.md"], version) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_guides_pass_mypy_strict_but_for_brevity(tmp_path: Path, version: str) -> None:
+    assert complaints(tmp_path, sorted((ROOT / "docs").glob("*.md")), version, *BRIEF) == []
+
+
+def test_wrong_block_is_reported_with_its_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```python\nimport msgq\n\nmsgq.pub_sock(1)\n```\n\n```text\nnot Python\n```\n")
+    (line,) = complaints(tmp_path, [page], VERSIONS[0])
+    assert "page_page.py:6: error: Argument 1" in line
