@@ -72,9 +72,24 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint", most: int = NAM
     if not 0 < size <= most:
         raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
     if "/" in name or "\0" in name or name in (".", ".."):
-        hint = "; an address goes into MSGQ_ZMQ_MAP" if "://" in name else ""
-        raise EndpointNameError(f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint}")
+        hint = "an address goes into MSGQ_ZMQ_MAP" if "://" in name else _advice(name)
+        raise EndpointNameError(
+            f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint and '; '}{hint}"
+        )
     return name
+
+
+#: How a program opens what other tools know by a name with a mark.
+_OPENED_BY = {CHANNEL_MARK: "Channel", QUEUE_MARK: "MessageQueue", RECORDS_MARK: "SeqlockVector or Board"}
+
+
+def _advice(name: str) -> str:
+    """Return a valid name in place of one with slashes, or what opens the endpoint; "" if there is neither."""
+    for mark, kind in _OPENED_BY.items():
+        if name.startswith(mark):
+            return f"msgq.{kind} opens {name.removeprefix(mark)!r}"
+    valid = ".".join(part for part in name.replace("\0", "").split("/") if part.strip("."))
+    return f"give {valid!r}" if valid and valid != name else ""
 
 
 _of_thread = threading.local()  # what `chosen` chose

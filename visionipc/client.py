@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgq import naming
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
+from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
 from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.choice import on_fake
@@ -192,12 +193,12 @@ class VisionIpcClient(Receiver):
 
     def _recv_in_vain(self, timeout_ms: float) -> None:
         """Wait as long as for a frame, without a connection that one could come by."""
+        check_timeout_ms(timeout_ms, self._endpoint)
         if timeout_ms == -1:
             self._socket()  # which raises
         self._wait_in_vain(timeout_ms)
 
     def _wait_in_vain(self, timeout_ms: float) -> None:
-        SubSocket().setTimeout(timeout_ms)  # to refuse what is not possible
         if self._closed.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
             raise EndpointClosedError("the client is closed", self._endpoint)
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, Self
 
 from msgq.errors import InvalidValueError
+from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
 from visionipc.buffers import VisionBuf
 
 
@@ -75,6 +76,7 @@ class FrameSync:
         ------
         EndpointClosedError, InvalidValueError : as `VisionIpcClient.recv`.
         """
+        check_timeout_ms(timeout_ms)
         until = time.monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
         while (stream := self._wanted()) is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from msgq import naming
 from msgq.channel.channel import NODE_BYTES_MAX, Channel, ReservedChannel
-from msgq.errors import EndpointNameError, StateError
+from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher, Subscriber
@@ -25,7 +25,7 @@ class Broadcast(NamedTuple):
 
     Attributes
     ----------
-    publisher, subscriber : the node's own; the subscriber leaves the node's own messages out.
+    publisher, subscriber : the node's own; the subscriber gets the node's own messages only with ``own=True``.
     """
 
     publisher: Publisher
@@ -40,8 +40,9 @@ class Broadcast(NamedTuple):
 class Node:
     """Advertises and subscribes under one name, which others see.
 
-    Each call takes the settings of `Channel`, and those of `Channel.publisher` or `Channel.subscriber`. What it makes
-    is closed with the node.
+    Each call takes the settings of `Channel`, and those of `Channel.publisher` or `Channel.subscriber`, as keywords: a
+    `config` by position, as Kickmsg and ROS have it, is an `InvalidTypeError` that says so. What a call makes is closed
+    with the node.
 
     Attributes
     ----------
@@ -63,28 +64,41 @@ class Node:
         self._places = {"prefix": prefix, "trust": trust}
         self._open: list[Publisher | Subscriber] = []
 
-    def advertise(self, channel: str | bytes, **settings: Any) -> Publisher:
+    def advertise(self, channel: str | bytes, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher of a channel, of which there may be others."""
+        _check_no_config("advertise", config)
         return self._publish(Channel, channel, settings)
 
-    def subscribe(self, channel: str | bytes, **settings: Any) -> Subscriber:
+    def subscribe(self, channel: str | bytes, config: None = None, **settings: Any) -> Subscriber:
         """Return a subscriber of a channel, which need not have a publisher yet."""
+        _check_no_config("subscribe", config)
         return self._subscribe(Channel, channel, settings)
 
-    def join_broadcast(self, name: str, **settings: Any) -> Broadcast:
-        """Return both sides of a channel in which everybody hears everybody else. Its name is apart from channels'."""
+    def join_broadcast(self, name: str, config: None = None, *, own: bool = False, **settings: Any) -> Broadcast:
+        """Return both sides of a channel in which each node hears all others. Its name is apart from channels'.
+
+        Parameters
+        ----------
+        name : of the broadcast.
+        config : not used; see `advertise`.
+        own : whether the subscriber gets the node's own messages.
+        settings : of `Channel`, `Channel.publisher` and `Channel.subscriber`.
+        """
+        _check_no_config("join_broadcast", config)
         common, publishing, subscribing = _sorted(settings, PUBLISHES, SUBSCRIBES)
         channel = self._open_channel(ReservedChannel, f"{_plain(name, 'broadcast')}:broadcast", common)
         publisher = self._keep(channel.publisher(**publishing))
-        subscriber = self._keep(channel.subscriber(**{"own": False, **subscribing}))
+        subscriber = self._keep(channel.subscriber(own=own, **subscribing))
         return Broadcast(publisher, subscriber)
 
-    def create_mailbox(self, tag: str, **settings: Any) -> Subscriber:
+    def create_mailbox(self, tag: str, config: None = None, **settings: Any) -> Subscriber:
         """Return the subscriber of this node's mailbox, of which there is one at a time."""
+        _check_no_config("create_mailbox", config)
         return self._subscribe(ReservedChannel, _mailbox(self.name, tag), {"subscribers": 1, **settings})
 
-    def open_mailbox(self, owner: str, tag: str, **settings: Any) -> Publisher:
+    def open_mailbox(self, owner: str, tag: str, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher for the mailbox of another node, which may create it later."""
+        _check_no_config("open_mailbox", config)
         return self._publish(ReservedChannel, _mailbox(owner, tag), {"subscribers": 1, **settings})
 
     def _publish(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
@@ -130,6 +144,21 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_no_config(method: str, config: object) -> None:
+    """Refuse a configuration by position, and say how settings are given.
+
+    Raises
+    ------
+    InvalidTypeError : there is one.
+    """
+    if config is not None:
+        text = (
+            f"{method} was given {config!r} of type {type(config).__name__} by position, and its settings are keywords"
+        )
+        example = f"{method}(..., capacity=256, schema=schema)"
+        raise InvalidTypeError(f"{text}: {example}; docs/channels.md, 'From Kickmsg', says which one is which")
 
 
 def _sorted(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:

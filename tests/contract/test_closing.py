@@ -141,7 +141,11 @@ def waiting_methods() -> set[str]:
     files = [path for folder in ("msgq", "visionipc") for path in (ROOT / folder).rglob("*.py*")]
     found: set[str] = set()
     for path in files:
-        if path.suffix not in (".py", ".pyi") or set(INTERNAL) & set(path.parts) or path.name == "fake.py":
+        if (
+            path.suffix not in (".py", ".pyi")
+            or set(INTERNAL) & set(path.relative_to(ROOT).parts)
+            or path.name == "fake.py"
+        ):
             continue
         classes = [one for one in ast.parse(path.read_text()).body if isinstance(one, ast.ClassDef)]
         for one in classes:

@@ -31,12 +31,12 @@ NAMES: dict[Any, dict[str, str]] = {
     },
     msgq.Node: {
         "": "(name, *, prefix=None, trust=None)",
-        "advertise": "(self, channel, **settings)",
+        "advertise": "(self, channel, config=None, **settings)",
         "close": "(self)",
-        "create_mailbox": "(self, tag, **settings)",
-        "join_broadcast": "(self, name, **settings)",
-        "open_mailbox": "(self, owner, tag, **settings)",
-        "subscribe": "(self, channel, **settings)",
+        "create_mailbox": "(self, tag, config=None, **settings)",
+        "join_broadcast": "(self, name, config=None, *, own=False, **settings)",
+        "open_mailbox": "(self, owner, tag, config=None, **settings)",
+        "subscribe": "(self, channel, config=None, **settings)",
     },
     Publisher: {
         **dict.fromkeys(["endpoint", "name", "closed", "slots", "slot_bytes"], ""),

@@ -58,6 +58,7 @@ def test_errno_is_the_given_or_the_classs() -> None:
         (errors.EndpointClosedError, errno.EBADF),
         (errors.QueueAccessError, errno.EBADF),
         (errors.QueueFullError, errno.EAGAIN),
+        (errors.PoolExhaustedError, errno.EAGAIN),
         (errors.TooManyHandlesError, errno.EMFILE),
     ],
 )
@@ -70,6 +71,13 @@ def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:
     with pytest.raises(queue.Full):
         raise errors.QueueFullError("no room", "jobs", errno.ETIMEDOUT)
     assert issubclass(errors.QueueMismatchError, SegmentError)
+
+
+def test_an_exhausted_pool_is_caught_as_the_built_in_error_that_kickmsg_raises() -> None:
+    with pytest.raises(BlockingIOError) as caught:
+        raise errors.PoolExhaustedError("all slots are held", "scan")
+    assert (caught.value.errno, str(caught.value)) == (errno.EAGAIN, "'scan': all slots are held")
+    assert isinstance(caught.value, IpcError)
 
 
 def test_errors_of_records_are_caught_as_the_built_in_ones() -> None:

@@ -262,3 +262,27 @@ def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(b"x")
         assert sub.receive(True) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("/robot/arm", "give 'robot.arm'"),
+        ("a/b", "give 'a.b'"),
+        ("../up", "give 'up'"),
+        ("a\0b", "give 'ab'"),
+        ("/", ""),
+        ("..", ""),
+        ("channel/scan", "msgq.Channel opens 'scan'"),
+        ("queue/jobs", "msgq.MessageQueue opens 'jobs'"),
+        ("records/poses", "msgq.SeqlockVector or Board opens 'poses'"),
+        ("tcp://host:1", "MSGQ_ZMQ_MAP"),
+    ],
+)
+def test_error_of_a_name_with_slashes_suggests_a_valid_one(name: str, advice: str) -> None:
+    with pytest.raises(EndpointNameError, match=r"cannot name a file: no '/' or NUL, not '.' or '..'(; )?") as caught:
+        naming.endpoint_name(name)
+    assert str(caught.value).partition("'..'")[2].removeprefix("; ").endswith(advice)
+    if advice.startswith("give"):
+        naming.endpoint_name(advice.split("'")[1])
+    assert str(caught.value).endswith("'..'") == (not advice)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import msgq
-from msgq.errors import EndpointClosedError, EndpointNameError, StateError
+from msgq.errors import EndpointClosedError, EndpointNameError, InvalidTypeError, StateError
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 48, "\u00e4" * 24])
@@ -62,3 +64,32 @@ def test_a_node_closes_what_it_made(prefix: str) -> None:
         publisher.send(b"")
     with pytest.raises(StateError):
         channel.publisher()
+
+
+@pytest.mark.parametrize("config", [{"capacity": 8}, int, object()])
+def test_config_by_position_is_refused_and_keywords_are_named(prefix: str, config: Any) -> None:
+    with msgq.Node("a") as node:
+        calls = {
+            "advertise": ["x"],
+            "subscribe": ["x"],
+            "join_broadcast": ["x"],
+            "create_mailbox": ["x"],
+            "open_mailbox": ["b", "x"],
+        }
+        for method, words in calls.items():
+            with pytest.raises(
+                InvalidTypeError, match=rf"{method} .*{type(config).__name__}.*{method}\(\.\.\., capacity="
+            ):
+                getattr(node, method)(*words, config)
+        assert node.channels == {}
+
+
+@pytest.mark.parametrize(("settings", "heard"), [({}, None), ({"own": False}, None), ({"own": True}, b"me")])
+def test_broadcast_gives_own_messages_only_on_request(
+    prefix: str, settings: dict[str, Any], heard: bytes | None
+) -> None:
+    with msgq.Node("a") as node:
+        both = node.join_broadcast("chat", **settings)
+        both.publisher.send(b"me")
+        assert both.subscriber.receive(0) == heard
+        node.channels["chat:broadcast"].unlink()

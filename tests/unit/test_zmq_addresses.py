@@ -19,7 +19,7 @@ from msgq.impl.ground.context import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.publisher import PubSocket
-from tests.support import DEADLINE, Child, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say
 
 VARIABLES = ("TRANSPORT", "BIND", "MAP", "CURVE", "STOCK")
 TWINS = ("t141", "t480")  # two names of one port
@@ -102,6 +102,21 @@ class TestPorts:
         assert publisher_address("can") == Address("::1", port_of("can"))
         write_map('can = "tcp://*:4000"')
         assert subscriber_address("can", "[::1]") == Address("::1", 4000)
+
+    def test_sockets_meet_at_an_ipv6_address_in_brackets(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("::1", 0))
+            except OSError:
+                pytest.skip("this machine has no IPv6")
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "[::1]")
+        with (
+            msgq.pub_sock(endpoint, backend="zmq") as pub,
+            msgq.sub_sock(endpoint, addr="[::1]", timeout=DEADLINE_MS, backend="zmq") as sub,
+        ):
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(b"x")
+            assert sub.receive() == b"x"
 
     def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")

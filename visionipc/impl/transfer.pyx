@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -311,7 +312,7 @@ cdef class Receiver:
         subscriber = self._subscriber
         if subscriber is None:
             return self._recv_in_vain(timeout_ms)
-        if not non_blocking:
+        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # refuses False, too
             subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
             packet = (<SubSocket> subscriber).take(non_blocking)

@@ -25,6 +25,7 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.origin cimport current_origin
+from msgq.impl.ground.waiting cimport require_time
 
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageTooLargeError,
@@ -180,6 +181,7 @@ cdef class Publisher:
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
         if self._ticket != fork_generation:
             self._refuse()
+        require_time(timeout, self.endpoint)
         return self._send(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
@@ -385,6 +387,7 @@ cdef class Publisher:
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
         cdef uint64_t wanted
+        require_time(timeout, self.endpoint)
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         wanted = size  # may be Python code, as the comparison

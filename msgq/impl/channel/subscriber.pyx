@@ -22,7 +22,7 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.views cimport HeldView, hold, show
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, require_time, wait_ready
 
 from msgq import naming
 from msgq.errors import (
@@ -182,6 +182,7 @@ cdef class Subscriber(Waitable):
     cdef bint _find(self, mq_channel_message *message, object timeout) except -1:
         """The message at the cursor, waiting for it for so many seconds; False: there is none."""
         cdef int64_t deadline, now
+        require_time(timeout, self._endpoint)
         if self._look(message):
             return True
         if timeout is not None and timeout == 0:
@@ -308,6 +309,7 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef uint64_t size, told, taken, lost, most, count = 0
         cdef Py_buffer view
+        require_time(timeout, self._endpoint)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:

@@ -152,6 +152,7 @@ class Publisher:
         """Publish a message, and return its position."""
         checked_origin = checked_word(origin_time)
         self.check_usable()
+        timeout_ns(timeout, self.endpoint)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
             raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
         message = data if type(data) is bytes else copy_of(data)
@@ -182,6 +183,7 @@ class Publisher:
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
         """Return room for a message, to be written in place."""
         self.check_usable()
+        timeout_ns(timeout, self.endpoint)
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         slot = self._slot_for(size, timeout)

@@ -167,6 +167,7 @@ class Subscriber(Waitable):
     def _find(self, timeout: float | None) -> Entry | None:
         """Return the message at the cursor, waiting for it for so many seconds."""
         cursor = self._enter()
+        timeout_ns(timeout, self._endpoint)
         entry = cursor.find()
         if entry is not None or timeout == 0:
             return entry
@@ -254,6 +255,7 @@ class Subscriber(Waitable):
         """Take the messages that are there, each of which is one element, as an array. It ends before a loss."""
         import numpy  # the only method that needs it
 
+        timeout_ns(timeout, self._endpoint)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"

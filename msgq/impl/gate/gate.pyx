@@ -36,6 +36,7 @@ from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, SegmentSizeError,
     StateError,
 )
+from msgq.impl.sockets.checks import check_seconds
 
 
 cdef enum:
@@ -156,6 +157,7 @@ cdef Py_ssize_t _wait(list events, timeout) except -2:
     for event in events:
         (<Event?> event)._handle._check()
     endpoint = (<Event> events[0])._handle.endpoint
+    check_seconds("the time-out", timeout, "seconds", "-1", endpoint)
     if timeout != FOR_EVER:
         if not 0 <= timeout <= INT32_MAX:
             text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"

@@ -1,3 +1,5 @@
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport int64_t, uint32_t
 
 from msgq.impl.ground.core cimport MQ_NS_PER_MS, mq_lookout, mq_now_ns, mq_u32
@@ -48,6 +50,18 @@ cdef class Waitable:
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
     """Return when a time-out is over, in CLOCK_MONOTONIC ns; FOR_EVER when it has no end."""
     return FOR_EVER if timeout_ms < 0 else mq_now_ns() + timeout_ms * MQ_NS_PER_MS
+cdef int check_time(timeout, str endpoint) except -1
+
+
+cdef inline int require_time(timeout, str endpoint) except -1:
+    """Refuse a time-out in seconds that is not possible, also when the call will not wait."""
+    if timeout is None or PyFloat_CheckExact(timeout) and PyFloat_AS_DOUBLE(timeout) >= 0:
+        return 0
+    if PyLong_CheckExact(timeout) and timeout >= 0:
+        return 0
+    return check_time(timeout, endpoint)
+
+
 cdef bint wait_ready(list waitables, int64_t deadline) except -1
 
 # Between these two the watcher thread looks at nothing.

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.ground.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns
 from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
+from msgq.impl.ground.waiting cimport require_time
 from msgq.impl.records.core cimport (
     MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_who, mq_reading, mq_selection,
     mq_stamps, mq_vector_agree, mq_vector_changed, mq_vector_has_all, mq_vector_read, mq_vector_read_all,
@@ -539,6 +540,7 @@ cdef class Seqlock(Vector):
         return out
 
     def write(self, value, timeout=1.0):
+        require_time(timeout, self._endpoint)
         self._put(0, value, timeout)
 
     cdef int _told(self, uint64_t times) except -1:

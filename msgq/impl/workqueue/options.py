@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgq import naming
 from msgq.errors import (
     EndpointClosedError,
+    InvalidTypeError,
     InvalidValueError,
     LeaseExpiredError,
     MessageTooLargeError,
@@ -24,7 +25,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
-from msgq.impl.sockets.checks import timeout_ns
+from msgq.impl.sockets.checks import is_number, timeout_ns
 from msgq.queue_events import HEAD_BYTES, events_channel
 from msgq.schema import Schema, require_schema
 from msgq.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
@@ -241,6 +242,7 @@ def patience_ns(
 
     Raises
     ------
+    InvalidTypeError : a time-out or a deadline is not a number.
     InvalidValueError : both a time-out and a deadline, one that is NaN or more than 24 days away, a time-out below 0.
     """
     if deadline is None:
@@ -248,6 +250,9 @@ def patience_ns(
     elif timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
     else:
+        if not is_number(deadline):
+            text = f"the deadline is {deadline!r}, of type {type(deadline).__name__}; give a time of time.monotonic()"
+            raise InvalidTypeError(f"{text}, or None to wait for ever", name)
         huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
         left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
         if not left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades

@@ -1,0 +1,250 @@
+"""Each public time-out refuses what is no time, alike and with advice, also when the call would not wait."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import backend as backends
+from msgq import fake_events
+from msgq.errors import InvalidTypeError, InvalidValueError, MsgqError
+from tests.contract import closings
+from tests.contract.closings import ALL, OURS, RING, Place
+from tests.contract.test_closing import BASES, INTERNAL, PARTS
+from tests.support import ROOT
+
+MS = "milliseconds, -1 for ever"
+S = "seconds, None for ever"
+GATE_S = "seconds, -1 for ever"
+TIMES = {"timeout", "timeout_ms", "timeout_s", "deadline"}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A time-out: of which methods, how it is given, in which unit."""
+
+    name: str
+    backends: tuple[str, ...]
+    open: Callable[[Place], Any]
+    call: Callable[[Any, Any], Any]
+    unit: str
+    none_waits: bool = False
+
+
+def _polls(place: Place) -> Any:
+    poller = place.module.Poller()
+    poller.registerSocket(place.sub())
+    return poller, {}
+
+
+def _spare_queue(place: Place) -> Any:
+    return closings._queue(place, max_messages=8)
+
+
+def _subs(place: Place) -> Any:
+    return place, {}
+
+
+def _records_queue(place: Place) -> Any:
+    return closings._record_queue(place, "spmc")
+
+
+def _spare_publisher(place: Place) -> Any:
+    subscriber, _ = closings._subscriber(place)
+    return place.opened(msgq.Channel(subscriber.endpoint).publisher()), {}
+
+
+def _message_there(place: Place) -> Any:
+    subscriber, _ = closings._subscriber(place)
+    publisher = place.opened(msgq.Channel(subscriber.endpoint).publisher())
+    publisher.send(b"x")
+    return subscriber, {}
+
+
+def _set_rcvtimeo(sub: Any, time: Any) -> None:
+    sub.rcvtimeo = time
+
+
+TABLE = [
+    Timed("SubSocket.setTimeout", ALL, closings._sub, lambda sub, time: sub.setTimeout(time), MS),
+    Timed("SubSocket.rcvtimeo", ALL, closings._sub, _set_rcvtimeo, MS),
+    Timed("sub_sock", ALL, _subs, lambda place, time: msgq.sub_sock(place.name, timeout=time).close(), MS, True),
+    Timed("Poller.poll", ALL, _polls, lambda poller, time: poller.poll(time), MS, True),
+    Timed("Poller.apoll", ALL, _polls, lambda poller, time: asyncio.run(_awaited(poller.apoll, time)), MS),
+    Timed("PubSocket.wait_for_readers", ALL, closings._pub, lambda pub, time: pub.wait_for_readers(time, n=0), S),
+    Timed("Subscriber.receive", OURS, closings._subscriber, lambda sub, time: sub.receive(time), S),
+    Timed("Subscriber.receive", OURS, _message_there, lambda sub, time: sub.receive(time), S),
+    Timed("Subscriber.receive_into", OURS, closings._subscriber, lambda sub, t: sub.receive_into(bytearray(8), t), S),
+    Timed("Subscriber.receive_array", OURS, closings._subscriber, lambda s, t: s.receive_array("u1", timeout=t), S),
+    Timed("Subscriber.receive_view", OURS, closings._subscriber, lambda sub, time: sub.receive_view(time), S),
+    Timed("Publisher.send", OURS, closings._full_publisher, lambda pub, time: pub.send(b"x", timeout=time), S),
+    Timed("Publisher.send", OURS, _spare_publisher, lambda pub, time: pub.send(b"x", timeout=time), S),
+    Timed("Publisher.loan", OURS, closings._full_publisher, lambda pub, time: pub.loan(1, timeout=time), S),
+    Timed("Publisher.loan", OURS, _spare_publisher, lambda pub, time: pub.loan(1, timeout=time).discard(), S),
+    *(
+        Timed(f"MessageQueue.{name}", OURS, opener, call, S)
+        for opener in (_spare_queue, closings._full_queue)
+        for name, call in {
+            "send": lambda queue, time: queue.send(b"x", timeout=time),
+            "send_many": lambda queue, time: queue.send_many([b"x"], timeout=time),
+            "wait_space": lambda queue, time: queue.wait_space(time),
+            "receive": lambda queue, time: queue.receive(time),
+            "receive_into": lambda queue, time: queue.receive_into(bytearray(8192), time),
+            "take": lambda queue, time: queue.take(time),
+        }.items()
+    ),
+    *(
+        Timed(f"{kind}.wait", OURS, opener, lambda one, time: one.wait(time), S)
+        for kind, opener in {
+            "SeqlockVector": closings._vector,
+            "Seqlock": closings._seqlock,
+            "Board": closings._board,
+            "Observed": closings._observed,
+        }.items()
+    ),
+    Timed("SeqlockVector.write", OURS, closings._vector, lambda one, time: one.write([0], 1.0, timeout=time), S),
+    Timed("Seqlock.write", OURS, closings._seqlock, lambda one, time: one.write(1.0, timeout=time), S),
+    Timed("SeqlockVector.snapshot", OURS, closings._vector, lambda one, time: one.snapshot(timeout=time), S),
+    Timed("Seqlock.snapshot", OURS, closings._seqlock, lambda one, time: one.snapshot(timeout=time), S),
+    Timed("RecordQueue.consume", ALL, _records_queue, lambda queue, time: queue.consume(timeout=time), S),
+    Timed("RecordQueue.receive", ALL, _records_queue, lambda queue, time: queue.receive(time), S),
+    Timed(
+        "RecordQueue.consume_with_publishers",
+        OURS,
+        lambda place: closings._record_queue(place, "mpmc"),
+        lambda queue, time: queue.consume_with_publishers(timeout=time),
+        S,
+    ),
+    Timed("Tracker.each", ALL, closings._each, lambda pair, time: pair[0].each(pair[1], time), S),
+    Timed("SubMaster.update", ALL, closings._submaster, lambda master, time: master.update(time), MS, True),
+    Timed("PubMaster.wait_for_readers", ALL, closings._pubmaster, lambda m, time: m.wait_for_readers(None, time, 0), S),
+    Timed("Event.wait", RING, closings._event, lambda event, time: event.wait(time), GATE_S),
+    Timed("wait_for_one_event", RING, closings._event, lambda e, t: fake_events.wait_for_one_event([e], t), GATE_S),
+    *(
+        Timed(f"VisionIpcClient.{name}", OURS, opener, call, MS)
+        for opener in (closings._client, closings._unconnected_client)
+        for name, call in {
+            "recv": lambda client, time: client.recv(time),
+            "frame": lambda client, time: client.frame(time),
+        }.items()
+    ),
+    Timed("FrameSync.recv", OURS, closings._sync, lambda sync, time: sync.recv(time), MS),
+]
+#: Their time-outs are those of another library, with its errors.
+APART = {"posix_ipc.MessageQueue.send", "posix_ipc.MessageQueue.receive"}
+
+
+async def _awaited(function: Callable[[Any], Any], time: Any) -> Any:
+    return await function(time)
+
+
+def cases() -> Iterator[Any]:
+    for timed in TABLE:
+        for backend in timed.backends:
+            marks = [pytest.mark.ci] if backend == "zmq" else []
+            opener = getattr(timed.open, "__name__", "").strip("_<>")
+            yield pytest.param(backend, timed, marks=marks, id=f"{backend}-{timed.name}-{opener}")
+
+
+@pytest.fixture
+def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    module = backends.load(backend)
+    former = backends.choose(module)
+    place = Place(module, backend, token, prefix, tmp_path)
+    try:
+        yield place
+    finally:
+        place.close()
+        backends.choose(former)
+
+
+@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+def test_timeout_that_is_no_time_is_refused_with_its_type(place: Place, timed: Timed) -> None:
+    one, _ = timed.open(place)
+    unit = "milliseconds" if timed.unit == MS else "seconds"
+    refused = [timedelta(seconds=1), "1", True, False, np.True_, [1]]
+    for time in refused + [None] * (timed.unit != S and not timed.none_waits):
+        with pytest.raises(
+            InvalidTypeError, match=rf"of type {type(time).__name__}; give a number of {unit}"
+        ) as caught:
+            timed.call(one, time)
+        assert isinstance(caught.value, TypeError)
+        assert ("total_seconds()" in str(caught.value)) == isinstance(time, timedelta)
+
+
+@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+def test_timeout_of_an_impossible_value_is_refused(place: Place, timed: Timed) -> None:
+    one, _ = timed.open(place)
+    for time in (-2, -0.5, float("nan")):
+        with pytest.raises(InvalidValueError, match=f"{time}"):
+            timed.call(one, time)
+
+
+def _error_of(timed: Timed, one: Any, time: Any) -> MsgqError | None:
+    """Return why there was no message, room or event in time, if so."""
+    try:
+        timed.call(one, time)
+    except MsgqError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+def test_timeout_may_be_any_kind_of_number(place: Place, timed: Timed) -> None:
+    one, _ = timed.open(place)
+    for time in (0, 0.0, np.float32(0), np.int64(0), Fraction(0)):
+        assert not isinstance(_error_of(timed, one, time), (InvalidTypeError, InvalidValueError))
+
+
+@pytest.mark.parametrize("backend", OURS)
+def test_deadline_that_is_no_time_is_refused_with_its_type(place: Place) -> None:
+    queue, _ = closings._queue(place)
+    for deadline in (timedelta(seconds=1), "1", True):
+        for call in (queue.receive, queue.take, queue.wait_space):
+            with pytest.raises(InvalidTypeError, match=rf"{type(deadline).__name__}; .*monotonic"):
+                call(deadline=deadline)
+
+
+# ---- that the table is complete ----
+
+
+def timed_methods() -> set[str]:
+    """Return the methods of public classes that take a time-out."""
+    found: set[str] = set()
+    for path in (path for folder in ("msgq", "visionipc") for path in (ROOT / folder).rglob("*.py*")):
+        if (
+            path.suffix not in (".py", ".pyi")
+            or set(INTERNAL) & set(path.relative_to(ROOT).parts)
+            or path.name == "fake.py"
+        ):
+            continue
+        prefix = "posix_ipc." if "posix_ipc" in path.parts else ""
+        for one in ast.parse(path.read_text()).body:
+            if isinstance(one, ast.ClassDef) and one.name not in PARTS and not one.name.startswith("_"):
+                names = BASES.get(one.name, (one.name,)) if "records" in path.parts else (one.name,)
+                found |= {f"{prefix}{name}.{method}" for name in names for method in _timed(one)}
+    return found
+
+
+def _timed(one: ast.ClassDef) -> list[str]:
+    methods = [each for each in one.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [
+        each.name
+        for each in methods
+        if not each.name.startswith("_") and TIMES & {one.arg for one in (*each.args.args, *each.args.kwonlyargs)}
+    ]
+
+
+def test_each_method_with_a_timeout_is_in_the_table() -> None:
+    assert timed_methods() - {timed.name for timed in TABLE} == APART
