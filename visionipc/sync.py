@@ -129,7 +129,10 @@ class FrameSync:
         return frames
 
     def close(self) -> None:
-        """Let go of the frames that are held, without counting them."""
+        """Release the frames that are held, without counting them.
+
+        A `recv` of another thread continues. To end it, close one of the clients.
+        """
         self._held = [None] * len(self._clients)
 
     def __enter__(self) -> Self:
