@@ -61,7 +61,8 @@ static inline void mq_queue_events_lost(const mq_queue_log *log, uint64_t n) {
 
 /* Of messages with the same order, which concurrent sends may get, each has another place. Never 0, which is no message. */
 static inline uint64_t mq_queue_event_number(uint64_t key, uint64_t place) {
-    return (mq_word_order(key) << 16 | (place & 0xFFFF)) + 1;
+    uint64_t number = (mq_word_order(key) << 16 | (place & 0xFFFF)) + 1;
+    return number ? number : 1; /* the last place of the last order */
 }
 
 static inline void mq_queue_note(mq_queue_log *log, const mq_queue_noted *noted) {

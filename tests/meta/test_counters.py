@@ -1,0 +1,97 @@
+"""The tables of counters tell the bits that the headers give them, and leave none out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.meta.test_loops import PAGES
+from tests.support import ROOT
+from tools.fuzz import build
+
+HEADERS = (
+    "channel/layout.h",
+    "gate/layout.h",
+    "leases.h",
+    "records/cell.h",
+    "ring/position.h",
+    "workqueue/events.h",
+    "workqueue/words.h",
+)
+#: The bits of counters that share a word with something else, in C, by what the tables say of them.
+PARTS = {
+    ": the lap": "bits(mq_cycle(UINT64_MAX))",
+    "counted: the era": "32",
+    "schema_spare: the turn": "32",
+    ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",
+    ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",
+    "entries: the position": "64 - MQ_ORDER_SHIFT",
+    "the times": "bits(MQ_CELL_TIMES_MAX)",
+    "the generation of a row": "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_word_generation(UINT64_MAX)) ? 16 : 0",
+    "the order": "bits(MQ_WORD_ORDER_MASK)",
+    "TAKEN word: the take": "bits(mq_word_take(UINT64_MAX))",
+    "lease: the take": "bits(mq_lease_of(mq_word_taken(0, 0, UINT32_MAX), 0))",
+    "lease: the tick": "bits(mq_lease_of(0, UINT32_MAX))",
+    "number of a message in events": "8 * (int)sizeof(((mq_queue_event *)0)->number)",
+}
+#: Fields of the layouts with these names count.
+COUNTING = re.compile(
+    r"sent|received|lost|resets|refused|withdrawn|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
+    r"|era|turn|schema_turn|tail|take|generation|passed|ready|arrived|attention|released|count|events_lost|held"
+)
+LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/ground/pool.h", ROOT / "visionipc/impl/leases.h"]
+NO_COUNTERS = {"mq_gate.held", "mq_hub.ring_tail"}  # flags
+OWN = {"mq_shelf", "mq_slots", "mq_geometry", "mq_queue_parts", "mq_record_parts"}  # in no file
+
+
+def rows() -> list[tuple[list[str], str, int]]:
+    """Return the fields of each row (``struct.field``), all that its first cell says, and its bits."""
+    found = []
+    for page in PAGES:
+        text = (ROOT / "docs" / page).read_text().partition("\n## Counters\n")[2].partition("\n## ")[0]
+        for cell, bits in re.findall(r"^\| ([^|]+) \| (\d+) \|", text, re.MULTILINE):
+            struct, fields = "", []
+            for name in re.findall(r"`(\w+(?:\.\w+)?)`", cell):
+                struct = name.partition(".")[0] if "." in name else struct
+                fields.append(name if "." in name else f"{struct}.{name}")
+            found.append((fields, cell.replace("`", ""), int(bits)))
+    return found
+
+
+def expression(fields: list[str], cell: str) -> str:
+    for part, expressed in PARTS.items():
+        if part in cell:
+            return expressed
+    first, *others = (f"width((({name.replace('.', ' *)0)->')})" for name in fields)
+    return " && ".join(["1", *(f"{first} == {other}" for other in others)]) + f" ? {first} : 0"
+
+
+def test_bits_of_each_counter_are_those_of_the_headers(tmp_path: Path) -> None:
+    told = rows()
+    assert len(told) > 30
+    program = tmp_path / "bits.c"
+    lines = [f'printf("%d\\n", (int)({expression(fields, cell)}));' for fields, cell, _ in told]
+    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    program.write_text(
+        f"#include <stdio.h>\n#include <errno.h>\n{includes}"
+        "static int bits(uint64_t word) { return __builtin_popcountll(word); }\n"
+        "#define width(word) _Generic((word), mq_u32: 32, mq_u32 *: 32, mq_u64: 64, mq_u64 *: 64)\n"
+        f"int main(void) {{\n{chr(10).join(lines)}\n}}\n"
+    )
+    printed = subprocess.run([build.compiled(program)], capture_output=True, text=True, check=True).stdout.split()
+    assert {cell: int(bits) for (_, cell, _), bits in zip(told, printed, strict=True)} == {
+        cell: bits for _, cell, bits in told
+    }
+
+
+def test_each_field_that_counts_has_a_row() -> None:
+    told = {field for fields, _, _ in rows() for field in fields}
+    untold = set()
+    for path in LAYOUTS:
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        for body, struct in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, re.DOTALL):
+            for field in re.findall(r"\bmq_u(?:32|64)\s+(\w+)", body):
+                if struct not in OWN and COUNTING.fullmatch(field) and f"{struct}.{field}" not in told | NO_COUNTERS:
+                    untold.add(f"{struct}.{field}")
+    assert not untold
