@@ -165,6 +165,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
     if (s->conflate)
         mq_channel_conflate(s);
     uint64_t first = mq_channel_cursor(s), rounds = MQ_ORDER_STUCK + 2 * s->order.capacity;
+    m->position = first, m->entry = 0;
     /* Bound: `rounds`. A capacity of withdrawn messages may be there, and as many may come meanwhile. */
     for (uint64_t round = 0; round < rounds; round++) {
         m->position = mq_channel_cursor(s);
