@@ -16,7 +16,7 @@ class Event:
     """
 
     def set(self) -> None:
-        """Add one, and wake all who wait. The count ends at 2**30, where the event stays set. It is added even if telling the FIFO fails."""
+        """Add one, and wake all who wait. The count ends at 2**30. It is added even if telling the FIFO fails."""
 
     def clear(self) -> bool:
         """Take one back. Never waits. False: there was none. After an error none is taken."""
