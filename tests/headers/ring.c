@@ -9,6 +9,7 @@
 #include "ring/onlooker.h"
 #include "ring/registry.h"
 #include "ring/rows.h"
+#include "ring/snapshot.h"
 
 enum { DATA = 1024, SIZE = 16, NEED = 24 };
 
@@ -450,6 +451,35 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_WRAP_MARK);
     CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == 1);
+}
+
+/* ---- looking on ---- */
+
+TEST(losses_are_told_before_the_subscriber_notices_them) {
+    mq_reader_copy found;
+    begin();
+    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    int entry = (int)(s.entry - side->readers);
+    send_many(&one, 1, 3);
+    CHECK(receive(false) == 1);
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.received == 1 && found.lost == 0 && !found.lost_unknown);
+    send_many(&one, 4, 97);
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it looks no more */
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.lost == 0);
+}
+
+TEST(losses_are_unknown_to_who_has_the_base_of_another_era) {
+    mq_reader_copy found;
+    begin();
+    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    send_many(&one, 1, 100);
+    mq_store_release_u64(&s.entry->counted, 1); /* of another era */
+    mq_judge_reader(&judge, (int)(s.entry - side->readers), &found);
+    CHECK(found.lost_unknown == 1 && found.lost == 0);
 }
 
 /* ---- slots ---- */

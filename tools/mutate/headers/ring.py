@@ -11,6 +11,7 @@ slots = mutants_of("msgq/impl/ring/slots.h", "ring")
 registry = mutants_of("msgq/impl/ring/registry.h", "ring")
 whole = mutants_of("msgq/impl/ring/whole.h", "ring")
 onlooker = mutants_of("msgq/impl/ring/onlooker.h", "ring")
+snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
 
 MUTANTS = [
@@ -425,5 +426,29 @@ MUTANTS = [
         "if (mq_side_tracked(side)) return wanted != MQ_TRACK_NO;",
         "if (mq_side_tracked(side)) return true;",
         "topic_is_tracked_from_its_first_message_on_or_never",
+    ),
+    snapshot(
+        "losses are told when the subscriber notices them",
+        "out->lost = known ? lost : out->lost;",
+        "(void)lost;",
+        "losses_are_told_before_the_subscriber_notices_them",
+    ),
+    snapshot(
+        "the dead lose more",
+        "|| !mq_judge_lapped(judge, out->cursor) || mq_judge_dead(judge, entry)) return;",
+        "|| !mq_judge_lapped(judge, out->cursor)) return;",
+        "losses_are_told_before_the_subscriber_notices_them",
+    ),
+    snapshot(
+        "a base of another era counts",
+        "return reader->counted == (reader->who.uid | (uint32_t)judge->era);",
+        "return true;",
+        "losses_are_unknown_to_who_has_the_base_of_another_era",
+    ),
+    snapshot(
+        "what was received is lost",
+        "*lost = mq_subscriber_sequence(judge) - reader->base - reader->received;",
+        "*lost = mq_subscriber_sequence(judge) - reader->base;",
+        "losses_are_told_before_the_subscriber_notices_them",
     ),
 ]

@@ -1,0 +1,96 @@
+/* The handler of SIGBUS: which mappings it replaces. One thread; mapguard.c of the sanitizers has several. */
+#include "steps.h"
+
+#include "ground/mapguard.h"
+
+enum { PAGE = 4096 };
+
+typedef struct {
+    int fd;
+    uint8_t *at;
+    mq_guard *guard;
+} mapping;
+
+static mapping one, two;
+
+static void map(mapping *m, size_t pages) {
+    m->fd = memfd_create("guarded", MFD_CLOEXEC);
+    CHECK(m->fd >= 0 && ftruncate(m->fd, (off_t)(pages * PAGE)) == 0);
+    m->at = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+    CHECK(m->at != MAP_FAILED);
+    memset(m->at, 7, pages * PAGE);
+    m->guard = mq_guard_add(m->at, pages * PAGE, PROT_READ | PROT_WRITE);
+    CHECK(m->guard && mq_guard_is_whole(m->guard));
+}
+
+static void begin(void) {
+    CHECK(mq_guard_install());
+    map(&one, 2);
+    map(&two, 1);
+    forget_steps();
+}
+
+static uint8_t byte_at(const uint8_t *at) { return *(const volatile uint8_t *)at; }
+
+TEST(fault_replaces_the_whole_mapping_by_zeros_and_says_so) {
+    begin();
+    CHECK(ftruncate(one.fd, PAGE) == 0);
+    CHECK(byte_at(one.at) == 7 && mq_guard_is_whole(one.guard));
+    CHECK(byte_at(one.at + 2 * PAGE - 1) == 0);
+    CHECK(!mq_guard_is_whole(one.guard) && byte_at(one.at) == 0);
+    CHECK(mq_guard_is_whole(two.guard) && byte_at(two.at) == 7);
+    one.at[5] = 1; /* its protection is that of the mapping */
+    CHECK(byte_at(one.at + 5) == 1 && mq_load_acquire_u32(&one.guard->inside) == 0);
+}
+
+TEST(fault_replaces_the_partner_as_well) {
+    begin();
+    CHECK(mq_guard_pair(one.guard, two.guard));
+    CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
+    CHECK(!mq_guard_is_whole(one.guard) && !mq_guard_is_whole(two.guard) && byte_at(two.at) == 0);
+    CHECK(mq_load_acquire_u32(&two.guard->inside) == 0);
+}
+
+TEST(partner_of_a_mapping_that_was_replaced_is_reported) {
+    begin();
+    CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
+    CHECK(!mq_guard_pair(one.guard, two.guard));
+}
+
+TEST(fault_of_the_partner_leaves_the_mapping) {
+    begin();
+    CHECK(mq_guard_pair(one.guard, two.guard));
+    CHECK(ftruncate(two.fd, 0) == 0 && byte_at(two.at) == 0);
+    CHECK(mq_guard_is_whole(one.guard) && byte_at(one.at) == 7);
+}
+
+TEST(removed_guard_is_used_again_without_its_partner) {
+    begin();
+    CHECK(mq_guard_pair(one.guard, two.guard));
+    mq_guard *former = one.guard;
+    mq_guard_remove(one.guard);
+    CHECK(!mq_guard_hold((uintptr_t)one.at));
+    map(&one, 1);
+    CHECK(one.guard == former);
+    CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
+    CHECK(mq_guard_is_whole(two.guard));
+}
+
+TEST(guard_is_held_up_to_the_end_of_its_mapping) {
+    begin();
+    uint64_t end = (uintptr_t)one.at + 2 * PAGE;
+    CHECK(mq_guard_hold(end - 1) == one.guard && mq_load_acquire_u32(&one.guard->inside) == 1);
+    mq_fetch_add_u32(&one.guard->inside, (uint32_t)-1);
+    CHECK(mq_guard_hold(end) != one.guard);
+    CHECK(mq_guard_hold((uintptr_t)one.at - 1) != one.guard);
+}
+
+static volatile sig_atomic_t passed_on;
+static void count_it(int number) { passed_on += number == SIGBUS; }
+
+TEST(signal_of_others_is_passed_on) {
+    CHECK(sigaction(SIGBUS, &(struct sigaction){.sa_handler = count_it}, NULL) == 0);
+    begin();
+    raise(SIGBUS);
+    CHECK(passed_on == 1 && mq_guard_is_whole(one.guard));
+}

@@ -1,0 +1,53 @@
+"""Mutants of the handler of SIGBUS."""
+
+from tools.mutate.headers.mutant import mutants_of
+
+guard = mutants_of("msgq/impl/ground/mapguard.h", "mapguard")
+
+MUTANTS = [
+    guard(
+        "a fault is not noted",
+        "mq_store_release_u64(&guard->whole, 0);",
+        "",
+        "fault_replaces_the_whole_mapping_by_zeros_and_says_so",
+        "fault_replaces_the_partner_as_well",
+        "partner_of_a_mapping_that_was_replaced_is_reported",
+    ),
+    guard(
+        "the byte after a mapping is its own",
+        "address - start < guard->bytes)",
+        "address - start <= guard->bytes)",
+        "guard_is_held_up_to_the_end_of_its_mapping",
+    ),
+    guard(
+        "the partner of a mapping stays",
+        "mq_guard *partner = replaced ? mq_guard_hold_partner(guard) : NULL;",
+        "mq_guard *partner = NULL;",
+        "fault_replaces_the_partner_as_well",
+    ),
+    guard(
+        "a partner is held for ever",
+        "mq_guard_zero(partner); mq_fetch_add_u32(&partner->inside, (uint32_t)-1);",
+        "mq_guard_zero(partner);",
+        "fault_replaces_the_partner_as_well",
+    ),
+    guard(
+        "a mapping that was replaced gets a partner without a word",
+        "mq_fence_seq_cst(); return mq_load_acquire_u64(&guard->whole) == 1;",
+        "mq_fence_seq_cst(); return true;",
+        "partner_of_a_mapping_that_was_replaced_is_reported",
+    ),
+    guard(
+        "a removed guard keeps its partner",
+        "mq_store_release_u64(&guard->partner, 0); mq_store_release_u64(&guard->start, 0);",
+        "mq_store_release_u64(&guard->start, 0);",
+        "removed_guard_is_used_again_without_its_partner",
+    ),
+    # Equivalent: mq_guard_hold without `start > 1`. No mapping is as large as the distance from there to an address.
+    guard(
+        "signals of others are dropped",
+        "if (!address || !mq_guard_replace(address)) mq_guard_pass_on(number, info, context);",
+        "if (address) mq_guard_replace(address); else (void)number, (void)context;",
+        "signal_of_others_is_passed_on",
+    ),
+]
