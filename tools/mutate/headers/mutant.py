@@ -46,11 +46,16 @@ class Mutant:
 
 
 def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
-    """Return a function that makes mutants of a header. A test without a path is one of tests/headers/`program`.c."""
+    """Return a function that makes mutants of a header.
+
+    A test is an id, the name of one of tests/headers/`program`.c, or "PROGRAM-NAME" for one of another program.
+    """
+
+    def test_id(test: str) -> str:
+        return test if "::" in test else f"{TESTS}::test_header[{test if '-' in test else f'{program}-{test}'}]"
 
     def mutant(meaning: str, old: str, new: str, *tests: str) -> Mutant:
-        ids = tuple(test if "::" in test else f"{TESTS}::test_header[{program}-{test}]" for test in tests)
-        return Mutant(path, meaning, old, new, ids)
+        return Mutant(path, meaning, old, new, tuple(map(test_id, tests)))
 
     return mutant
 

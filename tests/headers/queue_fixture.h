@@ -1,0 +1,71 @@
+/* What the tests of work queues share. */
+#ifndef QUEUE_FIXTURE_H
+#define QUEUE_FIXTURE_H
+
+#include "steps.h"
+
+#include "workqueue/outlook.h"
+#include "workqueue/peek.h"
+
+enum { PLACES = 4, SIZE = 64, HANDLES = 3 };
+
+static mq_queue *queue;
+static mq_roll roll;
+static mq_queue_handle handles[HANDLES];
+static mq_queue_memory memories[HANDLES][1];
+static void *locks[HANDLES];
+static mq_queue_handle *const a = &handles[0], *const b = &handles[1], *const c = &handles[2];
+static mq_queue_taken t;
+
+static inline void join(int row) {
+    mq_queue_handle *h = &handles[row];
+    locks[row] = &holds[MQ_QUEUE_ROW_BYTE + row];
+    h->blocks = memories[row];
+    h->roll = &roll;
+    memset(memories[row], 0, sizeof memories[row]);
+    mq_queue_join(h, row, &me, 100 + (uint64_t)row, true);
+    lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
+}
+
+/* A queue with the handles a, b and c, in the rows 0 to 2. */
+static inline void begin(uint64_t places) {
+    uint64_t bytes = mq_queue_bytes(places, SIZE);
+    forget_steps();
+    memset(handles, 0, sizeof handles);
+    queue = zeros(bytes);
+    mq_queue_write(queue, places, SIZE, 1, 1, "test", MQ_EVENTS_NONE);
+    for (int row = 0; row < HANDLES; row++) {
+        CHECK(mq_queue_check(queue, bytes, &handles[row].parts) == MQ_QUEUE_SOUND);
+        join(row);
+    }
+    forget_steps();
+}
+
+static inline void die(mq_queue_handle *h) { lives[MQ_QUEUE_ROW_BYTE + h->number] = MQ_DEAD; }
+
+static inline uint64_t word_of(uint64_t place) { return mq_load_acquire_u64(&a->parts.words[place]); }
+static inline uint64_t ready(void) { return mq_load_acquire_u64(&queue->ready); }
+static inline uint32_t arrived(void) { return mq_load_acquire_u32(&queue->arrived); }
+static inline bool is_free(uint64_t place) { return word_of(place) == 0; }
+
+/* Fill a held place, and send it. */
+static inline void commit(mq_queue_handle *h, int64_t place, uint64_t priority) {
+    CHECK(place != MQ_NO_PLACE);
+    mq_queue_commit(h, (uint64_t)place, 8, priority, 1, 0);
+    mq_queue_wake_receivers(queue, 1);
+}
+static inline uint64_t send_one(mq_queue_handle *h, uint64_t priority) {
+    int64_t place = mq_queue_hold(h);
+    commit(h, place, priority);
+    return (uint64_t)place;
+}
+
+static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, &t) == MQ_QUEUE_OK; }
+static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free(h, &t); }
+
+static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_sleep kind) {
+    mq_queue_lie_down(h, kind);
+    return mq_queue_sleep_word(h, kind);
+}
+
+#endif

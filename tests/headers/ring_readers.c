@@ -1,0 +1,348 @@
+/* Topics: subscribers, slots, sizes, and those who look on. */
+#include "ring_fixture.h"
+
+/* ---- receiving ---- */
+
+TEST(messages_are_received_across_the_end_of_a_lap) {
+    begin();
+    for (uint64_t number = 1; number <= 200; number++) {
+        send_many(&one, number, 1);
+        CHECK(receive(false) == number);
+    }
+    CHECK(s.lost == 0 && s.resets == 0 && mq_cycle(s.cursor) > 3);
+    CHECK(receive(false) == 0);
+}
+
+TEST(ring_that_is_one_lap_ahead_is_not_empty) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, mq_next_lap(s.cursor) | mq_offset(s.cursor));
+    CHECK(mq_subscriber_refresh(&s) == MQ_OK);
+}
+
+TEST(lapped_subscriber_counts_what_it_lost) {
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(receive(false) == 1);
+    send_many(&one, 4, 96);
+    uint64_t number = receive(false);
+    if (!number) { /* it continues at the present */
+        send_many(&one, 100, 1);
+        number = receive(false);
+    }
+    CHECK(number > 1 && s.resets == 1 && !s.lost_unknown);
+    CHECK(s.received == 2 && s.lost == number - 2);
+}
+
+TEST(oldest_record_is_the_first_one_behind_the_limit) {
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, 0) == mq_position(0, 2 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_position(0, 3 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, NEED) == mq_position(0, 3 * NEED));
+    CHECK(mq_oldest_of(mq_position(1, 1008), DATA, NEED, 0) == mq_position(1, 0));
+    CHECK(mq_oldest_of(mq_position(0, 2 * NEED), DATA, NEED, 0) == mq_position(0, 0));
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED) == 3);
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED + 8) == -1);
+}
+
+TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {
+    begin();
+    s.record = SIZE;
+    CHECK(receive(false) == 0);
+    send_many(&one, 1, 100);
+    uint64_t first = receive(false);
+    CHECK(first > 1 && first < 75 && s.lost == first - 1 && !s.lost_unknown && s.resets == 1);
+    for (uint64_t number = first + 1; number <= 100; number++)
+        CHECK(receive(false) == number);
+    CHECK(s.lost + s.received == 100);
+}
+
+static void publish_a_lap(unsigned time) {
+    if (time == 1)
+        send_many(&one, 100, 60);
+}
+
+TEST(copy_that_was_overwritten_is_not_accepted) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
+    meet("mq_subscriber_intact: fenced acquire", publish_a_lap);
+    CHECK(!mq_subscriber_accept(&s, &found));
+    CHECK(s.received == 0);
+}
+
+TEST(copy_is_validated_after_a_fence_by_the_limit) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
+    forget_steps();
+    CHECK(mq_subscriber_accept(&s, &found));
+    CHECK(in_order("mq_subscriber_certain: fenced acquire", "mq_subscriber_witness_holds: loaded *",
+                   "mq_subscriber_intact: fenced acquire", "mq_subscriber_intact: loaded *limit"));
+    /* What was copied is near an announced limit, though no message has come there. */
+    mq_store_relaxed_u64(&side->limit, mq_position(1, 512));
+    CHECK(!mq_subscriber_intact(&s, mq_position(0, 504)) && mq_subscriber_intact(&s, mq_position(0, 512)));
+}
+
+TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
+    begin();
+    send_many(&one, 1, 9);
+    CHECK(receive(true) == 9 && s.lost == 8 && s.received == 1);
+    CHECK(receive(true) == 0);
+    send_many(&one, 10, 1);
+    CHECK(receive(true) == 10 && s.lost == 8);
+}
+
+TEST(write_pointer_that_is_impossible_is_corrupt) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, 4);
+    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
+    mq_store_release_u64(&ring->write_pointer, mq_position(0, 1016));
+    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
+}
+
+TEST(size_beyond_what_is_published_is_corrupt) {
+    mq_message found;
+    begin();
+    send_many(&one, 1, 1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)one.data, SIZE + 8);
+    CHECK(mq_subscriber_peek(&s, &found) == MQ_CORRUPT);
+}
+
+TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
+    uint64_t last = 0;
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
+    CHECK(mq_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + NEED), DATA);
+    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* its end is behind the end of a lap */
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_WRAP_MARK);
+    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_WRAP_MARK);
+    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == 1);
+}
+
+/* ---- looking on ---- */
+
+TEST(losses_are_told_before_the_subscriber_notices_them) {
+    mq_reader_copy found;
+    begin();
+    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    int entry = (int)(s.entry - side->readers);
+    send_many(&one, 1, 3);
+    CHECK(receive(false) == 1);
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.received == 1 && found.lost == 0 && !found.lost_unknown);
+    send_many(&one, 4, 97);
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it looks no more */
+    mq_judge_reader(&judge, entry, &found);
+    CHECK(found.lost == 0);
+}
+
+TEST(losses_are_unknown_to_who_has_the_base_of_another_era) {
+    mq_reader_copy found;
+    begin();
+    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    send_many(&one, 1, 100);
+    mq_store_release_u64(&s.entry->counted, 1); /* of another era */
+    mq_judge_reader(&judge, (int)(s.entry - side->readers), &found);
+    CHECK(found.lost_unknown == 1 && found.lost == 0);
+}
+
+/* ---- slots ---- */
+
+TEST(slot_of_a_living_owner_is_never_taken) {
+    begin();
+    for (int i = 0; i < MQ_SLOTS; i++)
+        mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
+    mq_store_release_u64(&ring->num_readers, MQ_SLOTS);
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == -1);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 0);
+    CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
+}
+
+TEST(last_slot_goes_back_to_those_who_know_the_count_alone) {
+    begin();
+    CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
+    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 1);
+    mq_slot_leave(ring, side, 0, s.slot_uid);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
+    CHECK(mq_slot_join(ring, side, &roll, 98, 0) == 0);
+    mq_slot_leave(ring, side, 1, 98); /* not its own */
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2);
+    mq_fetch_and_u32(&side->attention, 0);
+    mq_slot_leave(ring, side, 1, 99);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 1);
+    CHECK(mq_load_acquire_u32(&side->attention) & MQ_ATTENTION_SLOTS);
+}
+
+TEST(flags_of_stock_subscribers_are_cleared_where_the_limit_goes) {
+    begin();
+    static const struct {
+        uint64_t cursor;
+        uint64_t valid; /* afterwards */
+    } readers[] = {{0, 0}, {504, 0}, {512, 0}, {520, 1}};
+    for (int i = 0; i < 4; i++) {
+        mq_store_release_u64(&ring->read_pointers[1 + i], readers[i].cursor);
+        mq_store_release_u64(&ring->read_valids[1 + i], 1);
+    }
+    mq_store_release_u64(&ring->read_pointers[MQ_SLOTS - 1], 0);
+    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
+    mq_publisher_invalidate(&one, mq_position(1, 512));
+    for (int i = 0; i < 4; i++)
+        CHECK(mq_load_relaxed_u64(&ring->read_valids[1 + i]) == readers[i].valid);
+    CHECK(mq_load_relaxed_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
+}
+
+TEST(grant_clears_flags_before_it_is_announced) {
+    begin();
+    mq_store_release_u64(&ring->read_valids[3], 1);
+    mq_store_release_u64(&ring->read_pointers[3], mq_position(UINT32_MAX, 8));
+    forget_steps();
+    send_many(&one, 1, 1);
+    CHECK(in_order("mq_publisher_invalidate: stored *read_valids*", "mq_publisher_announce: fenced release",
+                   "*: half copied to payload"));
+}
+
+TEST(readers_count_is_that_of_living_subscribers) {
+    int attached, updated;
+    begin();
+    send_many(&one, 1, 1);
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 1 && updated == 0);
+    CHECK(receive(false) == 1);
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 1 && updated == 1);
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
+    mq_readers_count(&one, &attached, &updated);
+    CHECK(attached == 0 && updated == 0);
+}
+
+TEST(leave_frees_row_and_slot) {
+    begin();
+    mq_reader_entry *entry = s.entry;
+    mq_subscriber_leave(&s);
+    CHECK(mq_load_acquire_u64(&entry->who.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
+    CHECK(mq_load_acquire_u64(&ring->num_readers) == 0);
+}
+
+/* ---- sizes ---- */
+
+TEST(side_of_another_ring_is_stale) {
+    begin();
+    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
+    CHECK(mq_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
+    mq_store_relaxed_u64(&side->reader_count, MQ_READERS + 1);
+    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
+}
+
+TEST(ring_without_its_tail_is_not_whole) {
+    static const mq_u64 unused = {1};
+    begin();
+    mq_ring_sign(ring, DATA, 77);
+    mq_ring_sign(ring, DATA, 78); /* once */
+    mq_whole whole = mq_whole_ring(ring, DATA, &unused);
+    CHECK(whole.value == 77 && mq_is_whole(&whole));
+    mq_side_follow(side, ring, DATA);
+    CHECK(!mq_ring_wiped(ring, side, DATA));
+    mq_store_relaxed_u64(mq_ring_tail(ring, DATA), 0);
+    CHECK(!mq_is_whole(&whole) && !mq_is_uncut(&whole) && mq_ring_wiped(ring, side, DATA));
+    one.whole = whole;
+    uint8_t *payload;
+    one.granted_offset = 0;
+    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_TAKEN_OVER);
+}
+
+TEST(ring_that_was_made_smaller_begins_the_next_lap) {
+    begin();
+    mq_store_release_u64(&ring->write_pointer, mq_position(3, 800));
+    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
+    mq_ring_shorten(ring, side, 2, 512); /* another ring's side */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(3, 800));
+    mq_ring_shorten(ring, side, 1, 512);
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 0));
+    CHECK(mq_load_acquire_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
+    mq_store_release_u64(&ring->write_pointer, mq_position(4, 8));
+    mq_ring_shorten(ring, side, 1, 512); /* within the smaller one */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 8));
+}
+
+/* ---- from the oldest message on ---- */
+
+TEST(subscriber_from_the_oldest_message_on_counts_what_was_before) {
+    begin();
+    send_many(&one, 1, 100);
+    CHECK(mq_cycle(one.position) > 0);
+    CHECK(mq_subscriber_to_oldest(&s) == MQ_OK);
+    uint64_t first = receive(false);
+    CHECK(first > 1 && s.lost == first - 1 && !s.lost_unknown);
+    for (uint64_t number = first + 1; number <= 100; number++)
+        CHECK(receive(false) == number);
+}
+
+/* Open a file of a child's memory, let the child call exec or die, and say whether the memory seemed to live before and
+ * after that. */
+static void look_at_memory(const char *file, bool execs, bool *before, bool *after) {
+    int go[2], gone[2];
+    char path[48], end;
+    CHECK(pipe2(go, O_CLOEXEC) == 0 && pipe2(gone, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        if (read(go[0], &end, 1) == 0 && execs)
+            execlp("sleep", "sleep", "60", (char *)NULL); /* closes `gone` */
+        _exit(0);
+    }
+    close(gone[1]);
+    snprintf(path, sizeof path, "/proc/%d/%s", child, file);
+    int memory = open(path, O_RDONLY | O_CLOEXEC);
+    *before = memory >= 0 && mq_memory_lives(memory);
+    close(go[1]);
+    CHECK(read(gone[0], &end, 1) == 0);
+    if (!execs)
+        CHECK(waitpid(child, NULL, 0) == child);
+    *after = memory >= 0 && mq_memory_lives(memory);
+    kill(child, SIGKILL);
+    if (execs)
+        CHECK(waitpid(child, NULL, 0) == child);
+    close(memory);
+    close(go[0]);
+    close(gone[0]);
+}
+
+TEST(memory_of_a_stock_subscriber_lives_until_exec_or_death) {
+    bool before, after;
+    const char *files[] = {"maps", "pagemap"};
+    for (int file = 0; file < (access("/proc/self/pagemap", R_OK) == 0 ? 2 : 1); file++)
+        for (int execs = 0; execs < 2; execs++) {
+            look_at_memory(files[file], execs, &before, &after);
+            CHECK(before && !after);
+        }
+}
+
+TEST(topic_is_tracked_from_its_first_message_on_or_never) {
+    begin();
+    CHECK(mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_NO));
+    send_many(&one, 1, 1);
+    CHECK(!mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
+    begin();
+    CHECK(mq_settle_stamps(side, MQ_TRACK_YES) == sizeof(mq_stamps));
+    CHECK(!mq_can_track(ring, side, MQ_TRACK_NO) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
+    mq_publisher_close(&one);
+    start(&two);
+    mq_stamps stamps = {.publish_time = 5, .origin_time = 4}, found;
+    CHECK(mq_publisher_send_tracked(&two, message, SIZE, &stamps) <= MQ_NOTIFY);
+    mq_message at;
+    CHECK(mq_subscriber_peek(&s, &at) == MQ_OK && at.size == SIZE);
+    mq_stamps_get(&found, at.payload);
+    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_subscriber_accept(&s, &at));
+    CHECK(mq_subscriber_refresh(&s) == MQ_EMPTY);
+}
