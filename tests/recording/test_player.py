@@ -50,9 +50,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, bytes]]:
     found: list[tuple[int, str, bytes]] = []
 
     class Recorded(fake.PubSocket):
-        def send(self: Any, data: Any, /, flags: int = 0, *, origin_time: int = 0) -> None:
+        def send(self: Any, data: Any, /, flags: int = 0, copy: bool = True, *, origin_time: int = 0) -> None:
             found.append((CLOCKS[-1].now, self.endpoint, data))
-            super().send(data, flags, origin_time=origin_time)
+            super().send(data, flags, copy, origin_time=origin_time)
 
     monkeypatch.setattr(fake, "PubSocket", Recorded)
     return found
@@ -499,7 +499,7 @@ def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any
     count = 0
 
     class Asking(fake.PubSocket):
-        def send(self: Any, data: Any, /, flags: int = 0, *, origin_time: int = 0) -> None:
+        def send(self: Any, data: Any, /, flags: int = 0, copy: bool = True, *, origin_time: int = 0) -> None:
             nonlocal count
             count += 1
             if count == 1000:

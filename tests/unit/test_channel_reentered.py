@@ -48,12 +48,12 @@ def test_a_first_view_while_a_pool_is_mapped_for_copies(endpoint: str, interrupt
         seen: list[bytes] = []
 
         def take_a_view() -> None:
-            with subscriber.receive_view(0) as view:  # type: ignore[union-attr]
+            with subscriber.receive_view(0) as view:
                 seen.append(bytes(view))
 
         interruption.arrange(take_a_view)
         copy = subscriber.receive(0)
-        with subscriber.receive_view(0) as view:  # type: ignore[union-attr]
+        with subscriber.receive_view(0) as view:
             assert [*seen, copy, bytes(view)] == [b"1", b"2", b"3"]
 
     assert in_fork(child) == 0  # and not killed by a write into pins that it may only read
@@ -62,7 +62,7 @@ def test_a_first_view_while_a_pool_is_mapped_for_copies(endpoint: str, interrupt
 def wait_for_a_view(endpoint: str) -> list[int]:
     """Fork in a signal handler while waiting; say the child's pid, and how it ended."""
     subscriber = Channel(endpoint).subscriber(history=1)
-    subscriber.receive_view(0).release()  # type: ignore[union-attr]  # from now on it is a viewer
+    subscriber.receive_view(0).release()  # from now on it is a viewer
     children: list[int] = []
 
     def fork(*_: object) -> None:
@@ -72,7 +72,7 @@ def wait_for_a_view(endpoint: str) -> list[int]:
 
     signal.signal(signal.SIGUSR1, fork)
     say(os.getpid())
-    with subscriber.receive_view(DEADLINE / 3) as view:  # type: ignore[union-attr]
+    with subscriber.receive_view(DEADLINE / 3) as view:
         seen = list(bytes(view))
     if not children[0]:
         os._exit(0 if seen == [1, 2] else 1)
@@ -116,7 +116,7 @@ def test_a_publisher_that_is_closed_before_it_waits_for_a_slot_stays_closed(endp
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(slots=1), channel.subscriber()
     publisher.send(b"1")
-    with subscriber.receive_view(0), pytest.raises(EndpointClosedError):  # type: ignore[union-attr]
+    with subscriber.receive_view(0), pytest.raises(EndpointClosedError):
         publisher.send(b"2", timeout=ClosesIt(0.1))
     assert publisher.closed
 
