@@ -3,7 +3,8 @@
 
 #include "channel/hub.h"
 #include "channel/snapshot.h"
-#include "meter/counting.h"
+#include "meter/channel.h"
+#include "meter/records.h"
 #include "records/snapshot.h"
 #include "sources/channel.h"
 #include "sources/records.h"
@@ -360,4 +361,54 @@ TEST(census_of_records_tells_present_from_former_owners) {
     mq_store_release_u64(&record->rows[0].at.generation, 2); /* the row has another owner */
     mq_record_look(&records.parts, &found);
     CHECK(found.held == 1 && found.astray == 1 && found.owned[0].held == 0 && found.owned[0].keys == 0);
+}
+
+/* ---- meters of channels and records ---- */
+
+TEST(meter_of_records_counts_writes_that_were_overwritten_as_lost) {
+    static uint64_t known[LENGTH];
+    begin_records(0);
+    write_at(0, 5);
+    mq_meter_records reads = {.parts = &records.parts, .seen = known};
+    memset((void *)&meter, 0, sizeof meter);
+    mq_meter_records_begin(&reads); /* what was written before does not count */
+    CHECK(mq_meter_records_look(&meter, &reads) == 0);
+    for (int i = 0; i < 3; i++)
+        write_at(LENGTH - 1, 6);
+    write_at(0, 7);
+    reads.next_ns = 0;
+    CHECK(mq_meter_records_look(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
+    CHECK(meter.sizes.min == ITEM && meter.delays_ns.count == 2);
+    CHECK(reads.next_ns > 0);
+    reads.next_ns = 0;
+    CHECK(mq_meter_records_look(&meter, &reads) == 0);
+    write_at(0, 8);
+    reads.next_ns = INT64_MAX;
+    CHECK(mq_meter_records_look(&meter, &reads) == 0); /* it rests */
+}
+
+TEST(meter_of_a_channel_counts_messages_and_their_delays) {
+    begin_channel();
+    memset((void *)&meter, 0, sizeof meter);
+    meter.stamp_offset = -1, meter.stamp_clock = CLOCK_MONOTONIC;
+    publish(1, 3);
+    CHECK(mq_meter_channel_look(&meter, &source.from) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
+    CHECK(meter.delays_ns.count == 3 && meter.undated == 0);
+    meter.stamp_offset = 8; /* beyond the messages */
+    publish(4, 2);
+    CHECK(mq_meter_channel_look(&meter, &source.from) == 2 && meter.undated == 2 && meter.delays_ns.count == 3);
+    source.from.pools[0].uid = 99;
+    publish(6, 1);
+    CHECK(mq_meter_channel_look(&meter, &source.from) == -1); /* the pool is to be mapped */
+}
+
+TEST(meter_of_queue_events_counts_sends_and_dates_first_takes) {
+    mq_queue_event event = {.event = MQ_EVENT_SENT, .size = 8};
+    memset((void *)&meter, 0, sizeof meter);
+    CHECK(mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.sizes.sum == 8);
+    event = (mq_queue_event){.event = MQ_EVENT_TAKEN, .deliveries = 1, .sent_time = 10, .publish_time = 15};
+    CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.sum == 5);
+    event.deliveries = 2;
+    CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.count == 1);
+    CHECK(!mq_meter_event_count(&meter, NULL, NULL, 0));
 }

@@ -3,6 +3,8 @@
 from tools.mutate.headers.mutant import mutants_of
 
 counting = mutants_of("msgq/impl/meter/counting.h", "looking")
+channel_meter = mutants_of("msgq/impl/meter/channel.h", "looking")
+record_meter = mutants_of("msgq/impl/meter/records.h", "looking")
 jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "looking")
 events = mutants_of("msgq/impl/workqueue/events.h", "looking")
 channel = mutants_of("msgq/impl/channel/snapshot.h", "looking")
@@ -161,5 +163,41 @@ MUTANTS = [
         "r->seen[r->at] = value.times;",
         "",
         "board_source_gives_values_of_named_keys",
+    ),
+    record_meter(
+        "the last write of several is lost",
+        "r->lost += ",
+        "r->lost += 1 + ",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
+    ),
+    record_meter(
+        "a write that was counted is counted again",
+        "r->seen[i] = value.times;",
+        "",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
+    ),
+    record_meter(
+        "a look is followed by no rest",
+        "if (began < r->next_ns) return 0;",
+        "",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
+    ),
+    channel_meter(
+        "a pool that is not mapped counts as no message",
+        "return status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY ? (int64_t)found : -1;",
+        "return (int64_t)found + 0 * status;",
+        "meter_of_a_channel_counts_messages_and_their_delays",
+    ),
+    channel_meter(
+        "a message without its time is dated",
+        "if (part || (m->stamp_offset < 0 && stamp))",
+        "if (part || stamp)",
+        "meter_of_a_channel_counts_messages_and_their_delays",
+    ),
+    channel_meter(
+        "a message that was taken again is dated again",
+        "if (taken && event.deliveries == 1)",
+        "if (taken)",
+        "meter_of_queue_events_counts_sends_and_dates_first_takes",
     ),
 ]
