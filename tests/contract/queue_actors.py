@@ -6,6 +6,8 @@ import base64
 import pickle
 import signal
 import threading
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +44,25 @@ def consumer(backend: str, name: str) -> list[str]:
     while (message := queue.receive(timeout=DEADLINE)) is not None and message.data:
         got.append(message.data.decode())
     return got
+
+
+def waiting_call(queue: Any, call: str, data: bytes) -> Callable[[], Any]:
+    """Return a function that makes a call of a queue and waits for its end; what it takes, it acknowledges."""
+    if call == "take":
+        return lambda: queue.take().ack()
+    arguments: dict[str, Any] = {"send": data, "send_many": [data], "receive_into": bytearray(8)}
+    method = getattr(queue, call)
+    return partial(method, arguments[call]) if call in arguments else partial(method)
+
+
+def waits_again(backend: str, name: str, call: str, number: int) -> None:
+    """Make a call again and again, and say in another queue each time that it is over."""
+    act = waiting_call(opened(backend, name), call, b"%d" % number)
+    served = opened(backend, f"{name}served")
+    say("ready")
+    while True:
+        act()
+        served.send(b"%d" % number)
 
 
 def unpickled(data: str) -> str:

@@ -68,25 +68,29 @@ static void leave(void) { mq_queue_leave(&h, uid, &row_lock); }
 
 /* As Handle._find_room. */
 static int64_t find_room(void) {
-    int64_t place = mq_queue_hold(&h);
+    int64_t place = mq_queue_hold(&h, MQ_NO_TICKET);
     if (place != MQ_NO_PLACE)
         return place;
     sweep();
-    return mq_queue_hold(&h);
+    return mq_queue_hold(&h, MQ_NO_TICKET);
+}
+
+static void fill(uint64_t place, uint64_t number) {
+    uint64_t message[WORDS] = {number, number, number};
+    uint8_t *payload = mq_queue_payload(&h, place);
+    mq_copy_in(payload, message, sizeof message);
+    mq_queue_commit(&h, place, sizeof message, priority_of(number), host_time(), 0);
 }
 
 /* False: there is no room. */
 static bool put(uint64_t number) {
-    uint64_t message[WORDS] = {number, number, number};
     int64_t place = find_room();
     if (place == MQ_NO_PLACE) {
         mq_queue_count(&h.row->counts.refused, 1);
         say("no room for", number);
         return false;
     }
-    uint8_t *payload = mq_queue_payload(&h, (uint64_t)place);
-    mq_copy_in(payload, message, sizeof message);
-    mq_queue_commit(&h, (uint64_t)place, sizeof message, priority_of(number), host_time(), 0);
+    fill((uint64_t)place, number);
     return true;
 }
 
@@ -109,11 +113,11 @@ static void send_many(uint64_t count, uint64_t number) {
 /* ---- receiving ---- */
 
 /* As Handle._look, without the pauses between two looks for the dead. */
-static bool look(mq_queue_taken *taken) {
-    mq_queue_status status = mq_queue_take(&h, taken);
+static bool look(uint64_t ticket, mq_queue_taken *taken) {
+    mq_queue_status status = mq_queue_take(&h, ticket, taken);
     if (status == MQ_QUEUE_EMPTY) {
         sweep();
-        status = mq_queue_take(&h, taken);
+        status = mq_queue_take(&h, ticket, taken);
     }
     if (status == MQ_QUEUE_CORRUPT)
         fail("corrupt");
@@ -136,7 +140,7 @@ static uint64_t copy(const mq_queue_taken *taken) {
 /* receive:COUNT */
 static void receive(uint64_t count) {
     mq_queue_taken taken;
-    while (count-- && look(&taken)) {
+    while (count-- && look(MQ_NO_TICKET, &taken)) {
         uint64_t number = copy(&taken);
         say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
     }
@@ -144,7 +148,7 @@ static void receive(uint64_t count) {
 
 /* take:COUNT, or lease:COUNT:TICKS */
 static void take(uint64_t count, uint64_t ticks) {
-    while (count-- && look(&kept[kept_count].taken)) {
+    while (count-- && look(MQ_NO_TICKET, &kept[kept_count].taken)) {
         kept[kept_count].number = copy(&kept[kept_count].taken);
         if (ticks)
             mq_queue_lease(&h, &kept[kept_count].taken, mq_lease_tick(host_time()) + (uint32_t)ticks);
@@ -169,23 +173,33 @@ static void give_back(void) {
 /* ---- waiting ---- */
 
 /* As Wait: sleep once, unless it is there already. */
-static void doze(mq_queue_sleep kind, bool (*there)(const mq_queue_parts *parts), uint64_t ms) {
-    uint32_t expected = mq_queue_lie_down(&h, kind);
-    if (!there(&h.parts))
-        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, kind)), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+static void doze(mq_queue_wait *waits, uint64_t ms) {
+    uint32_t expected = mq_queue_wait_lie_down(&h, waits, waits->ticket);
+    if (!mq_queue_wait_is_over(&h, waits))
+        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, waits->kind)), expected,
+                      mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
-    mq_queue_get_up(&h, kind);
+    mq_queue_get_up(&h, waits->kind);
 }
 
-/* wait:MS, as Handle._find: sleep once, then take what is there. */
-static void wait_message(uint64_t ms) {
+/* A call that waits. `vain`: it was woken so often without result; with two it takes a turn. */
+static mq_queue_wait begin_wait(mq_queue_sleep kind, uint64_t vain) {
+    mq_queue_wait waits = mq_queue_wait_begin(&h, kind, true);
+    waits.vain = (uint32_t)vain;
+    return waits;
+}
+
+/* wait:MS:VAIN, as Handle._await_message: sleep once, then take what is there. */
+static void wait_message(uint64_t ms, uint64_t vain) {
     mq_queue_taken taken;
+    mq_queue_wait waits = begin_wait(MQ_RECEIVING, vain);
     mq_queue_owe(h.row, 1);
-    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
-    bool found = look(&taken);
+    doze(&waits, ms);
+    bool found = look(waits.ticket, &taken);
     if (found)
         mq_queue_tell_of_rest(&h.parts);
     mq_queue_owe_no_more(h.row, 1);
+    mq_queue_wait_end(&h, &waits);
     if (!found)
         return;
     uint64_t number = copy(&taken);
@@ -194,16 +208,31 @@ static void wait_message(uint64_t ms) {
 
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
+    mq_queue_wait waits = begin_wait(MQ_RECEIVING, 0);
     mq_queue_owe(h.row, 1);
-    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
+    doze(&waits, ms);
     mq_queue_pass_on_message(&h);
     mq_queue_owe_no_more(h.row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
-    doze(MQ_SENDING, mq_queue_has_free, ms);
+    mq_queue_wait waits = mq_queue_wait_begin(&h, MQ_SENDING, false);
+    doze(&waits, ms);
     mq_queue_pass_on_room(&h);
+}
+
+/* waitsend:MS:NUMBER, as Handle._await_room of a call that takes a turn: sleep once, then send if there is room. */
+static void wait_and_send(uint64_t ms, uint64_t number) {
+    mq_queue_wait waits = begin_wait(MQ_SENDING, MQ_QUEUE_VAIN);
+    doze(&waits, ms);
+    int64_t place = mq_queue_hold(&h, waits.ticket);
+    mq_queue_wait_end(&h, &waits);
+    if (place == MQ_NO_PLACE)
+        return;
+    fill((uint64_t)place, number);
+    mq_queue_wake_receivers(h.parts.queue, 1);
+    say("sent", number);
 }
 
 /* pass:COUNT: come and go, and look for nobody. */
@@ -214,28 +243,36 @@ static void pass(uint64_t count) {
     }
 }
 
-static bool perform_waiting(const char *name, uint64_t a) {
+/* Lie down, and never sleep or get up. */
+static void lie(mq_queue_sleep kind, uint64_t vain) {
+    mq_queue_wait waits = begin_wait(kind, vain);
+    mq_queue_wait_lie_down(&h, &waits, waits.ticket);
+}
+
+static bool perform_waiting(const char *name, uint64_t a, uint64_t b) {
     if (!strcmp(name, "lie"))
-        mq_queue_lie_down(&h, MQ_RECEIVING);
+        lie(MQ_RECEIVING, a);
     else if (!strcmp(name, "watch"))
-        mq_queue_lie_down(&h, MQ_WATCHING);
+        lie(MQ_WATCHING, 0);
     else if (!strcmp(name, "crave"))
-        mq_queue_lie_down(&h, MQ_SENDING);
+        lie(MQ_SENDING, a);
     else if (!strcmp(name, "notify"))
         mq_queue_bit_on(&h.parts.queue->notified, h.number);
     else if (!strcmp(name, "wait"))
-        wait_message(a);
+        wait_message(a, b);
     else if (!strcmp(name, "giveup"))
         give_up(a);
     else if (!strcmp(name, "waitroom"))
         wait_room(a);
+    else if (!strcmp(name, "waitsend"))
+        wait_and_send(a, b);
     else
         return false;
     return true;
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {
-    if (perform_waiting(name, a))
+    if (perform_waiting(name, a, b))
         return;
     if (!strcmp(name, "join"))
         join();

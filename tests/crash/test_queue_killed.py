@@ -49,6 +49,8 @@ SENDERS = {
     "send without room": Scene("join ready arm send:200", before=PLACES),
     "send to the place of a dead one": Scene("enter ready arm send:200", before=PLACES - 1, former="join hold"),
     "wait for room": Scene("join ready arm waitroom:5", before=PLACES),
+    "wait for room, with a turn": Scene("join ready arm waitsend:5:200", before=PLACES),
+    "send, with a turn": Scene("join ready arm waitsend:5:200", before=1),
     "join": Scene("ready arm join send:200", before=1),
     "join where another died": Scene(
         "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
@@ -61,7 +63,7 @@ NAMED = {
     "send": [
         "mq_queue_hold: exchanged word",
         "mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]",
-        "put: half copied to payload",
+        "fill: half copied to payload",
         "mq_queue_commit: stored &head->key",
         "mq_queue_commit: stored &h->parts.words[place]",
         "mq_queue_commit: counted &h->parts.queue->ready",
@@ -86,6 +88,12 @@ NAMED = {
         "mq_queue_open: stored &head->deliveries",
         "copy: half copied from payload",
         "mq_queue_free: exchanged &h->parts.words[taken->place]",
+    ],
+    "wait, with a turn": [
+        "mq_queue_wait_begin: counted &h->parts.queue->tickets",
+        "mq_queue_lie_down: stored &h->row->since[kind]",
+        "mq_queue_turn_take: exchanged &h->parts.queue->turn[kind]",
+        "mq_queue_turn_end: exchanged &parts->queue->turn[kind]",
     ],
     "receive beside one who waits for room": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
@@ -171,10 +179,12 @@ RECEIVERS = {
     "wait in vain": Scene("join ready arm wait:5"),
     "wait": Scene("join ready arm wait:5", before=2),
     "wait, where others want to be told": Scene("join notify ready arm wait:5", before=3),
+    "wait, with a turn": Scene("join ready arm wait:5:2", before=2),
+    "wait in vain, with a turn": Scene("join ready arm wait:5:2"),
     "give up": Scene("join ready arm giveup:1", before=1),
     "leave": Scene("join ready take:2 lie arm leave", before=4),
     "look for the dead": Scene(
-        "enter ready arm sweep", before=2, former="join send:10 send:11 send:12 take:2 hold lie notify crave watch"
+        "enter ready arm sweep", before=2, former="join send:10 send:11 send:12 take:2 hold lie:2 notify crave watch"
     ),
     "join where another died": Scene(
         "ready arm join", before=2, former="join send:10 send:11 take:2 hold lie notify", heir=True

@@ -94,7 +94,9 @@ static void begin_queue(void) {
     log_of_b = (mq_queue_log){.row = b.row, .number = 1, .room = 2, .noted = noted[1]};
     forget_steps();
 }
-static void send_one(uint64_t sent_time) { mq_queue_commit(&a, (uint64_t)mq_queue_hold(&a), 8, 1, sent_time, 0); }
+static void send_one(uint64_t sent_time) {
+    mq_queue_commit(&a, (uint64_t)mq_queue_hold(&a, MQ_NO_TICKET), 8, 1, sent_time, 0);
+}
 
 static mq_queue_census census;
 static uint32_t priorities[MQ_QUEUE_PRIORITIES];
@@ -107,7 +109,7 @@ TEST(census_of_a_queue_counts_places_by_their_words) {
     begin_queue();
     send_one(7);
     send_one(5);
-    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK && mq_queue_hold(&a) == 2);
+    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK && mq_queue_hold(&a, MQ_NO_TICKET) == 2);
     mq_store_release_u64(&a.parts.words[3], 1);
     look(1);
     CHECK(census.free == 0 && census.held == 1 && census.taken == 1 && census.ready == 1 && census.nonsense == 1);
@@ -124,7 +126,7 @@ TEST(census_of_a_queue_counts_places_by_their_words) {
 TEST(census_of_a_queue_tells_leases_that_are_over) {
     begin_queue();
     send_one(1);
-    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     look(1);
     CHECK(census.leases == 0);
     mq_queue_lease(&b, &t, 10);
@@ -136,7 +138,7 @@ TEST(census_of_a_queue_tells_leases_that_are_over) {
 
 static void take_it(unsigned time) {
     if (time == 1)
-        CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+        CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
 TEST(census_leaves_out_a_message_that_changes_meanwhile) {
@@ -172,12 +174,12 @@ TEST(event_of_a_message_that_comes_back_has_the_time_of_its_own_take) {
     begin_queue();
     a.log = &log_of_a, b.log = &log_of_b;
     send_one(1);
-    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     uint64_t former = t.word;
     CHECK(mq_queue_return(&a, t.place, t.word));
     CHECK(log_of_a.end == 1 && noted[0][0].event.event == MQ_EVENT_RETURNED && noted[0][0].event.deliveries == 1);
     CHECK(noted[0][0].event.taken_time == t.taken_time);
-    CHECK(mq_queue_take(&b, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     mq_queue_noted back = mq_queue_event_back(&log_of_a, &a.parts.heads[0], t.key, 0, former);
     CHECK(back.event.taken_time == 0); /* nobody knows when */
     CHECK(!mq_queue_return(&a, t.place, former) && log_of_a.end == 1);

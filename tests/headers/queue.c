@@ -38,7 +38,7 @@ TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {
     begin(PLACES);
     for (unsigned i = 0; i < PLACES; i++)
         CHECK(send_one(a, priorities[i]) == i);
-    CHECK(mq_queue_hold(a) == MQ_NO_PLACE);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == MQ_NO_PLACE);
     for (unsigned i = 0; i < PLACES; i++)
         CHECK(take(b) && t.place == places[i] && t.deliveries == 1 && mq_queue_free(b, &t));
     CHECK(!take(b));
@@ -65,7 +65,7 @@ TEST(returned_message_is_found_by_a_scan_that_has_passed_its_place) {
     CHECK(take(b) && t.place == 0);
     meet("mq_queue_scan_block: loaded &h->parts.words*", return_and_send); /* after the load of place 0 */
     mq_queue_taken best;
-    CHECK(mq_queue_take(c, &best) == MQ_QUEUE_OK && best.place == 0);
+    CHECK(mq_queue_take(c, MQ_NO_TICKET, &best) == MQ_QUEUE_OK && best.place == 0);
     CHECK(best.deliveries == 2);
     CHECK(ready() == 3);
 }
@@ -129,7 +129,7 @@ TEST(message_that_comes_to_a_remembered_block_is_found) {
 
 TEST(block_with_a_held_or_taken_place_is_not_remembered) {
     begin(PLACES);
-    int64_t place = mq_queue_hold(a);
+    int64_t place = mq_queue_hold(a, MQ_NO_TICKET);
     CHECK(!take(b) && b->met);
     commit(a, place, 1);
     CHECK(take(b));
@@ -164,11 +164,11 @@ TEST(message_has_nothing_of_the_one_before_it_in_its_place) {
 
 TEST(message_longer_than_any_is_reported_and_can_be_freed) {
     begin(PLACES);
-    mq_queue_commit(a, (uint64_t)mq_queue_hold(a), SIZE + 1, 0, 1, 0);
-    CHECK(mq_queue_take(b, &t) == MQ_QUEUE_CORRUPT && t.word);
+    mq_queue_commit(a, (uint64_t)mq_queue_hold(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
+    CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_CORRUPT && t.word);
     CHECK(mq_queue_free(b, &t) && is_free(0));
-    mq_queue_commit(a, (uint64_t)mq_queue_hold(a), SIZE, 0, 1, 0);
-    CHECK(mq_queue_take(b, &t) == MQ_QUEUE_OK);
+    mq_queue_commit(a, (uint64_t)mq_queue_hold(a, MQ_NO_TICKET), SIZE, 0, 1, 0);
+    CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
 /* ---- leases ---- */
@@ -213,7 +213,7 @@ TEST(sweep_asks_in_time_for_the_next_lease) {
 
 TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     begin(1);
-    CHECK(mq_queue_hold(a) == 0);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 0);
     const mq_u32 *word = doze(b, MQ_SENDING);
     mq_queue_sweep(c, 1);
     CHECK(!is_free(0) && wakes(word) == 0);
@@ -242,7 +242,7 @@ TEST(sweep_takes_nothing_from_its_own_handle) {
     begin(PLACES);
     send_one(a, 1);
     CHECK(take(a));
-    CHECK(mq_queue_hold(a) == 1);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
     die(a); /* its own lock looks free to it */
     mq_queue_sweep(a, 1);
     CHECK(word_of(0) == t.word && !is_free(1));
@@ -252,7 +252,7 @@ TEST(sweep_brings_back_what_the_former_owner_of_a_row_had) {
     begin(PLACES);
     send_one(b, 1);
     CHECK(take(a));
-    CHECK(mq_queue_hold(a) == 1);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
     join(0); /* the row's next owner, who lives */
     mq_queue_sweep(b, 1);
     CHECK(mq_word_is_ready(word_of(0)) && is_free(1));

@@ -55,16 +55,16 @@ static inline void commit(mq_queue_handle *h, int64_t place, uint64_t priority) 
     mq_queue_wake_receivers(queue, 1);
 }
 static inline uint64_t send_one(mq_queue_handle *h, uint64_t priority) {
-    int64_t place = mq_queue_hold(h);
+    int64_t place = mq_queue_hold(h, MQ_NO_TICKET);
     commit(h, place, priority);
     return (uint64_t)place;
 }
 
-static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, &t) == MQ_QUEUE_OK; }
+static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, MQ_NO_TICKET, &t) == MQ_QUEUE_OK; }
 static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free(h, &t); }
 
 static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_sleep kind) {
-    mq_queue_lie_down(h, kind);
+    mq_queue_lie_down(h, kind, 1);
     return mq_queue_sleep_word(h, kind);
 }
 

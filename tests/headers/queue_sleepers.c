@@ -45,7 +45,7 @@ TEST(free_place_wakes_one_sender) {
 
 TEST(dropped_place_wakes_a_sender) {
     begin(1);
-    CHECK(mq_queue_hold(a) == 0);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 0);
     const mq_u32 *word = doze(b, MQ_SENDING);
     mq_queue_drop(a, 0);
     CHECK(is_free(0) && wakes(word) == 1);
@@ -57,10 +57,10 @@ TEST(leave_brings_back_what_the_handle_had) {
     begin(PLACES);
     send_one(b, 1);
     CHECK(take(a));
-    CHECK(mq_queue_hold(a) == 1 && mq_queue_hold(b) == 2);
-    commit(b, mq_queue_hold(b), 1);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1 && mq_queue_hold(b, MQ_NO_TICKET) == 2);
+    commit(b, mq_queue_hold(b, MQ_NO_TICKET), 1);
     mq_queue_taken other;
-    CHECK(mq_queue_take(b, &other) == MQ_QUEUE_OK && other.place == 3);
+    CHECK(mq_queue_take(b, MQ_NO_TICKET, &other) == MQ_QUEUE_OK && other.place == 3);
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(mq_word_is_ready(word_of(0)) && is_free(1) && !is_free(2) && word_of(3) == other.word);
     CHECK(mq_load_acquire_u64(&queue->rows[0].at.who.uid) == 0 && !locks[0]);
@@ -193,7 +193,7 @@ TEST(message_is_notified_though_its_witness_has_an_equal_successor) {
     mq_queue_bit_on(&queue->notified, c->number);
     send_one(a, 1);
     CHECK(arrived() == 1);
-    int64_t place = mq_queue_hold(a);
+    int64_t place = mq_queue_hold(a, MQ_NO_TICKET);
     CHECK(place == 1);
     meet("mq_queue_commit_watched: loaded &h->parts.words*", empty_and_refill);
     commit(a, place, 1);
@@ -209,7 +209,7 @@ TEST(message_is_notified_when_its_witness_goes_before_it_comes) {
     begin(PLACES);
     mq_queue_bit_on(&queue->notified, c->number);
     send_one(a, 1);
-    int64_t place = mq_queue_hold(a);
+    int64_t place = mq_queue_hold(a, MQ_NO_TICKET);
     meet("mq_queue_commit_watched: loaded &h->parts.words*", empty);
     commit(a, place, 1);
     CHECK(arrived() == 2);

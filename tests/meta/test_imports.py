@@ -99,12 +99,13 @@ HEADER_LAYERS = [
     {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
     {
         *("ring/registry.h", "ring/rows.h", "ring/onlooker.h"),
-        *("channel/snapshot.h", "workqueue/sender.h", "workqueue/snapshot.h"),
+        *("channel/snapshot.h", "workqueue/turn.h", "workqueue/snapshot.h"),
     },
     {
-        *("ring/snapshot.h", "workqueue/receiver.h"),
+        *("ring/snapshot.h", "workqueue/sender.h"),
         *("meter/topic.h", "meter/channel.h", "meter/records.h", "meter/queue.h"),
     },
+    {"workqueue/receiver.h"},
     {"workqueue/repair.h", "c/topicfile.h", "c/hub.h", "c/recordfile.h"},
     {"workqueue/outlook.h", "c/queueevents.h"},
     {"sources/taken.h", "recorder/arrivals.h"},

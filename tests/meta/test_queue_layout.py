@@ -46,7 +46,10 @@ GOLDEN: Golden = {
         "notified": (368, 16),
         "arrived": (384, 4),
         "pad2": (388, 60),
-        "room": (448, 3648),
+        "tickets": (448, 8),
+        "pad3": (456, 56),
+        "turn": (512, 24),
+        "room": (536, 3560),
         "rows": (4096, 32768),
         "schema": (36864, 304),
         "schema_data": (37168, 20176),
@@ -62,7 +65,8 @@ GOLDEN: Golden = {
         "attention": (192, 12),
         "pad1": (204, 4),
         "events_lost": (208, 8),
-        "pad2": (216, 40),
+        "since": (216, 24),
+        "pad2": (240, 16),
         "": (0, 256),
     },
     "mq_queue_counts": {
@@ -88,8 +92,8 @@ GOLDEN: Golden = {
 }
 CONSTANTS = {
     "MQ_QUEUE_MAGIC": 0x3153424F4A515347,
-    "MQ_QUEUE_MAJOR": 1,
-    "MQ_QUEUE_MINOR": 1,
+    "MQ_QUEUE_MAJOR": 2,
+    "MQ_QUEUE_MINOR": 0,
     "MQ_QUEUE_CREATOR": 64,
     "MQ_QUEUE_ROWS": 128,
     "MQ_QUEUE_ROW_BYTE": 0,
@@ -188,7 +192,7 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     payloads = heads + 70 * 64
     assert len(file) == payloads + 70 * 128
     assert file[:8] == b"GSQJOBS1"
-    assert words(file, 8, 3) == (1 << 32 | 1, 57344, len(file))
+    assert words(file, 8, 3) == (2 << 32, 57344, len(file))
     (created,) = words(file, 32)
     assert before <= created <= clock.offset_ns() + time.monotonic_ns()
     assert words(file, 40, 3) == (os.getpid(), 70, 100)
@@ -241,14 +245,11 @@ def test_golden_bytes_of_a_queue_with_events(prefix: str) -> None:
         queue.unlink()
 
 
-def test_files_of_minor_version_0_have_no_events(prefix: str) -> None:
-    """They have zeros where events are; so has who does not know the word there, which another program wrote."""
+def test_queue_with_an_unknown_word_for_events_has_none(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     MessageQueue("golden", events=True).close()
     for value in (0, 3, 2**64 - 1):
         with path.open("r+b") as file:
-            file.seek(8)
-            file.write((1 << 32).to_bytes(8, "little"))
             file.seek(136)
             file.write(value.to_bytes(8, "little"))
         with MessageQueue("golden") as queue:
@@ -309,3 +310,16 @@ def test_golden_bytes_of_a_schema(prefix: str) -> None:
     assert words(file, 36864)[0] % 2 == 0, "turn"
     assert file[36864 + 64 : 36864 + 68] == b"Job\0"
     assert file[36864 + 256 : 36864 + 261] == b"json\0"
+
+
+def test_golden_bytes_of_a_call_that_waited(prefix: str) -> None:
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    with MessageQueue("golden", max_messages=1) as queue:
+        assert queue.receive(0.001) is None
+        queue.send(b"message")
+        with pytest.raises(msgq.errors.QueueFullError):
+            queue.send(b"more", timeout=0.001)
+        file = path.read_bytes()
+    assert words(file, 448) == (2,), "tickets"
+    assert words(file, 512, 3) == (0, 0, 0), "no call has the turn"
+    assert words(file, 4096 + 216, 3) == (1, 0, 2), "since: of those who receive, watch and send"

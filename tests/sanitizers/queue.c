@@ -44,7 +44,7 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
 static void send_one(member *m, uint64_t sender, uint64_t number) {
     uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
     int64_t place, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
-    while ((place = mq_queue_hold(&m->h)) == MQ_NO_PLACE) {
+    while ((place = mq_queue_hold(&m->h, ticket())) == MQ_NO_PLACE) {
         m->h.met = true;
         look(m);
         pthread_mutex_lock(&m->lock);
@@ -54,10 +54,12 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
             wrong("no place becomes free", word, 0);
         if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
             mq_queue_pass_on_room(&m->h);
+            end_wait(m);
             all->skipped++;
             return;
         }
     }
+    end_wait(m);
     fill(place_of(m, (uint64_t)place), word, words);
     if (below(4096) == 0) {
         all->skipped++;
@@ -145,11 +147,12 @@ static void lease(member *m, const mq_queue_taken *t) {
 /* Take one, the lock being held. False: nothing is there. */
 static bool consume(member *m, bool leases) {
     mq_queue_taken t;
-    mq_queue_status status = mq_queue_take(&m->h, &t);
+    mq_queue_status status = mq_queue_take(&m->h, ticket(), &t);
     if (status == MQ_QUEUE_EMPTY)
         return false;
     if (status != MQ_QUEUE_OK)
         wrong("no message", (uint64_t)status, 0);
+    end_wait(m);
     check_head(m, &t);
     pthread_mutex_unlock(&m->lock); /* as a copy is made */
     verify(place_of(m, t.place), t.length / 8, t.origin_time);
@@ -183,6 +186,7 @@ static void *run_receiver(void *argument) {
             sched_yield();
         pthread_mutex_lock(&shared.lock);
     }
+    end_wait(&shared);
     pthread_mutex_unlock(&shared.lock);
     return NULL;
 }
@@ -199,11 +203,13 @@ static void *run_consumer(void *argument) {
                 rest(&m, MQ_RECEIVING);
                 if (below(64) == 0) { /* as senders do */
                     mq_queue_pass_on_message(&m.h);
+                    end_wait(&m);
                     rounds = 1;
                     break;
                 }
             }
         }
+        end_wait(&m);
         pthread_mutex_unlock(&m.lock);
         go(&m, below(2));
     }

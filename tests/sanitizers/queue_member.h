@@ -76,8 +76,13 @@ typedef struct {
     uint64_t uid, last[SENDERS][PRIORITIES];
     pthread_mutex_t lock; /* Python's, for threads that share the handle */
     int asleep[MQ_SLEEPS];
+    const mq_queue_wait *calls[2]; /* those that wait, of its threads */
 } member;
 static member shared;
+
+/* The call of this thread that waits. */
+static _Thread_local mq_queue_wait call;
+static _Thread_local bool waits;
 
 static void come(member *m) {
     mq_self self;
@@ -142,12 +147,41 @@ static void doze(const member *m, mq_queue_sleep kind, mq_u32 *word, uint32_t se
     }
 }
 
-/* As Handle._sleep. The lock is held, and let go meanwhile. */
+static uint64_t ticket(void) { return waits ? call.ticket : MQ_NO_TICKET; }
+
+static uint64_t oldest(const member *m) {
+    uint64_t least = call.ticket;
+    for (int i = 0; i < 2; i++)
+        if (m->calls[i] && m->calls[i]->ticket < least)
+            least = m->calls[i]->ticket;
+    return least;
+}
+
+/* The lock is held, here and in the next two. */
+static void begin_wait(member *m, mq_queue_sleep kind) {
+    if (waits)
+        return;
+    call = mq_queue_wait_begin(&m->h, kind, true);
+    waits = true;
+    m->calls[m->calls[0] != NULL] = &call;
+}
+
+/* It has what it waited for, or gives up. */
+static void end_wait(member *m) {
+    if (!waits)
+        return;
+    waits = false;
+    m->calls[m->calls[0] != &call] = NULL;
+    mq_queue_wait_end(&m->h, &call);
+}
+
+/* As Handle._sleep. The lock is let go meanwhile. */
 static void rest(member *m, mq_queue_sleep kind) {
     mq_u32 *word = mq_queue_sleep_word(&m->h, kind);
+    begin_wait(m, kind);
     m->asleep[kind]++;
-    uint32_t seen = mq_queue_lie_down(&m->h, kind);
-    bool there = kind == MQ_RECEIVING ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
+    uint32_t seen = mq_queue_wait_lie_down(&m->h, &call, oldest(m));
+    bool there = mq_queue_wait_is_over(&m->h, &call);
     pthread_mutex_unlock(&m->lock);
     if (!there && !all->stop)
         doze(m, kind, word, seen);

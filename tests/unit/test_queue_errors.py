@@ -84,9 +84,9 @@ def test_a_file_that_is_no_queue_is_refused(endpoint: str) -> None:
 def test_another_layout_is_told(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     data = bytearray(file_of(endpoint).read_bytes())
-    data[12:16] = struct.pack("<I", 2)
+    data[12:16] = struct.pack("<I", 3)
     file_of(endpoint).write_bytes(data)
-    with pytest.raises(LayoutVersionError, match="version 1"):
+    with pytest.raises(LayoutVersionError, match="version 2"):
         MessageQueue(endpoint)
 
 

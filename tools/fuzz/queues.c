@@ -150,7 +150,7 @@ static void open_file(void) {
 static bool send(member *m, uint64_t token) {
     uint8_t message[SIZE_MOST];
     uint64_t size = fuzz_below(parts.max_message_size + 1);
-    int64_t place = mq_queue_hold(&m->h);
+    int64_t place = mq_queue_hold(&m->h, MQ_NO_TICKET);
     check(place >= MQ_NO_PLACE && place < (int64_t)parts.max_messages, "a place that is none");
     if (place == MQ_NO_PLACE)
         return false;
@@ -167,7 +167,7 @@ static bool send(member *m, uint64_t token) {
 
 /* As Handle._look. False: there is none, or one that makes no sense. */
 static bool take(member *m, mq_queue_taken *taken, bool *any) {
-    mq_queue_status status = mq_queue_take(&m->h, taken);
+    mq_queue_status status = mq_queue_take(&m->h, MQ_NO_TICKET, taken);
     *any = status != MQ_QUEUE_EMPTY;
     if (status == MQ_QUEUE_CORRUPT && taken->word)
         mq_queue_free(&m->h, taken);
@@ -203,15 +203,23 @@ static void work(member *m) {
     }
 }
 
+/* All but the sleep of a call that waits, which was woken without result before. */
+static void lie_down(member *m, mq_queue_sleep kind) {
+    mq_queue_wait call = mq_queue_wait_begin(&m->h, kind, fuzz_one_in(2));
+    call.vain = (uint32_t)fuzz_below(4);
+    mq_queue_wait_lie_down(&m->h, &call, call.ticket);
+    mq_queue_wait_is_over(&m->h, &call);
+    mq_queue_wait_nap(&m->h, &call, MQ_QUEUE_LOOK_NS);
+    mq_queue_get_up(&m->h, kind);
+    if (fuzz_one_in(2))
+        mq_queue_wait_end(&m->h, &call);
+}
+
 /* All but the sleep of one who waits, watches, or wants to be told. */
 static void rest(member *m) {
     mq_queue_sleep kind = fuzz_one_in(2) ? MQ_RECEIVING : MQ_SENDING;
     switch (fuzz_below(4)) {
-    case 0:
-        mq_queue_lie_down(&m->h, kind);
-        mq_queue_has_free(&parts);
-        mq_queue_get_up(&m->h, kind);
-        break;
+    case 0: lie_down(m, kind); break;
     case 1:
         mq_queue_outlook_announce(&m->outlook, mq_queue_sleep_word(&m->h, MQ_WATCHING));
         mq_queue_outlook_has_more(&m->outlook);

@@ -32,6 +32,7 @@ PROPERTIES = {
     "once": "each message is acknowledged exactly once",
     "robbed": "nobody takes away what a living one holds, before its lease is over",
     "leak": "every place can be had again, and of a dead owner nothing is left for the next one in its row",
+    "fair": "a wake goes to the longest sleeper, and no call is woken without result more often than its turn allows",
     "told": "whoever wants to know is told when an empty queue gets a message that nobody waits for",
     "back": "who reads an element sees nothing older than before, times included, and in the end the newest",
     "counted": "the count of an element is the number of its completed writes",

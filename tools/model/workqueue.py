@@ -9,6 +9,8 @@
 | `attention[row][kind]` | its sleepers of that kind announced themselves; wakes | sleepers, and who wakes |
 | `receivers_waiting` ... | a bit for each row: its owner sleeps, or wants to be told | sleepers, and for the dead |
 | `generation[row]`, `uid[row]` | the owner of a row | joiners, under a lock |
+| `tickets`, `since[row][kind]` | calls that ever waited; the ticket of a row's longest waiter | those who wait |
+| `turn[kind]` | the ticket of the call that is served next | that call; who yields to a dead one |
 | `owes[row]` | its owner may still have to tell of an arrival | that one, and for the dead |
 
 Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A message wakes
@@ -32,6 +34,7 @@ from .workqueue_sender import Sender
 from .workqueue_sleep import FOR_EVER
 from .workqueue_stage import Cue, Jobs, steered
 from .workqueue_store import ARRIVED, FREE, NOTIFIED, READY, Rules, word
+from .workqueue_turn import VAIN
 
 PROTOCOL = Rules()
 
@@ -111,6 +114,43 @@ def workqueue_full(rng: Random, rules: Rules, traced: bool) -> Jobs:
         stage.receiver(f"receiver {number}", 1 + stage.below(3))
     if not alone:
         stage.clock(stage.below(6))
+    return stage
+
+
+def workqueue_fair(rng: Random, rules: Rules, traced: bool) -> Jobs:
+    """Up to three that wait, for messages or for room, beside one that takes what it can and never waits."""
+    stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 2), rows=5)
+    if stage.chance(0.5):
+        for number in range(1 + stage.below(3)):
+            stage.sleeper(f"sleeper {number}", 1 + stage.below(3))
+        stage.receiver("takes", 12)
+        stage.sender("sender", 8, priorities=1)
+    else:
+        for number in range(1 + stage.below(3)):
+            stage.sender(f"sender {number}", 1 + stage.below(2), waits=True, patience=FOR_EVER)
+        stage.sender("takes", 10)
+        stage.receiver("receiver", 14)
+    return stage
+
+
+def workqueue_turns(rng: Random, rules: Rules, traced: bool) -> Jobs:
+    """The same of a few messages, where others were faster before: one or two take a turn at once. In half of the cases
+    some are killed or stopped."""
+    stage = Jobs(rng, rules, traced, blocks=1, width=2, rows=5)
+    stage.ends, stage.leaves = 50 if stage.chance(0.5) else 0, False
+    vain = [VAIN * stage.below(2), VAIN * stage.below(2), VAIN * (stage.below(4) == 0)]
+    if stage.chance(0.5):
+        for number in range(2 + stage.below(2)):
+            stage.sleeper(f"sleeper {number}", 1, threads=1 + stage.chance(0.2), vain=vain[number])
+        stage.sender("sender", 2, batches=0.3)
+        stage.sender("second sender", 2)
+    else:
+        for number in range(2 + stage.below(2)):
+            stage.sender(f"sender {number}", 2, waits=True, patience=FOR_EVER, vain=vain[number])
+        stage.receiver("receiver", 3)
+        stage.receiver("second receiver", 3)
+    if stage.ends:
+        stage.clock(stage.below(3))
     return stage
 
 
@@ -253,7 +293,8 @@ def counts(op: Op) -> bool:
 
 
 ALL_SCENARIOS: list[Scenario] = [workqueue, workqueue_order, workqueue_memory, workqueue_sleep, workqueue_wakes]
-ALL_SCENARIOS += [workqueue_full, workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told, workqueue_tie]
+ALL_SCENARIOS += [workqueue_full, workqueue_fair, workqueue_turns]
+ALL_SCENARIOS += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told, workqueue_tie]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL_SCENARIOS}
 
 mutation = mutations_of(PROTOCOL)
@@ -319,6 +360,16 @@ SLEEPING = [
     mutation("queue-wake-kept", "workqueue_sleep", "a wake is not handed on", leaver_passes_on=False),
     mutation("queue-room-kept", "workqueue_full", "who looks for room keeps the wake", space_passes_on=False),
 ]
+FAIRNESS = [
+    mutation("queue-first-row", "workqueue_fair", "the first row is woken", wakes_longest=False),
+    mutation("queue-ticket-late", "workqueue_fair", "an announcement, then its ticket", ticket_first=False),
+    mutation("queue-ticket-new", "workqueue_fair", "each sleep has a ticket of its own", ticket_kept=False),
+    mutation("queue-no-turns", "workqueue_fair", "calls that do not sleep take all", turns=False),
+    mutation("queue-all-yield", "workqueue_turns", "those that waited for longer yield, too", larger_yield=False),
+    mutation("queue-turn-kept", "workqueue_turns", "a turn stays when its call ends", turn_ends=False),
+    mutation("queue-turn-silent", "workqueue_turns", "its end wakes nobody", turn_end_wakes=False),
+    mutation("queue-dead-turn", "workqueue_turns", "the turn of a dead one stays", dead_turns_end=False),
+]
 TELLING = [
     mutation("queue-survey-before", "workqueue_told", "looked at before only", surveys="before"),
     mutation("queue-survey-after", "workqueue_told", "looked at after only", surveys="after"),
@@ -332,4 +383,4 @@ TELLING = [
     mutation("queue-no-debts", "workqueue_told", "debts of the dead are not known", debts=False),
     mutation("queue-dead-silent", "workqueue_told", "a dead waiter's bit tells nobody", sweeper_tells=False),
 ]
-MUTATIONS = {each.name: each for each in SENDING + RECEIVING + REPAIRING + SLEEPING + TELLING}
+MUTATIONS = {each.name: each for each in SENDING + RECEIVING + REPAIRING + SLEEPING + FAIRNESS + TELLING}

@@ -2,12 +2,13 @@
 
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, load, store, until
-from .task import Steps, Task
-from .workqueue_sleep import Owner, Sleeper
+from .task import Steps
+from .workqueue_sleep import Owner
 from .workqueue_store import (
     ARRIVED,
     BITS,
     FREE,
+    KINDS,
     NOTIFIED,
     READY,
     WAITING,
@@ -20,17 +21,19 @@ from .workqueue_store import (
     key,
     lease,
     owes,
+    since,
+    turn,
     uid,
     word,
 )
+from .workqueue_turn import Waiter
 
 Survey = dict[int, tuple[Word, int]]  # place -> key of what is READY there, and what its block's `entered` was
 
 
-class Handle(Sleeper):
+class Handle(Waiter):
     """One that sends or receives; or a thread of it, whose memory is its own."""
 
-    task: Task
     is_told = False
     closing = False
 
@@ -204,6 +207,13 @@ class Handle(Sleeper):
                 rows |= {row}
         return rows - {self.us.row, -1}
 
+    def end_turns_of(self, row: int) -> Steps[None]:
+        """Of a dead one, whose ticket the row shows."""
+        for kind in KINDS:
+            owner: int = yield load(turn(kind), ACQUIRE)
+            if owner and owner == (yield load(since(row, kind))):
+                yield from self.end_turn(kind, owner)
+
     def settle_row(self, row: int) -> Steps[None]:
         """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""
         rules = self.rules
@@ -212,6 +222,7 @@ class Handle(Sleeper):
             yield store(owes(row), 1)
         for bits in BITS:
             yield self.store.change(bits, lambda rows: rows - {row})
+        yield from self.end_turns_of(row)
         if waited and (rules.leaver_tells if row == self.us.row else rules.sweeper_tells):
             yield fence(SEQ_CST)
             yield from self.tell_if_ready()

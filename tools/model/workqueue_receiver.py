@@ -99,6 +99,8 @@ class Receiver(Handle):
 
     def take(self, lent: int = 0) -> Steps[Job | None]:
         """Have the best message; None: there is none. `lent`: the steps until its lease is over; 0: no lease."""
+        if (yield from self.must_yield(WAITING)):
+            return None
         while True:
             found = yield from self.best()
             if found is None:
@@ -158,9 +160,22 @@ class Receiver(Handle):
     def take_waiting(self, patience: int, lent: int = 0) -> Steps[Job | None]:
         """Sleep until there is a message; None: time has run out, or the handle is closed."""
         job = yield from self.take_or_sweep(lent)
+        if job is None:
+            yield from self.begin_wait(WAITING)
+            job = yield from self.sleep_for_message(patience, lent)
+            yield from self.end_wait(WAITING)
+        return job
+
+    def sees_message_for_us(self) -> Steps[bool]:
+        """And nobody who waited for longer wants it."""
+        return (yield from self.sees_message()) and not (yield from self.must_yield(WAITING))
+
+    def sleep_for_message(self, patience: int, lent: int) -> Steps[Job | None]:
+        """All sleeps of one call."""
+        job: Job | None = None
         while job is None:
             yield from self.owe()  # what comes while we wait is left to us
-            end = yield from self.sleep(WAITING, self.sees_message, patience)
+            end = yield from self.sleep(WAITING, self.sees_message_for_us, patience)
             if end == "interrupted":
                 yield from self.pass_on()
                 if self.rules.leaver_tells:
@@ -175,12 +190,14 @@ class Receiver(Handle):
             yield from self.pay()
             if end != "there":
                 break
+            self.lose()
         return job
 
     def watch(self, times: int, gets_up: bool) -> Steps[None]:
         """So often until something is there. A watcher takes nothing. `gets_up`: also when it was woken for nothing, as
         a Poller does."""
         for _ in range(times):
+            yield from self.begin_wait(WATCHING)
             expected = yield from self.lie_down(WATCHING)
             while not (yield from self.sees_message()):
                 late = yield from self.sleep_on(WATCHING, expected)
@@ -192,6 +209,7 @@ class Receiver(Handle):
                 else:
                     expected = yield from self.announce(WATCHING)
             yield from self.get_up(WATCHING)
+            yield from self.end_wait(WATCHING)
             yield pause()
 
     def drain_when_told(self) -> Steps[None]:

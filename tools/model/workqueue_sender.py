@@ -72,6 +72,8 @@ class Sender(Handle):
 
     def find_place(self) -> Steps[int | None]:
         """1.: one that is HELD by us, after at most one round."""
+        if (yield from self.must_yield(SENDERS)):
+            return None
         held: Word = ("held", self.us.row, self.named_generation)
         for step in self.store.places:
             place = (self.hint + step) % len(self.store.places)
@@ -82,10 +84,21 @@ class Sender(Handle):
                 return place
         return None
 
+    def sees_room_for_us(self) -> Steps[bool]:
+        """And nobody who waited for longer wants it."""
+        return (yield from self.sees_room()) and not (yield from self.must_yield(SENDERS))
+
     def wait(self, patience: int) -> Steps[int | None]:
         """Sleep until there is a place; None: time has run out, or the handle is closed."""
+        yield from self.begin_wait(SENDERS)
+        place = yield from self.sleep_for_place(patience)
+        yield from self.end_wait(SENDERS)
+        return place
+
+    def sleep_for_place(self, patience: int) -> Steps[int | None]:
+        """All sleeps of one call."""
         while True:
-            end = yield from self.sleep(SENDERS, self.sees_room, patience)
+            end = yield from self.sleep(SENDERS, self.sees_room_for_us, patience)
             if end == "interrupted":
                 yield from self.pass_on()
                 return None
@@ -95,10 +108,14 @@ class Sender(Handle):
             place = yield from self.find_place()
             if place is not None or end == "late":
                 return place
+            self.lose()
 
     def wait_space(self, patience: int) -> Steps[None]:
         """Until there is room, or time has run out. It only looks, so it hands its wake on."""
         room = yield from self.sees_room()
+        if not room:
+            yield from self.begin_wait(SENDERS)
+        began = not room
         while not room:
             end = yield from self.sleep(SENDERS, self.sees_room, patience)
             if end == "interrupted":
@@ -106,6 +123,9 @@ class Sender(Handle):
             room = yield from self.sees_room()
             if end == "late":
                 break
+        if began:
+            self.vain = 0
+            yield from self.end_wait(SENDERS)
         if (room or end == "interrupted") and self.rules.space_passes_on:
             yield from self.pass_on_room()
 

@@ -1,6 +1,7 @@
 """Who sleeps in which row of a work queue, and how it is woken.
 
-Each row has an attention word (attention.py) for each kind of sleep, and a bit in a word for all rows.
+Each row has an attention word (attention.py) for each kind of sleep, and a bit in a word for all rows. For the order in
+which calls are served, see workqueue_turn.py.
 """
 
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from operator import eq
 from typing import Literal
 
 from . import attention as words
-from .memory import ACQUIRE, RELAXED, SEQ_CST
-from .ops import fence, futex_wait, load, until
+from .memory import ACQUIRE, RELEASE, SEQ_CST
+from .ops import fence, futex_wait, load, store, until
 from .task import Op, Steps, Task
-from .workqueue_store import KINDS, READY, SENDERS, WAITING, WATCHING, Rows, Store, attention, word
+from .truth import Violation
+from .workqueue_store import KINDS, READY, SENDERS, WAITING, WATCHING, Rows, Store, attention, since, word
 
 ALL = 1000  # rows to wake
 FOR_EVER = 1000  # time-outs
@@ -31,6 +33,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.asleep = dict.fromkeys(KINDS, 0)  # threads
+        self.waits: dict[str, list[int]] = {kind: [] for kind in KINDS}  # tickets of calls that wait
         self.threads: list[Task] = []
         self.inside: Sleeper | None = None  # the thread that has Python's lock
 
@@ -42,6 +45,8 @@ class Owner:
 
 class Sleeper:
     """A thread of a handle."""
+
+    task: Task
 
     def __init__(self, store_: Store, owner: Owner | None) -> None:
         self.store, self.rules = store_, store_.rules
@@ -77,9 +82,17 @@ class Sleeper:
         yield self.store.change(bits, lambda rows: rows - {bit})
         yield fence(self.rules.leaver_fence)
 
+    def show_ticket(self, kind: str) -> Steps[None]:
+        """EDGE ticket: the smallest one of the row's calls."""
+        yield store(since(self.us.row, kind), min(self.us.waits[kind], default=0), RELEASE)
+
     def announce(self, kind: str) -> Steps[words.Word]:
         """What the word shall be when the sleep begins."""
+        if self.rules.ticket_first:
+            yield from self.show_ticket(kind)
         before: words.Word = yield self.store.change(attention(self.us.row, kind), words.announce)
+        if not self.rules.ticket_first:
+            yield from self.show_ticket(kind)
         yield fence(self.rules.sleeper_fence)
         if self.rules.sets_bit:
             yield from self.set_bit(kind)
@@ -115,12 +128,15 @@ class Sleeper:
         """Until it is there, or time has run out so often."""
         late = False
         while not self.is_interrupted(patience):
+            yield from self.renew_ticket(kind)
             if self.rules.announces_first:
                 expected = yield from self.lie_down(kind)
+                yield from self.insist(kind)
                 there = yield from is_there()
             else:
                 there = yield from is_there()
                 expected = yield from self.lie_down(kind)
+                yield from self.insist(kind)
             if not there:
                 if late:
                     yield from self.look_for_dead()
@@ -128,6 +144,8 @@ class Sleeper:
             yield from self.get_up(kind)
             if there or (yield from is_there()):
                 return "there"
+            if not late:
+                self.lose()
             patience -= late
             if patience < 0:
                 return "late"
@@ -135,6 +153,18 @@ class Sleeper:
 
     def look_for_dead(self) -> Steps[None]:
         """Each second."""
+        raise NotImplementedError
+
+    def renew_ticket(self, kind: str) -> Steps[None]:
+        """A mutation."""
+        raise NotImplementedError
+
+    def insist(self, kind: str) -> Steps[None]:
+        """Take a turn, if it was woken without result."""
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """It was woken without result, or others took what it had seen."""
         raise NotImplementedError
 
     # ---- waking ----
@@ -160,11 +190,31 @@ class Sleeper:
     def wake(self, kind: str, most: int) -> Steps[int]:
         """So many rows; how many it were."""
         woken = 0
-        seen: Rows = yield load(kind, ACQUIRE if self.rules.looks_seq_cst else RELAXED)
-        for row in sorted(seen) if self.rules.bit_each else range(len(self.store.rows)):
-            if woken < most:
-                woken += yield from self.wake_row(row, kind)
+        passed: set[int] = set()
+        while woken < most:
+            known = self.store.host.fenced_at.get(self.task, 0)
+            row, ticket = yield from self.longest(kind, passed)
+            if row < 0:
+                break
+            passed.add(row)
+            passed_over = self.store.passed_over(kind, row, ticket, known)
+            if (yield from self.wake_row(row, kind)):
+                if passed_over:
+                    raise Violation("fair", f"row {row} is woken, and {passed_over.name} has slept for longer")
+                woken += 1
         return woken
+
+    def longest(self, kind: str, passed: set[int]) -> Steps[tuple[int, int]]:
+        """The row to wake next, and the ticket that it had, whatever it showed; -1: there is none."""
+        seen: Rows = yield self.look_at(kind)
+        best = (-1, 0, 0)
+        for row in sorted(seen - passed) if self.rules.bit_each else set(range(len(self.store.rows))) - passed:
+            due: words.Word = yield self.look_at(attention(row, kind))
+            if due[1]:
+                ticket: int = yield load(since(row, kind))
+                if best[0] < 0 or (self.rules.wakes_longest and ticket < best[1]):
+                    best = (row, ticket, self.store.ticket_of(row, kind))
+        return best[0], best[2]
 
     def wake_receivers(self, most: int = 1) -> Steps[None]:
         """Watchers only look, so that they must not have the only wake."""
@@ -198,6 +248,13 @@ class Sleeper:
     def sees_room(self) -> Steps[bool]:
         """Is there anything to fill?"""
         return self.sees("free")
+
+    def available(self, kind: str) -> Steps[int]:
+        """How many messages, or free places?"""
+        count = 0
+        for place in self.store.places:
+            count += (yield load(word(place), ACQUIRE))[0] == ("free" if kind == SENDERS else "ready")
+        return count
 
     def pass_on_message(self) -> Steps[None]:
         """The wake that we had was perhaps another's."""

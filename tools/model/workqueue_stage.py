@@ -108,6 +108,7 @@ class Jobs:
         task = self.schedule.spawn(handle.name, self._live(handle, steps))
         task.is_writer = True
         self._register(handle, task)
+        self.store.shared.add(owner.us.row)
         process = self.host.processes.setdefault(owner.task, [owner.task])
         process.append(task)
         self.host.processes[task] = process
@@ -137,11 +138,20 @@ class Jobs:
     # ---- what they do ----
 
     def sender(
-        self, name: str, count: int, *, ends: bool = True, late: bool = False, threads: int = 1, **manner: Any
+        self,
+        name: str,
+        count: int,
+        *,
+        ends: bool = True,
+        late: bool = False,
+        threads: int = 1,
+        vain: int = 0,
+        **manner: Any,
     ) -> None:
-        """Sends so many."""
+        """Sends so many. `vain`: so many wakes without result."""
         self.batch += self.batch == 1 and manner.get("batches", 0.0) > 0
         handle = Sender(self.store, name)
+        handle.vain_before = vain
         self.start(handle, self._send(handle, count, **manner), ends=ends, late=late, threads=threads)
         for number in range(1, threads):
             other = Sender(self.store, f"{name}, thread {number}", handle.us)
@@ -183,9 +193,13 @@ class Jobs:
         else:
             yield from handle.acknowledge(job)
 
-    def sleeper(self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, **manner: Any) -> None:
-        """Receives so many, and sleeps when there is nothing; it goes away when time has run out too often."""
+    def sleeper(
+        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, vain: int = 0, **manner: Any
+    ) -> None:
+        """Receives so many, and sleeps when there is nothing; it goes away when time has run out too often. `vain`: so
+        many wakes without result."""
         handle = Receiver(self.store, name)
+        handle.vain_before = vain
         self.start(handle, self._receive(handle, count, patience, **manner), threads=threads)
         for number in range(1, threads):
             other = Receiver(self.store, f"{name}, thread {number}", handle.us)

@@ -14,6 +14,7 @@ from .truth import Violation
 
 READY = "ready"
 ARRIVED = "arrived"
+TICKETS = "tickets"
 WAITING = "receivers_waiting"
 WATCHING = "receivers_watching"
 SENDERS = "senders_waiting"
@@ -74,6 +75,15 @@ class Rules:
     watchers_extra: bool = True  # else: one that is woken is one receiver less
     leaver_passes_on: bool = True  # the wake that it may have had
     space_passes_on: bool = True  # who waits for space only looks
+    # Fairness.
+    wakes_longest: bool = True  # else: the first row
+    ticket_first: bool = True  # EDGE ticket: stored before the announcement
+    ticket_kept: bool = True  # until the call ends; else: a new one for each sleep
+    turns: bool = True  # of calls that are woken without result
+    larger_yield: bool = True  # to the turn; else: smaller tickets, too
+    turn_ends: bool = True  # with its call
+    turn_end_wakes: bool = True  # those who yielded
+    dead_turns_end: bool = True  # when their owners leave messages there
     # Notification.
     surveys: Literal["both", "before", "after"] = "both"
     survey_fence: Order = SEQ_CST  # the message is counted, then the words are loaded
@@ -133,6 +143,16 @@ def attention(row: int, kind: str) -> str:
     return f"attention[{row}][{kind}]"
 
 
+def since(row: int, kind: str) -> str:
+    """The ticket of its longest waiter of that kind."""
+    return f"since[{row}][{kind}]"
+
+
+def turn(kind: str) -> str:
+    """The ticket of the call that is served next; 0: any call may be."""
+    return f"turn[{kind}]"
+
+
 def owes(row: int) -> str:
     """So often its owner has not told yet what it must tell."""
     return f"owes[{row}]"
@@ -163,10 +183,19 @@ class Host(channel_hub.Host):
         self.processes: dict[Task, list[Task]] = {}  # those that have several threads
         self.sleepers: dict[Task, str] = {}  # also those that are awake by now
         self.timed_out: set[Task] = set()
+        self.slept_at: dict[Task, int] = {}  # the step in which its last sleep began
+        self.fenced_at: dict[Task, int] = {}  # its last full fence: a load of x86 may be as old as that
+
+    def fence(self, who: Task, order: Order) -> None:
+        """As the machine's."""
+        super().fence(who, order)
+        if order == SEQ_CST:
+            self.fenced_at[who] = self.clock
 
     def futex_wait(self, who: Task, location: str, unchanged: Callable[[Any], bool]) -> bool:
         """As the machine's; and time may run out."""
         self.sleepers[who] = location
+        self.slept_at[who] = self.clock
         self.timed_out.discard(who)
         return super().futex_wait(who, location, unchanged)
 
@@ -223,19 +252,25 @@ class Store:
         drawn = CPUS[int(rng.random() * len(CPUS))]
         self.load, self.rmw, self.cas = rules.cpu or drawn
         self.rows = [Seat(f"row {row}") for row in range(rows)]
-        initial: dict[str, Any] = {READY: 0, ARRIVED: 0} | dict.fromkeys(BITS, Rows())
+        initial: dict[str, Any] = {READY: 0, ARRIVED: 0, TICKETS: 0} | dict.fromkeys(BITS, Rows())
+        initial |= {turn(kind): 0 for kind in KINDS}
         initial |= {entered(block): 0 for block in range(blocks)}
         for place in self.places:
             initial |= {word(place): FREE, key(place): FREE, data(place): None, lease(place): (-1, 0, 0)}
         for row in range(rows):
             initial |= {generation(row): 0, uid(row): 0, owes(row): 0}
             initial |= {attention(row, kind): (0, False, False) for kind in KINDS}
+            initial |= {since(row, kind): 0 for kind in KINDS}
         self.host = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.names: list[str] = []  # of all who ever read
         self.owners: dict[int, Task] = {}  # place -> who made the word HELD or TAKEN
         self.inside: dict[int, Message] = {}  # place -> what is READY or TAKEN there
         self.messages: list[Message] = []  # that became READY
         self.uids = 0
+        self.calls: dict[int, Task] = {}  # ticket -> whose call has it
+        self.tickets: dict[Task, int] = {}  # the first one of its last call that waited
+        self.began: dict[tuple[int, str], list[int]] = {}  # row, kind: first tickets of calls that wait
+        self.shared: set[int] = set()  # rows of several threads: one that is awake may have the row's ticket
 
     def block_of(self, place: int) -> int:
         """64 words, in C."""
@@ -323,6 +358,34 @@ class Store:
                 raise Violation("leak", f"row {row} is handed on, and has its bit in {bits}")
         if self.host.newest(owes(row)):
             raise Violation("leak", f"row {row} is handed on, and owes")
+
+    def longest_asleep(self, kind: str) -> dict[int, Task]:
+        """Who sleeps announced, and is not being woken: row -> its longest sleeper."""
+        found: dict[int, Task] = {}
+        for task, at in self.host.asleep().items():
+            for row in range(len(self.rows)):
+                if at != attention(row, kind) or task.finished or self.host.newest(at)[1:] != (True, False):
+                    continue
+                if row not in found or self.tickets[task] < self.tickets[found[row]]:
+                    found[row] = task
+        return found
+
+    def ticket_of(self, row: int, kind: str) -> int:
+        """The smallest one of a row's calls; 0: unknown."""
+        return 0 if row in self.shared else min(self.began.get((row, kind), ()), default=0)
+
+    def passed_over(self, kind: str, row: int, ticket: int, known: int) -> Task | None:
+        """Who has slept for longer than the row that is to be woken, which has this ticket. The waker knows of all that
+        slept by this step."""
+        for other, task in self.longest_asleep(kind).items():
+            if other != row and self.host.slept_at[task] < known and self.tickets[task] < ticket:
+                return task
+        return None
+
+    def check_wakes(self, who: str, wakes: int, most: int) -> None:
+        """A call was woken again, and found nothing."""
+        if wakes > most:
+            raise Violation("fair", f"{who} was woken {wakes} times without result")
 
     def waiting_messages(self) -> list[Message]:
         """Those that are READY."""

@@ -18,7 +18,7 @@ struct msgq_queue {
     int events; /* of a new one */
     void *hold;
     int64_t lease_ends_ns;
-    mq_queue_sleep sleeps; /* what it waits for */
+    mq_queue_wait wait; /* of the call that waits */
     int generation;
 };
 
@@ -202,15 +202,15 @@ static bool mqc_queue_more(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_whole(&q->place, &q->segment) != 0)
         return true; /* there is an error to be had */
-    return q->sleeps == MQ_RECEIVING ? mq_queue_has_ready(&q->h.parts) : mq_queue_has_free(&q->h.parts);
+    return mq_queue_wait_is_over(&q->h, &q->wait);
 }
 static uint32_t mqc_queue_announce(void *reader) {
     msgq_queue *q = reader;
-    return mq_queue_lie_down(&q->h, q->sleeps);
+    return mq_queue_wait_lie_down(&q->h, &q->wait, q->wait.ticket);
 }
 static void mqc_queue_awake(void *reader) {
     msgq_queue *q = reader;
-    mq_queue_get_up(&q->h, q->sleeps);
+    mq_queue_get_up(&q->h, q->wait.kind);
 }
 
 /* How long to sleep at most; before that, look for the dead if it is time. */
@@ -224,19 +224,18 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
         return MQ_QUEUE_MET_NS; /* then it is time, and we know when the first lease ends */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_MET_NS ? left : MQ_QUEUE_MET_NS;
-    return left < MQ_QUEUE_LOOK_NS ? left : MQ_QUEUE_LOOK_NS;
+    return mq_queue_wait_nap(&q->h, &q->wait, left < MQ_QUEUE_LOOK_NS ? left : MQ_QUEUE_LOOK_NS);
 }
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
-static int mqc_queue_sleep(msgq_queue *q, mq_queue_sleep sleeps, int64_t deadline) {
+static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
     mqc_waiter waiter = {.has_more = mqc_queue_more,
                          .announce = mqc_queue_announce,
                          .awake = mqc_queue_awake,
                          .nap_ns = mqc_queue_nap,
-                         .word = mq_queue_sleep_word(&q->h, sleeps),
+                         .word = mq_queue_sleep_word(&q->h, q->wait.kind),
                          .reader = q,
                          .spin_ns = q->place.spin_ns};
-    q->sleeps = sleeps;
     if (deadline >= 0 && mq_now_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
     return mqc_wait(&waiter, deadline);
@@ -248,28 +247,32 @@ static int mqc_queue_sleep(msgq_queue *q, mq_queue_sleep sleeps, int64_t deadlin
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
     int64_t deadline = mqc_deadline(timeout), place = MQ_NO_PLACE;
     int in_time = 1;
+    q->wait = mq_queue_wait_begin(&q->h, MQ_SENDING, true);
     while (place == MQ_NO_PLACE && in_time > 0) {
-        in_time = mqc_queue_sleep(q, MQ_SENDING, deadline);
+        in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_whole(&q->place, &q->segment);
         if (*status) {
             mq_queue_pass_on_room(&q->h); /* the wake may have been for us */
-            return MQ_NO_PLACE;
+            break;
         }
-        place = mq_queue_hold(&q->h);
+        place = mq_queue_hold(&q->h, q->wait.ticket);
         q->h.met = true;
+        if (place == MQ_NO_PLACE)
+            mq_queue_wait_lost(&q->wait);
     }
+    mq_queue_wait_end(&q->h, &q->wait);
     return place;
 }
 
 static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
-    int64_t place = mq_queue_hold(&q->h), now;
+    int64_t place = mq_queue_hold(&q->h, MQ_NO_TICKET), now;
     if (mq_likely(place != MQ_NO_PLACE) || (*status = mqc_check_whole(&q->place, &q->segment)))
         return place;
     q->h.met = true; /* every place is somebody's */
     now = mq_now_ns();
     if (mq_queue_sweep_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        place = mq_queue_hold(&q->h);
+        place = mq_queue_hold(&q->h, MQ_NO_TICKET);
     }
     if (place == MQ_NO_PLACE && timeout != 0)
         place = mqc_queue_await_room(q, timeout, status);
@@ -322,16 +325,16 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 /* ---- receiving ---- */
 
 /* 1: the best message is taken; 0: there is none. */
-static int mqc_queue_look(msgq_queue *q, mq_queue_taken *taken) {
+static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken *taken) {
     int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
     if (mqc_has_events(&q->h))
         mqc_outlet_prepare_to_take(&q->outlet);
     if (mq_queue_sweep_due(&q->h, now))
         mqc_queue_sweep(q, now);
-    mq_queue_status status = mq_queue_take(&q->h, taken);
+    mq_queue_status status = mq_queue_take(&q->h, ticket, taken);
     if (status == MQ_QUEUE_EMPTY && mq_queue_sweep_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        status = mq_queue_take(&q->h, taken);
+        status = mq_queue_take(&q->h, ticket, taken);
     }
     if (mq_likely(status == MQ_QUEUE_OK))
         return 1;
@@ -351,20 +354,24 @@ static int mqc_queue_look(msgq_queue *q, mq_queue_taken *taken) {
 /* 1: a message is taken; 0: none came in time. */
 static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout) {
     int64_t deadline = mqc_deadline(timeout);
-    for (int found = 0, in_time = 1; in_time;) {
+    int found = 0, in_time = 1;
+    q->wait = mq_queue_wait_begin(&q->h, MQ_RECEIVING, true);
+    while (!found && in_time) {
         mq_queue_owe(q->h.row, 1); /* what comes while we wait is left to us */
-        in_time = mqc_queue_sleep(q, MQ_RECEIVING, deadline);
-        found = in_time < 0 ? in_time : mqc_queue_look(q, taken);
+        in_time = mqc_queue_sleep(q, deadline);
+        found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, taken);
         if (found > 0)
             mq_queue_tell_of_rest(&q->h.parts);
         if (found < 0)
             mq_queue_pass_on_message(&q->h); /* the wake may have been for us */
         mq_queue_owe_no_more(q->h.row, 1);
-        if (found)
-            return found;
-        mq_queue_forget_all(&q->h); /* if it is still there, what we remember is wrong: a stranger wrote there */
+        if (!found) {
+            mq_queue_forget_all(&q->h); /* what we remember is wrong if another program wrote there */
+            mq_queue_wait_lost(&q->wait);
+        }
     }
-    return 0;
+    mq_queue_wait_end(&q->h, &q->wait);
+    return found;
 }
 
 /* Return a message that nobody has seen. */
@@ -381,7 +388,7 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken *taken) {
 static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_taken *taken,
                          msgq_message *about) {
     int found = mqc_check_process(&q->place, q->generation);
-    found = found ? found : mqc_queue_look(q, taken);
+    found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, taken);
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, taken, timeout);
     if (found == 0)

@@ -35,6 +35,7 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_roster_row at
         mq_queue_counts before, counts
         mq_u64 events_lost
+        mq_u64 since[3]
     ctypedef struct mq_queue_bits:
         pass
     ctypedef struct mq_queue_head:
@@ -123,15 +124,30 @@ cdef extern from "workqueue/handle.h" nogil:
     void mq_queue_owe(mq_queue_row *row, uint64_t n)
     void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n)
     mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sleep kind)
-    uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind)
     void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
+
+
+cdef extern from "workqueue/turn.h" nogil:
+    uint64_t MQ_NO_TICKET
+    bint mq_queue_has_ready(const mq_queue_parts *parts)
+    bint mq_queue_has_free(const mq_queue_parts *parts)
+    ctypedef struct mq_queue_wait:
+        mq_queue_sleep kind
+        bint takes
+        uint64_t ticket
+    mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bint takes)
+    void mq_queue_wait_lost(mq_queue_wait *wait)
+    uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
+    bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait)
+    int64_t mq_queue_wait_nap(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns)
+    void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait)
 
 
 cdef extern from "workqueue/sender.h" nogil:
     enum:
         MQ_NO_PLACE
-    int64_t mq_queue_hold(mq_queue_handle *h)
+    int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket)
     uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
     uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
                              uint64_t origin_time)
@@ -143,9 +159,7 @@ cdef extern from "workqueue/receiver.h" nogil:
         uint64_t place, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
     void mq_queue_forget_all(mq_queue_handle *h)
-    bint mq_queue_has_ready(const mq_queue_parts *parts)
-    bint mq_queue_has_free(const mq_queue_parts *parts)
-    mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken)
+    mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_taken *taken)
     void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
     void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_kind kind, const mq_queue_taken *taken)
     bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
@@ -167,6 +181,7 @@ cdef extern from "workqueue/repair.h" nogil:
 cdef extern from "workqueue/outlook.h" nogil:
     ctypedef struct mq_queue_outlook:
         mq_queue_handle h
+        uint64_t ticket
     uint32_t mq_queue_watch(mq_queue_outlook *outlook)
     void mq_queue_unwatch(mq_queue_outlook *outlook)
     int mq_queue_outlook_has_more(const void *reader)

@@ -13,6 +13,9 @@
  * too, but counts only rows that nobody else is waking: two messages are not left to one sleeper. A bit is its owner's
  * alone; others clear it when the owner is dead (repair.h).
  *
+ * Each call that waits has a ticket, a row shows the ticket of its longest waiter, and a wake goes to the row with the
+ * smallest one (turn.h).
+ *
  * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
  * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake
  * on.
@@ -32,6 +35,12 @@ typedef struct {
     bool known;
 } mq_queue_memory;
 
+/* For which turn this handle holds back, and until when (turn.h). */
+typedef struct {
+    uint64_t turn;    /* 0: for none */
+    int64_t until_ns; /* CLOCK_MONOTONIC */
+} mq_queue_patience;
+
 /* One thread at a time; Python's lock sees to that. */
 typedef struct {
     mq_queue_parts parts;
@@ -44,6 +53,7 @@ typedef struct {
     bool met;                /* the last scan met places that somebody holds or has taken */
     int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
+    mq_queue_patience patience[MQ_SLEEPS];
     const mq_roll *roll;
     mq_queue_log *log; /* NULL: the queue has no events */
 } mq_queue_handle;
@@ -94,8 +104,12 @@ static inline mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sle
     return &h->row->attention[kind];
 }
 
-/* Returns what the word shall be when the sleep begins. To be followed by a look. */
-static inline uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind) {
+/* `ticket`: that of the row's longest waiter. Returns what the word shall be when the sleep begins. To be followed by a
+ * look. */
+static inline uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
+    /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_longest_asleep. If weaker: a
+     * waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
+    mq_store_release_u64(&h->row->since[kind], ticket);
     uint32_t expected = mq_attention_announce_many(mq_queue_sleep_word(h, kind));
     mq_queue_bit_on(&h->parts.queue->asleep[kind], h->number);
     return expected;
@@ -105,14 +119,36 @@ static inline void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind
     mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
 }
 
-/* Wake the sleepers of so many rows, of those that nobody has woken yet. */
-static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows) {
-    for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
-        for (uint64_t bits = mq_load_acquire_u64(&queue->asleep[kind].word[i]); bits && rows > 0; bits &= bits - 1) {
-            mq_u32 *attention = &queue->rows[i * 64 + (unsigned)__builtin_ctzll(bits)].attention[kind];
-            if (mq_attention_due_many(attention) && mq_attention_wake_many(attention))
-                rows--; /* one that two wake counts for one of them: the other message needs another row */
+/* Of the rows that are announced, and not in `passed`, the one with the smallest ticket; MQ_NO_ROW: there is none. */
+static inline int mq_queue_longest_asleep(const mq_queue *queue, mq_queue_sleep kind, const uint64_t *passed) {
+    int longest = MQ_NO_ROW;
+    uint64_t smallest = 0;
+    for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++) {
+        uint64_t bits = mq_load_seq_cst_u64(&queue->asleep[kind].word[i]) & ~passed[i];
+        for (; bits; bits &= bits - 1) {
+            unsigned number = i * 64 + (unsigned)__builtin_ctzll(bits);
+            const mq_queue_row *row = &queue->rows[number];
+            if (!mq_attention_due_many(&row->attention[kind]))
+                continue;
+            /* EDGE ticket: acquire. The announcement is loaded, then the ticket. Partner: mq_queue_lie_down. If weaker:
+             * as there. */
+            uint64_t ticket = mq_load_acquire_u64(&row->since[kind]);
+            if (longest == MQ_NO_ROW || ticket < smallest)
+                longest = (int)number, smallest = ticket;
         }
+    }
+    return longest;
+}
+
+/* Wake the sleepers of at most `rows` rows that no other process has woken yet, longest waiter first. */
+static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows) {
+    uint64_t passed[MQ_QUEUE_ROWS / 64] = {0};
+    int row;
+    while (rows > 0 && (row = mq_queue_longest_asleep(queue, kind, passed)) != MQ_NO_ROW) {
+        passed[row / 64] |= mq_queue_bit((unsigned)row);
+        if (mq_attention_wake_many(&queue->rows[row].attention[kind]))
+            rows--; /* one that two wake counts for one of them: the other message needs another row */
+    }
 }
 
 /* So many messages came. */

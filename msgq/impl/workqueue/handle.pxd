@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from msgq.impl.ground.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
-    mq_queue_event_kind, mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken,
+    mq_queue_event_kind, mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken, mq_queue_wait,
 )
 from msgq.impl.workqueue.events cimport Outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile
@@ -10,6 +10,9 @@ from msgq.impl.workqueue.queuefile cimport QueueFile
 
 cdef enum:
     NO_WAIT = 0     # as a time to give up
+
+
+cdef class Wait(Waitable)
 
 
 cdef class Handle(Waitable):
@@ -45,19 +48,22 @@ cdef class Handle(Waitable):
     cdef void _tell(self) noexcept
     cdef void _tell_taken(self, mq_queue_event_kind kind, const mq_queue_taken *taken) noexcept
     cdef int64_t _doze_ns(self) except -2
-    cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1
+    cdef Wait _new_wait(self, mq_queue_sleep kind, bint takes)
+    cdef bint _sleep(self, Wait wait, int64_t until) except -1
+    cdef int64_t _await_room(self, int64_t until) except -2
+    cdef bint _await_message(self, mq_queue_taken *taken, int64_t until) except -1
     cdef int64_t _until(self, timeout, deadline) except -2
     cdef int64_t _find_room(self, int64_t until) except -2
     cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept
-    cdef bint _look(self, mq_queue_taken *taken) except -1
+    cdef bint _look(self, uint64_t ticket, mq_queue_taken *taken) except -1
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1
     cdef bytes _copy(self, const mq_queue_taken *taken)
-    cdef bint _has(self, mq_queue_sleep kind) noexcept
-    cdef uint32_t _lie_down(self, mq_queue_sleep kind) noexcept
-    cdef void _get_up(self, mq_queue_sleep kind) noexcept
+    cdef bint _is_cut(self) noexcept
+    cdef uint64_t _oldest(self, mq_queue_sleep kind) noexcept
 
 
 cdef class Wait(Waitable):
-    """One thread's wait in a handle, for a message or for room."""
+    """One call's wait in a handle, for a message or for room: one sleep or several."""
     cdef Handle _queue
-    cdef mq_queue_sleep _kind
+    cdef mq_queue_wait _c
+    cdef void _end(self) noexcept

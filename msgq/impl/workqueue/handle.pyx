@@ -24,14 +24,15 @@ from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
+    MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
     MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind, mq_queue_forget_all, mq_queue_free,
-    mq_queue_get_up, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
-    mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce,
+    mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory,
+    mq_queue_note_taken, mq_queue_outlook_announce,
     mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message,
     mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word,
-    mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wake_receivers,
-    mq_queue_watch,
+    mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wait_begin, mq_queue_wait_end,
+    mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_lost, mq_queue_wait_nap, mq_queue_wake_receivers,
+    mq_queue_watch, mq_store_relaxed_u64,
 )
 from msgq.impl.workqueue.events cimport new_outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
@@ -197,20 +198,18 @@ cdef class Handle(Waitable):
 
     # ---- waiting ----
 
-    cdef bint _has(self, mq_queue_sleep kind) noexcept:
-        """One look at all words; or there is an error to be had."""
-        if self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1:
-            return True
-        return mq_queue_has_ready(&self._h.parts) if kind == MQ_RECEIVING else mq_queue_has_free(&self._h.parts)
+    cdef bint _is_cut(self) noexcept:
+        """There is an error to be had."""
+        return self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1
 
-    cdef uint32_t _lie_down(self, mq_queue_sleep kind) noexcept:
-        self._asleep[<int> kind] += 1
-        return mq_queue_lie_down(&self._h, kind)
-
-    cdef void _get_up(self, mq_queue_sleep kind) noexcept:
-        self._asleep[<int> kind] -= 1
-        if not self._asleep[<int> kind]:
-            mq_queue_get_up(&self._h, kind)
+    cdef uint64_t _oldest(self, mq_queue_sleep kind) noexcept:
+        """The smallest ticket of the threads that wait in this handle."""
+        cdef Wait wait
+        cdef uint64_t oldest = MQ_NO_TICKET
+        for wait in self._waits:
+            if wait._c.kind == kind:
+                oldest = min(oldest, wait._c.ticket)
+        return oldest
 
     cdef int _sweep(self, int64_t now) except -1:
         """Bring back what the dead left, and what leases gave up."""
@@ -230,15 +229,24 @@ cdef class Handle(Waitable):
             return MQ_QUEUE_MET_NS  # then it is time, and we know when the first lease ends
         return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
 
-    cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1:
-        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
-        cdef Wait wait
-        if until != FOR_EVER and mq_now_ns() >= until:
-            return False  # there may always be something that others take before us
-        wait = Wait.__new__(Wait)
-        wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
+    cdef Wait _new_wait(self, mq_queue_sleep kind, bint takes):
+        """Begin to wait; `takes`: it takes what it is woken for. To be followed by Wait._end."""
+        cdef Wait wait = Wait.__new__(Wait)
+        wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
         wait._signals_end = self.signals_end_waits
+        wait._c = mq_queue_wait_begin(&self._h, kind, takes)
+        return wait
+
+    cdef bint _sleep(self, Wait wait, int64_t until) except -1:
+        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
+        cdef mq_queue_sleep kind = wait._c.kind
+        if until != FOR_EVER and mq_now_ns() >= until:
+            return False  # there may always be something that others take before us
+        if wait._generation != fork_generation:  # a handler forked: the ticket is the parent's
+            wait._c = mq_queue_wait_begin(&self._h, kind, wait._c.takes)
+        wait._ticket = wait._generation = fork_generation
+        wait._closing = False
         self._waits.append(wait)
         self._begin()
         try:
@@ -254,6 +262,8 @@ cdef class Handle(Waitable):
         finally:
             if wait._generation == fork_generation:
                 self._waits.remove(wait)
+                if self._asleep[<int> kind]:  # in other threads
+                    mq_store_relaxed_u64(&self._h.row.since[<int> kind], self._oldest(kind))
                 self._end()
                 if self._closing:
                     self._leave()
@@ -303,7 +313,7 @@ cdef class Handle(Waitable):
     # What is asked of it when it is watched: by a Poller, an event loop.
 
     cdef bint _has_more(self) noexcept:
-        return self._has(MQ_RECEIVING)
+        return self._is_cut() or mq_queue_has_ready(&self._h.parts)
 
     cdef mq_u32 *_word(self) noexcept:
         return mq_queue_sleep_word(&self._h, MQ_WATCHING)
@@ -358,7 +368,7 @@ cdef class Handle(Waitable):
 
     cdef int64_t _find_room(self, int64_t until) except -2:
         """A place to fill; MQ_NO_PLACE: there was none in time."""
-        cdef int64_t now, place = mq_queue_hold(&self._h)
+        cdef int64_t now, place = mq_queue_hold(&self._h, MQ_NO_TICKET)
         if place != MQ_NO_PLACE:
             return place
         self._wake()  # before we wait for them
@@ -367,18 +377,29 @@ cdef class Handle(Waitable):
         now = mq_now_ns()
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
-            place = mq_queue_hold(&self._h)
-        while place == MQ_NO_PLACE and until != NO_WAIT:
-            in_time = self._sleep(MQ_SENDING, until)
-            self._enter()  # a signal handler may have closed it, or forked
-            self._file.check_whole()
-            place = mq_queue_hold(&self._h)
-            if not in_time:
-                break
-            self._h.met = True
+            place = mq_queue_hold(&self._h, MQ_NO_TICKET)
+        if place == MQ_NO_PLACE and until != NO_WAIT:
+            place = self._await_room(until)
         if place == MQ_NO_PLACE:
             mq_queue_count(&self._h.row.counts.refused, 1)
         return place
+
+    cdef int64_t _await_room(self, int64_t until) except -2:
+        """Sleep until there is a place to fill; MQ_NO_PLACE: there was none in time."""
+        cdef int64_t place
+        cdef Wait wait = self._new_wait(MQ_SENDING, True)
+        try:
+            while True:
+                in_time = self._sleep(wait, until)
+                self._enter()  # a signal handler may have closed it, or forked
+                self._file.check_whole()
+                place = mq_queue_hold(&self._h, wait._c.ticket)
+                if place != MQ_NO_PLACE or not in_time:
+                    return place
+                self._h.met = True
+                mq_queue_wait_lost(&wait._c)
+        finally:
+            wait._end()
 
     cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept:
         cdef void *room = mq_queue_payload(&self._h, place)
@@ -397,18 +418,22 @@ cdef class Handle(Waitable):
             raise options.access_error("read", self._endpoint)
         return 0
 
-    cdef bint _look(self, mq_queue_taken *taken) except -1:
+    cdef bint _look(self, uint64_t ticket, mq_queue_taken *taken) except -1:
         """Take the best message; False: there is none."""
         cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
         if self._h.log != NULL:
             self._prepare_to_take()
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
-        status = mq_queue_take(&self._h, taken)
+        status = mq_queue_take(&self._h, ticket, taken)
         if status == MQ_QUEUE_EMPTY and mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
-            status = mq_queue_take(&self._h, taken)
+            status = mq_queue_take(&self._h, ticket, taken)
         if status == MQ_QUEUE_OK:
+            if self._outlook.ticket:
+                watcher_lock()
+                self._outlook.ticket = 0  # others that watch have waited longer now
+                watcher_unlock()
             return True
         self._file.check_whole()
         if status == MQ_QUEUE_EMPTY:
@@ -424,27 +449,33 @@ cdef class Handle(Waitable):
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
         cdef int64_t until
-        cdef uint64_t uid
         self._need_read()
         until = self._until(timeout, deadline)
-        if self._look(taken):
+        if self._look(MQ_NO_TICKET, taken):
             return True
-        while until != NO_WAIT:
-            uid = self._uid
-            mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
-            in_time = self._sleep(MQ_RECEIVING, until)
-            self._enter()  # a signal handler may have closed it, or forked
-            found = self._look(taken)
-            if found:
-                mq_queue_tell_of_rest(&self._h.parts)
-            if uid == self._uid:
-                mq_queue_owe_no_more(self._h.row, 1)
-            if found:
-                return True
-            if not in_time:
-                break
-            mq_queue_forget_all(&self._h)  # if it is still there, what we remember is wrong: a stranger wrote there
-        return False
+        return until != NO_WAIT and self._await_message(taken, until)
+
+    cdef bint _await_message(self, mq_queue_taken *taken, int64_t until) except -1:
+        """Sleep until there is a message to take; False: there was none in time."""
+        cdef uint64_t uid
+        cdef Wait wait = self._new_wait(MQ_RECEIVING, True)
+        try:
+            while True:
+                uid = self._uid
+                mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
+                in_time = self._sleep(wait, until)
+                self._enter()  # a signal handler may have closed it, or forked
+                found = self._look(wait._c.ticket, taken)
+                if found:
+                    mq_queue_tell_of_rest(&self._h.parts)
+                if uid == self._uid:
+                    mq_queue_owe_no_more(self._h.row, 1)
+                if found or not in_time:
+                    return found
+                mq_queue_forget_all(&self._h)  # what we remember is wrong if another program wrote there
+                mq_queue_wait_lost(&wait._c)
+        finally:
+            wait._end()
 
     cdef bytes _copy(self, const mq_queue_taken *taken):
         """Copy a taken message; if there is no memory for that, it goes back."""
@@ -473,17 +504,25 @@ cdef class Wait(Waitable):
     """See handle.pxd."""
 
     cdef bint _has_more(self) noexcept:
-        return self._queue._has(self._kind)
+        return self._queue._is_cut() or mq_queue_wait_is_over(&self._queue._h, &self._c)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_sleep_word(&self._queue._h, self._kind)
+        return mq_queue_sleep_word(&self._queue._h, self._c.kind)
 
     cdef uint32_t _announce(self) noexcept:
-        return self._queue._lie_down(self._kind)
+        self._queue._asleep[<int> self._c.kind] += 1
+        return mq_queue_wait_lie_down(&self._queue._h, &self._c, self._queue._oldest(self._c.kind))
 
     cdef void _awake(self) noexcept:
         if self._generation == fork_generation:
-            self._queue._get_up(self._kind)
+            self._queue._asleep[<int> self._c.kind] -= 1
+            if not self._queue._asleep[<int> self._c.kind]:
+                mq_queue_get_up(&self._queue._h, self._c.kind)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        return self._queue._doze_ns()
+        return mq_queue_wait_nap(&self._queue._h, &self._c, self._queue._doze_ns())
+
+    cdef void _end(self) noexcept:
+        """The call is over: let others have the turn, if it had that."""
+        if self._generation == fork_generation and self._queue._joined:
+            mq_queue_wait_end(&self._queue._h, &self._c)

@@ -5,8 +5,8 @@
 #include "ground/layout.h"
 
 enum {
-    MQ_QUEUE_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_QUEUE_MINOR = 1, /* what was added since can be passed over */
+    MQ_QUEUE_MAJOR = 2, /* of the layout: another one cannot be read */
+    MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
     MQ_QUEUE_CREATOR = 64,
     MQ_QUEUE_ROWS = 128,            /* handles that are open at a time */
     MQ_QUEUE_ROW_BYTE = 0,          /* of the file, that the owner of the first row locks (life.h) */
@@ -29,7 +29,7 @@ typedef struct {
 
 /* What a queue's handles publish; decided by who makes it. */
 typedef enum {
-    MQ_EVENTS_NONE,    /* also of files of minor version 0, and of a word that is none of these */
+    MQ_EVENTS_NONE,    /* also of a word that is none of these */
     MQ_EVENTS_HEADS,   /* an event of each thing that happens to a message */
     MQ_EVENTS_PAYLOAD, /* the same, with the payload in that of sending */
 } mq_queue_events;
@@ -55,12 +55,14 @@ typedef struct {
     mq_u64 owes[2];
     mq_u32 attention[MQ_SLEEPS]; /* attention.h, several writers: the futex words of this handle's sleepers */
     mq_u32 pad1[1];
-    mq_u64 events_lost; /* events that could not be published; it goes on over owners */
-    mq_u64 pad2[5];
+    mq_u64 events_lost;      /* events that could not be published; it goes on over owners */
+    mq_u64 since[MQ_SLEEPS]; /* for each kind of sleep the ticket of the row's longest waiter (turn.h) */
+    mq_u64 pad2[2];
 } mq_queue_row;
 _Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, attention) == 192, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, events_lost) == 208, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, since) == 216, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
 
 /* One bit a row. */
@@ -87,7 +89,10 @@ typedef struct {
     mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
     mq_u32 arrived;                  /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
-    mq_u64 room[456];
+    mq_u64 tickets; /* calls that ever waited: the ticket of the last one */
+    mq_u64 pad3[7];
+    mq_u64 turn[MQ_SLEEPS]; /* for each kind of sleep the ticket of the call that is served next; 0: any call may be */
+    mq_u64 room[445];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
     char schema_data[20480 - sizeof(mq_schema)];
@@ -95,6 +100,8 @@ typedef struct {
 _Static_assert(offsetof(mq_queue, ready) == 256, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, asleep) == 320, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, arrived) == 384, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, tickets) == 448, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, turn) == 512, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, schema) == 36864, "bump MQ_QUEUE_MAJOR");
 _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");

@@ -11,12 +11,18 @@
 typedef struct {
     mq_queue_handle h; /* of its own: the time of its last look */
     int watching;      /* so many want the bit */
+    uint64_t ticket;   /* drawn when the first of them came since this handle last took a message; 0: none */
     bool fd_watches;   /* the descriptor is one of them */
 } mq_queue_outlook;
 
+static inline uint32_t mq_queue_outlook_lie_down(mq_queue_outlook *outlook) {
+    if (!outlook->ticket)
+        outlook->ticket = mq_queue_wait_begin(&outlook->h, MQ_WATCHING, false).ticket;
+    return mq_queue_lie_down(&outlook->h, MQ_WATCHING, outlook->ticket);
+}
 static inline uint32_t mq_queue_watch(mq_queue_outlook *outlook) {
     outlook->watching++;
-    return mq_queue_lie_down(&outlook->h, MQ_WATCHING);
+    return mq_queue_outlook_lie_down(outlook);
 }
 static inline void mq_queue_unwatch(mq_queue_outlook *outlook) {
     if (--outlook->watching == 0)
@@ -39,7 +45,7 @@ static inline uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *wor
     mq_queue_outlook *outlook = (mq_queue_outlook *)(uintptr_t)reader;
     (void)word;
     if (outlook->fd_watches)
-        return mq_queue_lie_down(&outlook->h, MQ_WATCHING); /* again: it was woken for what is gone */
+        return mq_queue_outlook_lie_down(outlook); /* again: it was woken for what is gone */
     outlook->fd_watches = true;
     return mq_queue_watch(outlook);
 }

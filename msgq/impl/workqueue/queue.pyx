@@ -16,7 +16,7 @@ from msgq.impl.workqueue.core cimport (
     mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready,
     mq_word_kind_of, mq_word_priority,
 )
-from msgq.impl.workqueue.handle cimport NO_WAIT, Handle
+from msgq.impl.workqueue.handle cimport NO_WAIT, Handle, Wait
 from msgq.impl.workqueue.job cimport new_job
 from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
@@ -216,10 +216,11 @@ cdef class MessageQueue(Handle):
         self._need_write()
         cdef int64_t until = self._until(timeout, deadline)
         cdef bint there = mq_queue_has_free(&self._h.parts)
+        cdef Wait wait = None if there or until == NO_WAIT else self._new_wait(MQ_SENDING, False)
         while not there:
             self._file.check_whole()
             self._h.met = True
-            in_time = until != NO_WAIT and self._sleep(MQ_SENDING, until)
+            in_time = wait is not None and self._sleep(wait, until)
             self._enter()
             if not in_time:
                 self._sweep(mq_now_ns())

@@ -102,23 +102,6 @@ static inline mq_queue_found mq_queue_find(mq_queue_handle *h, uint64_t *patienc
     return last;
 }
 
-/* Is there anything to take? A look at all words, without memory, for any thread. */
-static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
-    mq_load_acquire_u64(&parts->queue->ready); /* all that was counted is to be found */
-    for (uint64_t i = 0; i < parts->max_messages; i++)
-        if (mq_word_is_ready(mq_load_acquire_u64(&parts->words[i])))
-            return true;
-    return false;
-}
-
-/* Is there room? As mq_queue_has_ready. */
-static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
-    for (uint64_t i = 0; i < parts->max_messages; i++)
-        if (mq_load_acquire_u64(&parts->words[i]) == 0)
-            return true;
-    return false;
-}
-
 /* Read the head of a message that is ours. False: its length makes no sense. */
 static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
     mq_queue_head *head = &h->parts.heads[taken->place];
@@ -135,10 +118,12 @@ static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
     return taken->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. MQ_QUEUE_CORRUPT: taken->word is 0 when words change all the time and nothing can be taken; else
+/* Take the best message. `ticket`: as that of mq_queue_hold. MQ_QUEUE_CORRUPT: taken->word is 0 when words change all the time and nothing can be taken; else
  * this message makes no sense, and is ours to free. */
-static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken) {
+static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_taken *taken) {
     uint64_t patience = MQ_QUEUE_PATIENCE;
+    if (mq_queue_must_yield(h, MQ_RECEIVING, ticket))
+        return MQ_QUEUE_EMPTY;
     while (patience) {
         mq_queue_found found = mq_queue_find(h, &patience);
         if (!found.key)

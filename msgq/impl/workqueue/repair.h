@@ -95,12 +95,18 @@ static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
     mq_queue_bit_off(&queue->notified, row);
 }
 
+/* The turn, if a call of this row has it; else 0. */
+static inline uint64_t mq_queue_row_turn(const mq_queue *queue, unsigned row, unsigned kind) {
+    uint64_t turn = mq_load_acquire_u64(&queue->turn[kind]);
+    return turn == mq_load_relaxed_u64(&queue->rows[row].since[kind]) ? turn : 0; /* relaxed: of the dead */
+}
+
 static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
     const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
     bool idle = !mq_queue_bit_is_on(&queue->notified, row) && !mq_load_relaxed_u64(&one->owes[0]) &&
                 !mq_load_relaxed_u64(&one->owes[1]);
     for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        idle = idle && !mq_queue_bit_is_on(&queue->asleep[kind], row);
+        idle = idle && !mq_queue_bit_is_on(&queue->asleep[kind], row) && !mq_queue_row_turn(queue, row, kind);
     return idle;
 }
 
@@ -113,6 +119,9 @@ static inline void mq_queue_settle_row(const mq_queue_parts *parts, unsigned row
     if (owed)
         mq_store_relaxed_u64(&owes[0], 1); /* in case that we die, too, before it is told */
     mq_queue_clear_bits(queue, row);
+    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
+        if (mq_queue_row_turn(queue, row, kind))
+            mq_queue_turn_end(parts, (mq_queue_sleep)kind, mq_load_relaxed_u64(&queue->rows[row].since[kind]));
     mq_fence_seq_cst();
     if (owed)
         mq_queue_tell_of_rest(parts);

@@ -12,13 +12,16 @@
 #ifndef MQ_WORKQUEUE_SENDER_H
 #define MQ_WORKQUEUE_SENDER_H
 
-#include "workqueue/handle.h"
+#include "workqueue/turn.h"
 
 enum { MQ_NO_PLACE = -1 };
 
-/* A place of ours to fill; MQ_NO_PLACE: a whole round found none free. */
-static inline int64_t mq_queue_hold(mq_queue_handle *h) {
+/* A place of ours to fill; MQ_NO_PLACE: a whole round found none free, or the room is for a call that has waited longer.
+ * `ticket`: the caller's; MQ_NO_TICKET: it has not waited. */
+static inline int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket) {
     uint64_t max = h->parts.max_messages, held = mq_word_held(h->number, h->generation);
+    if (mq_queue_must_yield(h, MQ_SENDING, ticket))
+        return MQ_NO_PLACE;
     for (uint64_t step = 0, place = h->next; step < max; step++, place++) {
         place = place < max ? place : 0;
         mq_u64 *word = &h->parts.words[place];

@@ -1,0 +1,133 @@
+"""Work queues: calls that wait are served in the order in which they began, and no call starves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+
+from msgq.errors import EndpointClosedError
+from tests.contract import queue_actors
+from tests.contract.conftest import Queues
+from tests.support import DEADLINE, Child, Task, wait_asleep
+
+WAITERS = 3
+ROUNDS = 8  # of which each waiter must be served in each
+SENDING = ["send", "send_many"]
+RECEIVING = ["receive", "take", "receive_into"]
+
+
+def serve(queue: Any, call: str) -> int:
+    """Let one of those who wait in `call` go on; return the number of a sender."""
+    if call in SENDING:
+        return int(queue.receive(0).data)
+    queue.send(b"work")
+    return -1
+
+
+class Waiters:
+    """Threads that make the same call again and again, one after the other. They start in their order."""
+
+    def __init__(self, handles: list[Any], call: str) -> None:
+        self.served: list[int] = []  # the numbers of those that received
+        self._call = call
+        self.tasks = []
+        for number, handle in enumerate(handles):
+            self.tasks.append(Task(self._go_on, number, handle))
+            self.tasks[-1].wait_asleep()
+
+    def _go_on(self, number: int, handle: Any) -> None:
+        act = queue_actors.waiting_call(handle, self._call, b"%d" % number)
+        with suppress(EndpointClosedError):  # at the end of the test
+            while True:
+                act()
+                self.served.append(number)
+
+    def wait_asleep(self) -> None:
+        """Return when all of them wait."""
+        for task in self.tasks:
+            task.wait_asleep()
+
+
+def rounds(queue: Any, call: str, waiters: Waiters, count: int) -> list[int]:
+    """Serve one after the other, each time when all wait; return who was served."""
+    order = []
+    for _ in range(count):
+        sender = serve(queue, call)
+        waiters.wait_asleep()
+        order.append(sender if call in SENDING else waiters.served[-1])
+    return order
+
+
+def is_in_turn(order: list[int]) -> bool:
+    """Whether at each moment nobody had been served three times more than another one.
+
+    Once a second each sleeper looks by itself. If that is the moment in which another one is woken, it may be faster.
+    """
+    counts = Counter(dict.fromkeys(range(WAITERS), 0))
+    for number in order:
+        counts[number] += 1
+        if max(counts.values()) - min(counts.values()) > 2:
+            return False
+    return True
+
+
+@pytest.mark.needs("threads")
+class TestThreads:
+    @pytest.mark.parametrize("call", SENDING + RECEIVING)
+    def test_blocked_calls_with_a_handle_each_are_served_in_turn(self, queues: Queues, call: str) -> None:
+        queue = queues.open(max_messages=1)
+        if call in SENDING:
+            queue.send(b"9")
+        handles = [queues.open() for _ in range(WAITERS)]
+        waiters = Waiters(handles, call)
+        order = rounds(queue, call, waiters, WAITERS * ROUNDS)
+        assert is_in_turn(order[1:] if call in SENDING else order), order  # the first message was there before
+
+    @pytest.mark.parametrize("call", ["send", "receive"])
+    def test_blocked_calls_of_one_handle_are_all_served(self, queues: Queues, call: str) -> None:
+        """All threads of a handle wake, and any may win; one that lost twice has its turn."""
+        queue, shared = queues.open(max_messages=1), queues.open()
+        if call == "send":
+            queue.send(b"9")
+        waiters = Waiters([shared] * WAITERS, call)
+        order = rounds(queue, call, waiters, 7 * WAITERS)
+        assert min(Counter(order)[number] for number in range(WAITERS)) >= 2, order
+
+    def test_a_blocked_receiver_is_not_overtaken_for_ever_by_one_that_polls(self, queues: Queues) -> None:
+        """It is woken for each message, and another call takes that before it looks: twice, and then no more."""
+        queue = queues.open()
+        waiters = Waiters([queues.open()], "receive")
+        taken = 0
+        for _ in range(60):
+            queue.send(b"work")
+            taken += queue.receive(0) is not None  # at once: the sleeper needs longer to wake
+            waiters.wait_asleep()
+        assert len(waiters.served) + taken == 60
+        assert len(waiters.served) >= 60 // 4
+
+
+@pytest.mark.needs("processes")
+class TestProcesses:
+    @pytest.mark.parametrize("call", ["send", "receive"])
+    def test_blocked_processes_are_served_in_turn(self, queues: Queues, call: str) -> None:
+        queue = queues.open(max_messages=1)
+        if call == "send":
+            queue.send(b"9")
+        served = queues.open(name="served")
+        with ExitStack() as children:
+            waiting = []
+            for number in range(WAITERS):
+                child = Child(queue_actors.waits_again, queues.backend, queues.name, call, number)
+                waiting.append(children.enter_context(child))
+                assert child.hear() == "ready"
+                wait_asleep(child.pid)
+            order = []
+            for _ in range(WAITERS * ROUNDS):
+                serve(queue, call)
+                order.append(int(served.receive(DEADLINE).data))
+                for child in waiting:
+                    wait_asleep(child.pid)
+            assert is_in_turn(order), order
