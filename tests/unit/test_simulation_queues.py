@@ -16,6 +16,7 @@ from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.queue_events import FORMAT, Event
 from msgq.simulation import Fault, Faults, Simulation, explore
+from tests.contract.queue_actors import waiting_call
 
 
 def jobs(**options: Any) -> Any:
@@ -477,3 +478,27 @@ class TestWaits:
                 job = queue.take(0)
             assert queue.closed
             del job
+
+
+@pytest.mark.parametrize("call", ["send", "send_many", "receive", "take"])
+@pytest.mark.parametrize("seed", range(4))
+def test_blocked_calls_are_served_in_turn_with_any_seed(call: str, seed: int) -> None:
+    served: list[int] = []
+
+    def waiter(number: int) -> None:
+        act = waiting_call(jobs(), call, b"%d" % number)
+        while True:
+            act()
+            served.append(number)
+
+    with Simulation(seed) as sim:
+        queue = jobs(max_messages=1)
+        if call.startswith("send"):
+            queue.send(b"there before")
+        for number in range(3):
+            sim.add(waiter, number)
+            sim.run()
+        for _ in range(12):
+            queue.receive(0) if call.startswith("send") else queue.send(b"work")
+            sim.run()
+    assert served == [0, 1, 2] * 4

@@ -241,6 +241,15 @@ class MessageQueue(Waitable):
         if row.closed:
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
 
+    def _wait_in_turn(self, line: list[object], available: Callable[[], int], patience_ns: int, what: str) -> None:
+        """Wait until there is something for this call, beside what is for those before it in the line."""
+        ticket = object()
+        line.append(ticket)
+        try:
+            self._wait(lambda: line.index(ticket) < available(), patience_ns, what)
+        finally:
+            line.remove(ticket)
+
     def _patience(self, timeout: float | None, deadline: float | None) -> int:
         return options.patience_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
 
@@ -296,7 +305,7 @@ class MessageQueue(Waitable):
         row = self._use("write")  # an exporter may run any code
         queue, origin_time = self._queue, origin_time or thread_origin()
         if not queue.has_room() and patience_ns:
-            self._wait(queue.has_room, patience_ns, "room for a message")
+            self._wait_in_turn(queue.senders, queue.room, patience_ns, "room for a message")
         if not queue.has_room():
             row.tell(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
@@ -319,7 +328,8 @@ class MessageQueue(Waitable):
         if not row.look() and patience:
             row.receiving += 1
             try:
-                self._wait(row.look, patience, "a message")
+                waiting = self._queue
+                self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), patience, "a message")
             except BaseException:
                 row.receiving -= 1
                 if row.look():

@@ -175,6 +175,7 @@ class Queue(Source[Arrivals]):
     in_flight : messages that are taken.
     events : what it says of its messages, an index of `options.EVENTS`.
     rows : open handles.
+    receivers, senders : calls that wait, in the order in which they began.
     """
 
     exact = True
@@ -189,13 +190,19 @@ class Queue(Source[Arrivals]):
         self.ready: list[tuple[int, int, Item]] = []
         self.in_flight = 0
         self.rows: list[Row] = []
+        self.receivers: list[object] = []
+        self.senders: list[object] = []
         self._became_ready = 0
         self._held: dict[int, Item] = {}  # by number: sent, and not there so far
         self.join(_Coming(self._arrive))
 
+    def room(self) -> int:
+        """Return how many messages can be sent."""
+        return self.max_messages - len(self.ready) - self.in_flight - len(self._held)
+
     def has_room(self) -> bool:
         """Tell whether a message can be sent."""
-        return len(self.ready) + self.in_flight + len(self._held) < self.max_messages
+        return self.room() > 0
 
     def send(self, data: bytes, priority: int, origin_time: int) -> Item:
         """Put a message in, and return it; there must be room."""
