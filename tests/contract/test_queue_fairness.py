@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -107,6 +108,28 @@ class TestThreads:
             waiters.wait_asleep()
         assert len(waiters.served) + taken == 60
         assert len(waiters.served) >= 60 // 4
+
+
+def test_tasks_that_wait_are_served_in_turn(queues: Queues) -> None:
+    queue, order = queues.open(), list[int]()
+
+    async def worker(number: int) -> None:
+        handle = queues.open()
+        while (await handle.arecv()).data:
+            order.append(number)
+
+    async def serve_all() -> None:
+        tasks = [asyncio.create_task(worker(number)) for number in range(WAITERS)]
+        for count in range(WAITERS * ROUNDS):
+            queue.send(b"work")
+            while len(order) <= count:
+                await asyncio.sleep(0.001)
+        queue.send_many([b""] * WAITERS)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(serve_all())
+    counts = Counter(order)
+    assert min(counts[number] for number in range(WAITERS)) >= ROUNDS // 2, order
 
 
 @pytest.mark.needs("processes")

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import naming, sharing
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
@@ -223,7 +223,7 @@ class MessageQueue(Waitable):
         from msgq.impl.ground import event_loop
 
         self._enter()
-        return event_loop.receive(cast("Any", self), 0.0)
+        return event_loop.receive_in_turn(self)
 
     areceive = __anext__ = arecv
 

@@ -83,6 +83,29 @@ async def receive(socket: Readable, at_once: float = True) -> bytes:
     return message
 
 
+_lines: dict[tuple[int, int], list[object]] = {}  # by queue: receives of this process, in the order in which they began
+
+
+async def receive_in_turn(queue: Any) -> Any:
+    """Return the next message of a work queue; see `MessageQueue.arecv`."""
+    if (message := queue.receive(0.0)) is not None:
+        return message
+    identity, waiting = queue.identity, object()
+    line = _lines.setdefault(identity, [])
+    line.append(waiting)
+    try:
+        while True:
+            await readable([queue])
+            if line[0] is not waiting:
+                await asyncio.sleep(0)  # the loop has woken those before this one in the same step
+            if (message := queue.receive(0.0)) is not None:
+                return message
+    finally:
+        line.remove(waiting)
+        if not line:
+            _lines.pop(identity, None)
+
+
 async def poll(poller: Pollable, timeout: float) -> list[Any]:
     """Return what the poller finds ready, as soon as it does, or `timeout` milliseconds are over (-1: never)."""
     loop = asyncio.get_running_loop()

@@ -328,7 +328,7 @@ cdef class MessageQueue(Handle):
     def arecv(self):
         from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest
         self._need_read()
-        return event_loop.receive(self, 0.0)
+        return event_loop.receive_in_turn(self)
 
     def areceive(self):
         return self.arecv()
