@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.contract.posix_actors import (
     send_many,
     send_one,
 )
-from tests.support import Child, Task, in_fork, wait_asleep
+from tests.support import DEADLINE, Child, Task, in_fork, wait_asleep, wait_until
 
 pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")
 
@@ -45,6 +46,27 @@ def test_a_blocked_send_is_woken_by_another_process(both: Queues) -> None:
         assert queue.receive() == (b"first", 0)
         assert queue.receive(20) == (b"second", 0)
         child.result()
+
+
+def test_blocked_receivers_are_served_in_turn(both: Queues) -> None:
+    """The kernel and ours alike. Once a second a sleeper of ours looks by itself, so two may change places."""
+    queue, served = both.open(max_messages=1), list[int]()
+
+    def receive_all(number: int) -> None:
+        while queue.receive(DEADLINE)[0] != b"end":
+            served.append(number)
+
+    tasks = [Task(receive_all, number) for number in range(3)]
+    for count in range(15):
+        for task in tasks:
+            task.wait_asleep()
+        queue.send("work")
+        wait_until(partial(served.__getitem__, slice(count, None)))
+    for _ in tasks:
+        queue.send("end", DEADLINE)
+    for task in tasks:
+        task.result()
+    assert min(served.count(number) for number in range(3)) >= 2, served
 
 
 def test_one_object_serves_threads_in_both_directions(both: Queues) -> None:

@@ -1,0 +1,66 @@
+/* A work queue: the order in which calls that wait are served. */
+#include "queue_fixture.h"
+
+static mq_queue_wait waiting(mq_queue_handle *h, uint32_t vain) {
+    mq_queue_wait call = mq_queue_wait_begin(h, MQ_RECEIVING, true);
+    call.vain = vain;
+    mq_queue_wait_lie_down(h, &call, call.ticket);
+    return call;
+}
+static uint64_t turn(void) { return mq_load_acquire_u64(&queue->turn[MQ_RECEIVING]); }
+
+TEST(wake_goes_to_the_smallest_ticket) {
+    begin(PLACES);
+    mq_queue_wait first = waiting(b, 0), second = waiting(a, 0);
+    CHECK(first.ticket < second.ticket);
+    mq_queue_wake_receivers(queue, 1);
+    CHECK(wakes(mq_queue_sleep_word(b, MQ_RECEIVING)) == 1 && wakes(mq_queue_sleep_word(a, MQ_RECEIVING)) == 0);
+    mq_queue_wait_lie_down(b, &first, first.ticket); /* it found nothing, and keeps its ticket */
+    mq_queue_wake_receivers(queue, 1);
+    CHECK(wakes(mq_queue_sleep_word(b, MQ_RECEIVING)) == 2 && wakes(mq_queue_sleep_word(a, MQ_RECEIVING)) == 0);
+}
+
+TEST(second_wake_without_result_takes_the_turn) {
+    begin(PLACES);
+    mq_queue_wait call = waiting(a, 0);
+    for (uint64_t wake = 1; wake <= MQ_QUEUE_VAIN; wake++) {
+        CHECK(turn() == 0);
+        mq_queue_wake_receivers(queue, 1);
+        mq_queue_wait_lie_down(a, &call, call.ticket);
+    }
+    CHECK(turn() == call.ticket);
+    mq_queue_wait_end(a, &call);
+    CHECK(turn() == 0);
+}
+
+TEST(calls_with_a_larger_ticket_yield_to_a_turn) {
+    begin(PLACES);
+    mq_queue_wait older = waiting(c, 0), call = waiting(a, MQ_QUEUE_VAIN), younger = waiting(b, 0);
+    send_one(b, 1);
+    CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_EMPTY && !mq_queue_wait_is_over(b, &younger));
+    CHECK(mq_queue_wait_is_over(a, &call) && mq_queue_wait_is_over(c, &older));
+    CHECK(mq_queue_take(a, call.ticket, &t) == MQ_QUEUE_OK);
+}
+
+TEST(end_of_a_turn_wakes_a_row_for_each_message) {
+    begin(PLACES);
+    mq_queue_wait call = waiting(a, MQ_QUEUE_VAIN), younger = waiting(b, 0);
+    const mq_u32 *word = mq_queue_sleep_word(b, MQ_RECEIVING);
+    send_one(c, 1);
+    send_one(c, 1);
+    uint64_t before = wakes(word);
+    mq_queue_wait_lie_down(b, &younger, younger.ticket);
+    CHECK(mq_queue_take(a, call.ticket, &t) == MQ_QUEUE_OK);
+    mq_queue_get_up(a, MQ_RECEIVING);
+    mq_queue_wait_end(a, &call);
+    CHECK(wakes(word) == before + 1);
+}
+
+TEST(look_for_the_dead_ends_the_turn_of_a_dead_row) {
+    begin(PLACES);
+    waiting(a, MQ_QUEUE_VAIN);
+    mq_queue_get_up(a, MQ_RECEIVING);
+    CHECK(turn() != 0 && !mq_queue_row_idle(queue, a->number));
+    mq_queue_settle_row(&a->parts, a->number);
+    CHECK(turn() == 0 && mq_queue_row_idle(queue, a->number));
+}
