@@ -164,10 +164,9 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
         mq_channel_conflate(s);
-    uint64_t first = mq_channel_cursor(s), rounds = MQ_ORDER_STUCK + 2 * s->order.capacity;
-    m->position = first, m->entry = 0;
-    /* Bound: `rounds`. A capacity of withdrawn messages may be there, and as many may come meanwhile. */
-    for (uint64_t round = 0; round < rounds; round++) {
+    uint64_t first = mq_channel_cursor(s), rounds = 0;
+    /* Bound: below. A capacity of withdrawn messages may be there, and as many may come meanwhile. */
+    do {
         m->position = mq_channel_cursor(s);
         int64_t ahead = mq_order_look(&s->order, m->position, &m->entry);
         if (ahead < 0)
@@ -196,7 +195,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
         mq_channel_move(s, m->position + 1);
         mq_channel_show(s);
-    }
+    } while (++rounds < MQ_ORDER_STUCK + 2 * s->order.capacity);
     /* Some were passed: others come as fast, and the next call goes on. None, or more than there are between two
      * entries: foreign entries lead nowhere, or from one to the next, round and round. */
     uint64_t passed = mq_channel_cursor(s) - first;

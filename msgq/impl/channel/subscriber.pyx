@@ -220,7 +220,7 @@ cdef class Subscriber(Waitable):
     cdef bint _gives_up(self, int *torn, object timeout) noexcept:
         """Whether a call has copied often enough what was overwritten meanwhile; without a time-out, never."""
         torn[0] += 1
-        return torn[0] > TORN_MAX and timeout is not None
+        return torn[0] >= TORN_MAX and timeout is not None
 
     # ---- receiving copies ----
 
@@ -240,11 +240,13 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef bytes out = None
         cdef int torn = 0
-        while not self._gives_up(&torn, timeout) and self._find(&message, timeout):
+        while self._find(&message, timeout):
             out = self._copy(&message)
             if self._take(&message):
                 break
             out = None
+            if self._gives_up(&torn, timeout):
+                break
         self._settle_fd()
         return out
 
@@ -259,13 +261,15 @@ cdef class Subscriber(Waitable):
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             self._enter()
-            while not self._gives_up(&torn, timeout) and self._find(&message, timeout):
+            while self._find(&message, timeout):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, mq_slot_payload(message.slot), message.length)
                 if self._take(&message):
                     return message.length
+                if self._gives_up(&torn, timeout):
+                    break
             return None
         finally:
             PyBuffer_Release(&view)
@@ -370,13 +374,15 @@ cdef class Subscriber(Waitable):
         cdef int gone = 0
         self._enter()
         self._need_viewer()
-        while not self._gives_up(&gone, timeout) and self._find(&message, timeout):
+        while self._find(&message, timeout):
             if not self._takes_views():  # a signal handler forked while we waited, and this is the child
                 self._need_viewer()
                 continue
             mapped = self._pools[message.row]
             mapped.pool.check_whole(self._endpoint)
             if not mq_channel_hold(&self.c, &message, self._member.viewer):
+                if self._gives_up(&gone, timeout):
+                    break
                 continue
             self._member.change_held(1)
             self._last, self._last_from = message, mapped
