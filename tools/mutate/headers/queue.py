@@ -8,6 +8,7 @@ sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
 receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
 repair = mutants_of("msgq/impl/workqueue/repair.h", "queue")
 words = mutants_of("msgq/impl/workqueue/words.h", "queue")
+turn = mutants_of("msgq/impl/workqueue/turn.h", "queue_turns")
 outlook = mutants_of("msgq/impl/workqueue/outlook.h", "queue")
 peek = mutants_of("msgq/impl/workqueue/peek.h", "queue")
 
@@ -323,6 +324,31 @@ MUTANTS = [
         "mq_futex_wake_all(mq_futex_word(&queue->arrived));",
         "",
         "queue_sleepers-message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
+    ),
+    turn(
+        "calls with a smaller ticket yield to a turn",
+        "mq_unlikely(turn != 0) && turn < ticket &&",
+        "mq_unlikely(turn != 0) && turn != ticket &&",
+        "calls_with_a_larger_ticket_yield_to_a_turn",
+    ),
+    turn(
+        "a wake without result is not counted",
+        "wait->vain++; wait->expected = 0;",
+        "wait->expected = 0;",
+        "second_wake_without_result_takes_the_turn",
+    ),
+    turn(
+        "the end of a turn wakes nobody",
+        "mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));",
+        "(void)kind;",
+        "end_of_a_turn_wakes_a_row_for_each_message",
+    ),
+    turn(
+        "a call keeps its turn when it ends",
+        "mq_queue_turn_end(&h->parts, wait->kind, wait->ticket);",
+        "(void)h;",
+        "second_wake_without_result_takes_the_turn",
+        "end_of_a_turn_wakes_a_row_for_each_message",
     ),
     outlook(
         "the first watcher takes the bit away",
