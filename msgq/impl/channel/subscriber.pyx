@@ -181,7 +181,7 @@ cdef class Subscriber(Waitable):
 
     cdef bint _find(self, mq_channel_message *message, object timeout) except -1:
         """The message at the cursor, waiting for it for so many seconds; False: there is none."""
-        cdef int64_t deadline, now
+        cdef int64_t deadline
         require_time(timeout, self._endpoint)
         if self._look(message):
             return True
@@ -196,10 +196,8 @@ cdef class Subscriber(Waitable):
                 self._enter()  # a signal handler may have forked
                 if self._look(message):
                     return True
-                now = mq_now_ns()
-                if 0 <= deadline <= now:  # what woke us was one's own, or withdrawn
+                if 0 <= deadline <= mq_now_ns():  # what woke us was one's own, or withdrawn
                     break
-                self._nap = mq_channel_nap_ns(&self.c, now)
         finally:
             self._nap = 0
         return False
@@ -292,7 +290,6 @@ cdef class Subscriber(Waitable):
     def receive_many(self, limit=None):
         cdef list messages = []
         cdef uint64_t told, most = self._most(limit), end = mq_channel_cursor(&self.c) + most
-        # More than the capacity cannot be there, however far behind we are.
         while mq_channel_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
             told = self._told
             try:
@@ -460,11 +457,9 @@ cdef class Subscriber(Waitable):
         return &self._hub.hub.attention
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        if self._nap:
-            return self._nap
         if not self._hub.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
-        return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+        return self._nap or max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
 
     cdef void _awake(self) noexcept:
         self._nap = 0  # one that brought nothing is enough
