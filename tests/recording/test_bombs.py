@@ -57,7 +57,7 @@ def sparse(path: Path, opcode: int, length: int) -> Path:
 def with_summary(path: Path, *parts: bytes) -> Path:
     """Write a file that was closed, with a summary of these records."""
     data = head() + GOOD + record(records.DataEnd(0))
-    path.write_bytes(data + summary(len(data), [(3, b"".join(parts))]))  # type: ignore[list-item]  # any opcode will do
+    path.write_bytes(data + summary(len(data), [(3, b"".join(parts))]))  # any opcode will do
     return path
 
 

@@ -66,7 +66,7 @@ def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
     part = chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
     start = len(head())
     index = records.ChunkIndex(len(part), start, "zstd", 50, 7, 0, {}, 5, 90)
-    parts = [(Opcode.CHUNK_INDEX, encoded(index))]
+    parts: list[tuple[int, bytes]] = [(Opcode.CHUNK_INDEX, encoded(index))]
     data = head() + part + encoded(records.DataEnd(0))
     path.write_bytes(data + summary(len(data), parts))
     log = LogReader(path)

@@ -191,7 +191,7 @@ def test_wrong_statistics(tmp_path: Path) -> None:
     data = head() + b"".join(parts) + encoded(records.DataEnd(0))
     wrong = records.Statistics(0, 1, {1: 7}, 1, 7, 5, 0, 5, 0)
     path = tmp_path / "a.mcap"
-    path.write_bytes(data + summary(len(data), [(11, record(wrong))]))  # type: ignore[list-item]
+    path.write_bytes(data + summary(len(data), [(11, record(wrong))]))
     done = recover(path, in_place=True)
     assert "message_count is said to be 7, and is 1" in str(done)
     check_whole(path, [("a", b"data", 5)])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from . import channel_hub
 from .channel_hub import CPUS, Seat
-from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
+from .memory import ACQUIRE, RELEASE, SEQ_CST, Observer, Order
 from .task import Op, Task
 from .truth import Violation
 
@@ -186,10 +186,10 @@ class Host(channel_hub.Host):
         self.slept_at: dict[Task, int] = {}  # the step in which its last sleep began
         self.fenced_at: dict[Task, int] = {}  # its last full fence: a load of x86 may be as old as that
 
-    def fence(self, who: Task, order: Order) -> None:
+    def fence(self, who: Observer, order: Order) -> None:
         """As the machine's."""
         super().fence(who, order)
-        if order == SEQ_CST:
+        if order == SEQ_CST and isinstance(who, Task):
             self.fenced_at[who] = self.clock
 
     def futex_wait(self, who: Task, location: str, unchanged: Callable[[Any], bool]) -> bool:

@@ -11,7 +11,8 @@ from libc.string cimport memset
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
     mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
-    mq_channel_outlook, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
+    mq_channel_outlook, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64,
+    mq_order_tail, mq_slot_payload,
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.membership cimport MappedPool, Membership

@@ -93,8 +93,8 @@ cdef void _sign(Topic topic) noexcept:
 cdef int _find_whole(Topic topic) except -1:
     """Take what tells whether both files are whole. Refuse them if one was cut already.
 
-    The ring has its tail, or never will. If the side segment is cut, the ring reads as zeros, too, so who uses both need
-    check the ring alone.
+    The ring has its tail, or never will. If the side segment is cut, the ring reads as zeros, too. So it is enough to
+    check the ring.
     """
     cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
@@ -316,8 +316,8 @@ cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable
 cdef object resized(str endpoint, Segment ring, Segment side):
     """Return the exception for a ring, or its side segment, of which something was cut off."""
     if side is not None and (guard_lost(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
-        text = (f"has a side segment that had {side.size} bytes, and another program made it smaller. Close this socket; "
-                "remove the topic when nobody uses it (msgq clean), and connect again")
+        text = (f"has a side segment that had {side.size} bytes; another program made it smaller. Close this socket, "
+                "remove the topic when it is not in use (msgq clean), and connect again")
         return SegmentSizeError(text, endpoint, side.path)
     had = ring.size - MQ_RING_HEADER
     what = "removed"

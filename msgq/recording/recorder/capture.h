@@ -29,8 +29,8 @@ enum {
  * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
 typedef struct {
     uint32_t source, epoch, part;
-    bool counted; /* by its publishers, so that a gap is a loss; else by us */
-    bool tracked; /* its messages carry stamps, which are not in the payloads here */
+    bool counted;         /* by its publishers, so that a gap is a loss; else by us */
+    bool tracked;         /* its messages carry stamps, which are not in the payloads here */
     uint64_t first;       /* number of its first message ... */
     uint64_t lost_before; /* ... and messages lost before that one which no gap shows; MQ_CAPTURE_UNKNOWN */
 } mq_channel;
