@@ -146,7 +146,7 @@ def test_records_that_make_no_sense_cost_the_origins_only(log: Any, tmp_path: Pa
     path, sent = log
     data = bytearray(path.read_bytes())
     here = data.index(b"msgqorat") - HEAD.size
-    data[here + HEAD.size : here + HEAD.size + 8] = b"somebody"
+    data[here + HEAD.size : here + HEAD.size + 8] = b"msgqorig"  # whose rows have another size
     path.write_bytes(data)
     log_now = LogReader(path)
     found = found_in(log_now)

@@ -313,8 +313,9 @@ def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stac
 
 def ended(process: Process) -> Any:
     """End a command, and return its totals."""
-    (*_, last), complaints = process.end(signal.SIGTERM)
-    assert (last["final"], last["topic"], complaints) == (True, CHANNEL, "")
+    (*_, last), said = process.end(signal.SIGTERM)
+    assert (last["final"], last["topic"]) == (True, CHANNEL)
+    assert said in ("", f"msgq: no endpoint matches {CHANNEL} yet; waiting\n")
     return last
 
 

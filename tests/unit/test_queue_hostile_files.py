@@ -59,7 +59,7 @@ def test_header_fields(queue: MessageQueue, endpoint: str) -> None:
     [
         (0, 0, CorruptSegmentError),
         (8, 0, LayoutVersionError),
-        (8, 2 << 32, LayoutVersionError),
+        (8, 3 << 32, LayoutVersionError),
         (16, HEADER - 64, CorruptSegmentError),
         (48, 0, CorruptSegmentError),
         (48, MESSAGES + 64, CorruptSegmentError),
