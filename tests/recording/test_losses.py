@@ -134,6 +134,77 @@ def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path:
     assert (stats.lost or 0) > 1000
 
 
+# ---- endpoints without any recorded message ----
+
+
+def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_readers(bus: Bus, tmp_path: Path) -> None:
+    path = tmp_path / "log.mcap"
+    recorder = Recorder(path, bus.published, limits=Limits(max_bytes=10, min_free_bytes=0), chunk_seconds=0.01)
+    bus.send(300)
+    wait_until(lambda: not recorder.running)
+    with pytest.raises(errors.RecordingError):
+        recorder.stop()
+    losses = stated(path)
+    assert losses.keys() == bus.published.keys()
+    assert all(losses.values())
+    assert counted(path) == shown(path) == shown(path, "--full") == losses
+    info = LogReader(path).endpoints["channel/channel"]
+    assert (info.kind, info.messages, info.first_time, info.last_time) == ("channel", 0, None, None)
+    assert [line.split()[-2] for line in run("bag", "info", path).stdout.splitlines() if "queue/queue" in line]
+    whole = path.read_bytes()
+    (tmp_path / "cut.mcap").write_bytes(whole[: whole.rindex(b"msgq.losses") - 50])
+    assert counted(recover(tmp_path / "cut.mcap").output) == losses
+
+
+def lacking(path: Path, lost: object, endpoint: str = "lost") -> Path:
+    """Write a file with messages at 1000, 2000 and 3000, and an endpoint whose messages were all lost."""
+    one, other = (
+        stating(1),
+        records.Channel(2, endpoint, "", {"epoch": "1", "sequence": "published", "unrecorded": str(lost)}, 0),
+    )
+    chunks = [logs.chunk(one, logs.message(1, number, 1000 * number)) for number in (1, 2, 3)]
+    return logs.write(path, *chunks, other)
+
+
+def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginning(tmp_path: Path) -> None:
+    path = lacking(tmp_path / "a.mcap", 5000)
+    whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
+    assert counted(path) == counted(path, end=2500) == shown(path, "--full") == whole
+    assert {endpoint: lost for endpoint, lost in shown(path).items() if lost} == {"lost": 5000}
+    assert counted(path, start=2000) == counted(path, endpoints=["e"]) == rest
+    assert counted(path, path) == whole
+    pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 1000)]
+    assert [counted(piece) for piece in pieces] == [whole, rest, rest]
+    write_mcap([*map(LogReader, pieces)], tmp_path / "again.mcap")
+    write_mcap([LogReader(path, start=2000)], tmp_path / "later.mcap")
+    assert counted(tmp_path / "again.mcap")["lost"] == 5000
+    assert counted(tmp_path / "later.mcap") == rest
+
+
+def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_path: Path) -> None:
+    one, other = lacking(tmp_path / "a.mcap", 5000), lacking(tmp_path / "b.mcap", 70, "e")
+    write_mcap([LogReader(one), LogReader(one)], tmp_path / "twice.mcap")
+    assert counted(tmp_path / "twice.mcap")["lost"] == 10_000
+    assert counted(other) == {"e": 0}  # there are messages with this numbering
+    write_mcap([LogReader(one), LogReader(lacking(tmp_path / "c.mcap", 70, "other"))], tmp_path / "both.mcap")
+    assert counted(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
+
+
+def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tmp_path: Path) -> None:
+    schema = records.Schema(id=1, name="n", encoding="struct", data=b'[["x", "<u1"]]')
+    made = records.Channel(1, "e", "struct", {"epoch": "2", "sequence": "published"}, 1)
+    lost = records.Channel(2, "e", "", {"epoch": "1", "sequence": "published", "unrecorded": "7"}, 0)
+    path = logs.write(tmp_path / "a.mcap", schema, logs.chunk(made, logs.message(1, 5, 1000)), lost)
+    assert counted(path) == {"e": 7}
+    with pytest.raises(errors.RecordingError, match="no messages"):
+        LogReader(lacking(tmp_path / "b.mcap", 5000)).array("lost")
+
+
+@pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
+def test_impossible_losses_of_an_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
+    assert counted(lacking(tmp_path / "a.mcap", lost)) == {"e": 0}
+
+
 # ---- what a channel states ----
 
 
@@ -290,6 +361,6 @@ def test_messages_that_a_failed_recorder_did_not_write_are_lost(
         recorder.stop()
     assert recorder.stats().lost == stats.lost
     if failure in STATED:  # what was lost until the recorder failed
-        of_recorded = {endpoint: count for endpoint, count in stated(path).items() if found[endpoint]}
-        assert counted(path) == shown(path) == of_recorded
+        wanted = {endpoint: count for endpoint, count in stated(path).items() if found[endpoint] or count}
+        assert counted(path) == shown(path) == wanted
         assert 0 < sum(count or 0 for count in stated(path).values()) <= stats.lost

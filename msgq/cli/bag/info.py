@@ -14,6 +14,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.format import conventions
+from msgq.recording.reader.summing import Sums
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -53,11 +54,14 @@ def _infos(log: LogReader, reads: bool) -> list[dict[str, Any]]:
         return [{name: getattr(info, name) for name in names} for info in log.sum_up(reads).values()]
     channels = {channel.endpoint: channel for channel in log.channels}
     unknown = dict.fromkeys(names)
-    return [
-        unknown
+    found = {
+        name: unknown
         | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
         for name, count in (log.counts or {}).items()
-    ]
+    }
+    for name, info in Sums(log.contents).infos().items():  # endpoints whose messages were all lost
+        found.setdefault(name, {field: getattr(info, field) for field in names})
+    return [found[name] for name in sorted(found)]
 
 
 def _about(log: LogReader, infos: list[dict[str, Any]], reads: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times 
 # metadata of a channel: messages lost where no gap shows them, decimal or UNKNOWN, and the message next to them
 FIRST_SEQUENCE, LOST_BEFORE = "first_sequence", "lost_before"
 LAST_SEQUENCE, LOST_AFTER = "last_sequence", "lost_after"
+UNRECORDED = "unrecorded"  # metadata of a channel: messages lost of an endpoint without any recorded message
 UNKNOWN = "unknown"
 RECOVERED, REINDEXED = "recovered", "reindexed"  # of files that are made of others, in their names
 PUBLISHED = "published"

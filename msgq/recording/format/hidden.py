@@ -1,8 +1,9 @@
-"""Losses that no gap in the numbers shows: before the first message of a numbering, and after its last one.
+"""Losses that no gap in the numbers shows: before the first message of a numbering, after its last one, and of an
+endpoint without any message.
 
 The metadata of a channel state them, with the number of the message next to them. A reader counts them only if that
 message is the first or the last one of the numbering in what it reads: so a part of a recording has no losses that
-belong to another part.
+belong to another part. Losses of an endpoint without any message belong to the beginning of a recording.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from msgq.recording.format.conventions import FIRST_SEQUENCE, LAST_SEQUENCE, LOST_AFTER, LOST_BEFORE, UNKNOWN
+from msgq.recording.format.conventions import (
+    FIRST_SEQUENCE,
+    LAST_SEQUENCE,
+    LOST_AFTER,
+    LOST_BEFORE,
+    UNKNOWN,
+    UNRECORDED,
+)
 
-_LOST_MAX = 1 << 62
+LOST_MAX = 1 << 62
 _TURN = 1 << 32  # a sequence has 32 bits
 
 
@@ -24,14 +32,21 @@ class Hidden(NamedTuple):
 
 
 class HiddenLosses(NamedTuple):
-    """What a channel states. None: nothing."""
+    """What a channel states. None, 0: nothing. unrecorded : all losses of an endpoint without any message."""
 
     before: Hidden | None = None
     after: Hidden | None = None
+    unrecorded: int = 0
+
+    @property
+    def ends(self) -> tuple[Hidden | None, Hidden | None]:
+        """Return the losses before and after messages."""
+        return self.before, self.after
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that state this."""
-        return _stated(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _stated(self.after, LAST_SEQUENCE, LOST_AFTER)
+        said = _stated(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _stated(self.after, LAST_SEQUENCE, LOST_AFTER)
+        return said | ({UNRECORDED: str(self.unrecorded)} if self.unrecorded else {})
 
 
 NONE_HIDDEN = HiddenLosses()
@@ -42,6 +57,7 @@ def hidden_losses(metadata: Mapping[str, str]) -> HiddenLosses:
     return HiddenLosses(
         _hidden(metadata.get(FIRST_SEQUENCE), metadata.get(LOST_BEFORE)),
         _hidden(metadata.get(LAST_SEQUENCE), metadata.get(LOST_AFTER)),
+        _count(metadata.get(UNRECORDED), LOST_MAX) or 0,
     )
 
 
@@ -71,7 +87,7 @@ def _hidden(sequence: str | None, lost: str | None) -> Hidden | None:
     number = _count(sequence, _TURN)
     if number is None or lost is None:
         return None
-    count = _count(lost, _LOST_MAX)
+    count = _count(lost, LOST_MAX)
     return None if count is None and lost != UNKNOWN else Hidden(number, count)
 
 

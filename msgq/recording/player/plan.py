@@ -114,6 +114,7 @@ def _leave_out_announcements(found: Plan) -> None:
 def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
+    channels = (channel for channel in channels if not channel.hidden.unrecorded)
     return tuple(dict.fromkeys(getattr(channel.source, what) for channel in channels))
 
 

@@ -14,7 +14,7 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.file import LogFile, Stretch
-from msgq.recording.format.hidden import HiddenLosses
+from msgq.recording.format.hidden import LOST_MAX, HiddenLosses
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TIME_MAX, UNWANTED, Columns
 from msgq.selection import Selection
@@ -117,18 +117,19 @@ class Contents:
         codes, sequences : of the messages.
         side : the index in `HiddenLosses`: 0 before the messages, 1 after them.
         """
-        stated = {
-            numbering << 32 | hidden.sequence: hidden.lost
-            for numbering, every in self.hidden_losses().items()
-            for hidden in (one[side] for one in every)
-            if hidden is not None and hidden.lost
-        }
-        if not stated:
+        stating = [
+            (code, hidden) for code, channel in enumerate(self.channels) if (hidden := channel.hidden.ends[side])
+        ]
+        if not stating:
             return None
-        places, numberings = np.array(sorted(stated), np.int64), self.numberings().astype(np.int64)
+        numberings = self.numberings().astype(np.int64)
+        stated: dict[int, set[int]] = {}
+        for code, hidden in stating:
+            stated.setdefault(int(numberings[code]) << 32 | hidden.sequence, set()).add(hidden.lost or 0)
+        places = np.array(sorted(stated), np.int64)
         wanted = numberings[codes] << 32 | sequences
         found = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
-        lost = np.array([stated[place] for place in places.tolist()], np.int64)
+        lost = np.array([min(sum(stated[place]), LOST_MAX) for place in places.tolist()], np.int64)
         return np.where(places[found] == wanted, lost[found], 0)
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:

@@ -96,7 +96,8 @@ def _write(
             _copy_extras(segment, [log.contents for log in logs], attached)
             name = {"none": "", None: None}.get(compression, compression)
             with _keeping_unknown(segment, logs):
-                _copy_messages(segment, [log.contents for log in logs], name)
+                continued = [number for number, (start, _) in enumerate(attached) if start > 0]
+                _copy_messages(segment, [log.contents for log in logs], name, continued)
         except BaseException:
             segment.abandon()
             raise
@@ -117,8 +118,10 @@ def _keeping_unknown(segment: Segment, logs: Sequence[LogReader]) -> Iterator[No
             file.on_unknown = None
 
 
-def _copy_messages(segment: Segment, logs: Sequence[Contents], compression: str | None) -> None:
-    channels = NewChannels()
+def _copy_messages(
+    segment: Segment, logs: Sequence[Contents], compression: str | None, continued: Sequence[int]
+) -> None:
+    channels = NewChannels(continued)
     for number, log in enumerate(logs):
         for file in log.files:
             channels.of(number, file)

@@ -62,9 +62,10 @@ class EndpointInfo:
     endpoint : the name.
     schema : the newest one, if any.
     messages, bytes : how many, and of their payloads.
-    first_time, last_time : log_time of the first and the last message, ns since the epoch.
+    first_time, last_time : log_time of the first and the last message, ns since the epoch; None: there is none.
     lost : messages that are missing between those that are there, and before the first and after the last one where the
-        recording states such losses; None: the numbers do not tell.
+        recording states such losses; None: the numbers do not tell. An endpoint whose messages were all lost has these
+        losses and no messages.
     epochs : lives of the numbering.
     largest : bytes of the largest payload.
     tracked : whether its topic was tracked, so that messages have an origin.
@@ -77,8 +78,8 @@ class EndpointInfo:
     schema: Schema | None
     messages: int
     bytes: int
-    first_time: int
-    last_time: int
+    first_time: int | None
+    last_time: int | None
     lost: int | None
     epochs: int
     largest: int

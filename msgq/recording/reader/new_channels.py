@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.format.writer import ChannelRecords
 
 _SCHEMA_IDS = 1 << 16
+_Pairs = tuple[tuple[str, str], ...]
 
 
 class _Key(NamedTuple):
@@ -26,7 +27,7 @@ class _Key(NamedTuple):
 
     topic: str
     message_encoding: str
-    metadata: tuple[tuple[str, str], ...]
+    metadata: _Pairs
     schema_id: int
     tail: bytes
 
@@ -72,7 +73,9 @@ class NewChannels:
     channels : with their schemas, by id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, continued: Collection[int] = ()) -> None:
+        """Begin with nothing. continued : numbers of logs whose beginning is elsewhere, with what was lost there."""
+        self._continued = continued
         self.channels: dict[int, ChannelRecords] = {}
         self._files: dict[LogFile, OfFile] = {}
         self._schemas: dict[int, Schema] = {}
@@ -126,13 +129,16 @@ class NewChannels:
 
     def _add_channel(self, of: OfFile, number: int, code: int, channel: Channel, schema_id: int, tail: bytes) -> None:
         new_schema = of.schemas[schema_id] if channel.record.schema is not None else 0
-        metadata = self._metadata(of, channel)
+        said = channel.record.metadata
+        if of.log in self._continued:
+            said = tuple(pair for pair in said if pair[0] != conventions.UNRECORDED)
+        metadata = self._metadata(of, channel, said)
         key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
         new = self._number(of, number, key)
         self._keys[new] = key
         self._by_key.setdefault(key, (new, of))
         of.numbers[number, code] = new
-        of.unchanged &= (number, schema_id, channel.record.metadata) == (new, new_schema, metadata)
+        of.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
         if new not in self.channels:
             described = container.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
             self.channels[new] = ChannelRecords(described, self._schemas[new_schema] if new_schema else None)
@@ -148,11 +154,11 @@ class NewChannels:
             return number
         return equal if equal is not None else _free(self._keys, CHANNEL_IDS, "channels")
 
-    def _metadata(self, of: OfFile, channel: Channel) -> tuple[tuple[str, str], ...]:
+    def _metadata(self, of: OfFile, channel: Channel, pairs: _Pairs) -> _Pairs:
         """Return a channel's metadata, with the epoch that it has in the new file."""
-        said = dict(channel.record.metadata)
+        said = dict(pairs)
         if said.get(conventions.EPOCH) != str(channel.epoch):
-            return channel.record.metadata
+            return pairs
         epochs = self._epochs.setdefault(channel.endpoint, {})
         owner = (of.log, channel.run, channel.epoch)
         if owner not in epochs:

@@ -308,7 +308,7 @@ class LogReader:
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        dtype = _only_dtype(endpoint, only.channels)
+        dtype = _only_dtype(endpoint, [one for one in only.channels if not one.hidden.unrecorded])
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
             raise RecordingError(text, endpoint)

@@ -155,7 +155,22 @@ class Sums:
         found: dict[str, EndpointInfo] = {}
         for info in self._channels():
             found[info.endpoint] = _together(found.get(info.endpoint), info)
+        for channel in self._unrecorded():
+            endpoint, before = channel.endpoint, found.get(channel.endpoint)
+            info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
+            found[endpoint] = _with_lost(before or info, channel.hidden.unrecorded)
         return dict(sorted(found.items()))
+
+    def _unrecorded(self) -> Iterator[Channel]:
+        """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
+        if self._contents.start > 0:
+            return
+        numberings = self._contents.numberings().tolist()
+        begun = {numberings[code] for code, _ in self.tallies()}
+        for channel, numbering in zip(self._contents.channels, numberings, strict=True):
+            if channel.hidden.unrecorded and numbering not in begun:
+                begun.add(numbering)
+                yield channel
 
     def _channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
@@ -193,6 +208,14 @@ def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> Endpoi
     )
 
 
+def _with_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
+    return replace(info, lost=None if info.lost is None else info.lost + lost)
+
+
+def _there(*times: int | None) -> list[int]:
+    return [time for time in times if time is not None]
+
+
 def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
     if before is None:
         return info
@@ -201,8 +224,8 @@ def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
         schema=info.schema or before.schema,
         messages=before.messages + info.messages,
         bytes=before.bytes + info.bytes,
-        first_time=min(before.first_time, info.first_time),
-        last_time=max(before.last_time, info.last_time),
+        first_time=min(_there(before.first_time, info.first_time), default=None),
+        last_time=max(_there(before.last_time, info.last_time), default=None),
         lost=None if before.lost is None or info.lost is None else before.lost + info.lost,
         epochs=before.epochs + info.epochs,
         largest=max(before.largest, info.largest),

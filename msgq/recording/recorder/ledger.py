@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from msgq.kinds import recorded_kind
 from msgq.recording.format.chunk import CHANNEL_IDS, Chunk
-from msgq.recording.format.conventions import FIRST_SEQUENCE, LOST_BEFORE
+from msgq.recording.format.conventions import FIRST_SEQUENCE, LOST_BEFORE, PUBLISHED
 from msgq.recording.format.figures import Figures
 from msgq.recording.format.hidden import Hidden, HiddenLosses, hidden_losses, lost_at_ends
-from msgq.recording.format.writer import ChannelRecords
+from msgq.recording.format.writer import ChannelRecords, channel_records
+from msgq.source import Source
 
 
 @dataclass(slots=True)
@@ -24,8 +26,8 @@ class _Shown:
 class Ledger:
     """Counts what was written. For one thread at a time.
 
-    Losses after the last message of an endpoint, such as those of a full disk, leave no gap. A channel without messages
-    states them.
+    Losses after the last message of an endpoint, such as those of a full disk, leave no gap, and neither do those of an
+    endpoint without any message. A channel without messages states them.
     """
 
     def __init__(self) -> None:
@@ -44,15 +46,26 @@ class Ledger:
 
         Parameters
         ----------
-        losses : of each endpoint; None: unknown. Those of an endpoint without a message cannot be stated.
+        losses : of each endpoint; None: unknown. Unknown losses of an endpoint without a message are not stated.
         used : the greatest number that a channel has.
         """
+        numbers = iter(range(used + 1, CHANNEL_IDS))
+        yield from map(_numbered, numbers, self._hidden(losses))
+
+    def _hidden(self, losses: Mapping[str, int | None]) -> Iterator[ChannelRecords]:
+        """Give these channels, without their numbers."""
         for endpoint, shown in self._shown().items():
             lost = losses.get(endpoint, 0)
             hidden = None if lost is None or shown.lost is None else lost - shown.lost
-            if shown.lost is not None and (hidden is None or hidden > 0) and used + 1 < CHANNEL_IDS:
-                used += 1
-                yield _stating(self._channels[shown.channel], used, Hidden(shown.last, hidden))
+            if shown.lost is not None and (hidden is None or hidden > 0):
+                yield _stating(self._channels[shown.channel], Hidden(shown.last, hidden))
+        recorded = {channel.channel.topic for channel in self._channels.values()}
+        for endpoint, lost in losses.items():
+            if lost and endpoint not in recorded:
+                source = Source(recorded_kind(endpoint))
+                yield channel_records(
+                    0, endpoint, None, 1, PUBLISHED, source=source, hidden=HiddenLosses(unrecorded=lost)
+                )
 
     def _shown(self) -> dict[str, _Shown]:
         stated = self._stated()
@@ -75,8 +88,12 @@ class Ledger:
         return stated
 
 
-def _stating(like: ChannelRecords, number: int, hidden: Hidden) -> ChannelRecords:
+def _stating(like: ChannelRecords, hidden: Hidden) -> ChannelRecords:
     """Return a channel of the same numbering that states losses after its last message."""
     metadata = {name: text for name, text in like.channel.metadata.items() if name not in (FIRST_SEQUENCE, LOST_BEFORE)}
-    channel = replace(like.channel, id=number, metadata=metadata | HiddenLosses(after=hidden).metadata())
+    channel = replace(like.channel, metadata=metadata | HiddenLosses(after=hidden).metadata())
     return ChannelRecords(channel, like.schema)
+
+
+def _numbered(number: int, like: ChannelRecords) -> ChannelRecords:
+    return ChannelRecords(replace(like.channel, id=number), like.schema)
