@@ -1,4 +1,4 @@
-"""Each loop over words that others can change has a bound, and a row that tells it."""
+"""Each loop over words that other processes can change has a bound, and a row that states it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADERS = sorted([*ROOT.glob("msgq/impl/*/*.h"), *ROOT.glob("visionipc/impl/*.h"
 _FUNCTION = re.compile(r"^[a-z][^\n;{}#]*?\b(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOP = re.compile(r"\b(?:while|do)\b|\bfor \([^;]*;([^;]*);")
-#: A bound that nobody else can change, and that needs no words: all rows, slots, elements and the like.
+#: A bound that no other process can change, and that needs no row: all rows, slots, elements and the like.
 _COUNTED = re.compile(r"\s*\w+ < (?!MQ_\w*(?:TRIES|LOOKS|STUCK))(?:[A-Za-z_][\w.>()-]*(?: / 64)?|\d)\s*")
 
 
@@ -31,7 +31,7 @@ def _is_counted(condition: str) -> bool:
 
 
 def rows(page: str) -> set[str]:
-    section = (ROOT / "docs" / page).read_text().partition("\n## Loops end\n")[2].partition("\n## ")[0]
+    section = (ROOT / "docs" / page).read_text().partition("\n## Bounds of loops\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`(mq_\w+)`", cell)}
 
@@ -40,7 +40,7 @@ def test_each_loop_that_needs_one_has_a_row() -> None:
     looping = {name: path for path in HEADERS for name, body in functions(path.read_text()) if loops(body)}
     told = set().union(*map(rows, PAGES))
     untold = {name: str(path.relative_to(ROOT)) for name, path in looping.items() if name not in told}
-    assert not untold, "give each a bound, and a row in a section `Loops end`"
+    assert not untold, "give each a bound, and a row in a section `Bounds of loops`"
     assert told <= {name for path in HEADERS for name, _ in functions(path.read_text())}
 
 
