@@ -156,6 +156,48 @@ def test_fields_of_a_boards_value_keep_their_values(prefix: str) -> None:
         assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--as", "json", "--key", "car")
 
 
+def test_pub_without_as_packs_json_for_each_endpoint_with_a_struct_schema(prefix: str) -> None:
+    schema = struct_schema(np.dtype(POSE))
+    packed = np.array([(9, 3)], POSE).tobytes()
+    with msgq.Board("state", 8, 100, schema=schema) as board, MessageQueue("poses", schema=schema) as queue:
+        pub("records/state", '{"x": 9, "id": 3}', "--key", "car")
+        assert board["car"] == packed
+        pub("queue/poses", '{"x": 9, "id": 3}')
+        message = queue.receive(0)
+        assert message is not None
+        assert message.data == packed
+        assert "cannot be sent as JSON" in refused("queue/poses", "text")
+
+
+NESTED = [("at", [("x", "<f8"), ("y", "<f8")]), ("wheels", [("speed", "<f4")], 2)]
+
+
+def test_pub_with_nested_objects_packs_each_field(prefix: str) -> None:
+    with msgq.Seqlock("car", NESTED) as record:
+        pub("records/car", '{"at": {"x": 1, "y": 2}, "wheels": [{"speed": 3}, {"speed": 4}]}')
+        assert record.read()["at"].tolist() == (1.0, 2.0)
+        assert record.read()["wheels"]["speed"].tolist() == [3.0, 4.0]
+        pub("records/car", '{"at": {"y": 5}}')
+        assert record.read()["at"].tolist() == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ('{"at": {"x": "far"}}', "at.x: could not convert string to float: 'far'"),
+        ('{"at": {"z": 1}}', "at has the fields x, y, not z"),
+        ('{"at": 3}', "at is an object with the fields x, y, not 3"),
+        ('{"at": {"x": 1}}', "wheels, at.y missing; give all fields"),
+        ('{"wheels": [{"speed": 3}]}', "wheels is a list of 2 elements"),
+        ("[1]", "Record is an object with the fields at, wheels, not [1]"),
+    ],
+)
+def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text: str) -> None:
+    with msgq.Seqlock("car", NESTED) as record:
+        assert text in refused("records/car", message)
+        assert record.count == 0
+
+
 def test_a_message_has_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
         assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--as", "json")
@@ -182,7 +224,7 @@ def test_a_value_of_a_board_is_written(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        ("records/none x", 1, "there is no records/none, and a message does not say what it would have to be"),
+        ("records/none x", 1, "records/none not found; a message does not tell its dtype or sizes"),
         ("records/poses x", 2, "records/poses has 4 elements; give --index, 0 to 3"),
         ("records/poses x --key k", 2, "records/poses is a vector, which has no keys; give --index"),
         ("records/poses {} --index 4", 1, "4"),

@@ -41,20 +41,55 @@ def encode(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
     ValueError : the schema is no dtype, the value does not fit it, or fields are missing.
     """
     dtype = struct_dtype(schema)
-    row = np.zeros((), dtype)
     if dtype.names is None:
+        row = np.zeros((), dtype)
         row[()] = value
         return row.tobytes()
-    unknown = value.keys() - set(dtype.names) if isinstance(value, dict) else {"anything but an object"}
-    if unknown:
-        raise ValueError(f"{schema.name} has the fields {', '.join(dtype.names)}, not {', '.join(sorted(unknown))}")
-    missing = [name for name in dtype.names if name not in value and name not in STAMPS]
-    if missing and former is None:
-        raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
+    rows = np.zeros(1, dtype)
     if former is not None:
         if len(former) != dtype.itemsize:
             raise ValueError(f"the former value has {len(former)} bytes, and {schema.name} {dtype.itemsize}")
-        row = np.frombuffer(former, dtype)[0].copy()
+        rows = np.frombuffer(former, dtype).copy()
+    missing = [name for name in _fill(rows[0], value, schema.name, "") if name not in STAMPS]
+    if missing and former is None:
+        raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
+    return rows.tobytes()
+
+
+def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
+    """Write the fields of a JSON object into a record, and return the names of those that it leaves out.
+
+    Parameters
+    ----------
+    what : name of the record in errors.
+    path : what is before the name of a field, "" or "outer.".
+
+    Raises
+    ------
+    ValueError : a field is unknown, or its value does not fit.
+    """
+    names = row.dtype.names
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is an object with the fields {', '.join(names)}, not {value!r}")
+    if unknown := value.keys() - set(names):
+        raise ValueError(f"{what} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
+    missing = [path + name for name in names if name not in value]
     for name, one in value.items():
-        row[name] = one
-    return row.tobytes()
+        missing += _assign(row, name, one, path + name)
+    return missing
+
+
+def _assign(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
+    """Write one field, or one element of an array of records, and return what it leaves out."""
+    inner = outer[at]
+    if inner.dtype.names is None:
+        try:
+            outer[at] = value
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{path}: {error}") from error
+        return []
+    if isinstance(inner, np.void):
+        return _fill(inner, value, path, f"{path}.")
+    if not isinstance(value, list) or len(value) != len(inner):
+        raise ValueError(f"{path} is a list of {len(inner)} elements, not {value!r}")
+    return [name for i, one in enumerate(value) for name in _assign(inner, i, one, f"{path}[{i}]")]

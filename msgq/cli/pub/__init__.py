@@ -38,8 +38,8 @@ _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
     "--as",
     "kind",
     type=click.Choice(["text", "hex", "json"]),
-    help="What MESSAGE and lines are. JSON is packed into the endpoint's struct schema if it has one.  [default: text; "
-    "json for a vector]",
+    help="Format of MESSAGE and of lines. JSON is packed into the endpoint's struct schema.  [default: json if the "
+    "endpoint has a struct schema, as each vector has; else text]",
 )
 @click.option(
     "--file",
@@ -56,7 +56,7 @@ _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
     type=click.IntRange(min=1),
     help="Publish so many messages: MESSAGE again and again.  [default: 1; with --rate until Ctrl-C; all lines]",
 )
-@click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="Of messages of queue/NAME.  [default: 0]")
+@click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="Priority in queue/NAME.  [default: 0]")
 @click.option("--index", type=click.IntRange(min=0), metavar="I", help="The element of records/NAME, a vector.")
 @click.option("--key", metavar="KEY", help="The value's key of records/NAME, a board.")
 @click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before anything is sent.")
@@ -99,7 +99,7 @@ def command(
     wanted.check()
     with naming.chosen(prefix):
         outlet = _OUTLETS[kind_of(endpoint)](wanted)
-        encode = _encoder(kind or ("text" if outlet.takes_text else "json"), outlet.schema)
+        encode = _encoder(kind or ("json" if _packs(outlet.schema) else "text"), outlet.schema)
         if message is not None:
             encode(message, outlet.former())  # an error comes before anybody notices us
         data = None if path is None else path.read_bytes()
@@ -123,11 +123,15 @@ def _in_time() -> Iterator[None]:
         raise SystemExit(options.EXIT_TIMEOUT) from None
 
 
+def _packs(schema: Schema | None) -> bool:
+    return schema is not None and schema.encoding == "struct"
+
+
 def _encoder(kind: str, schema: Schema | None) -> Encode:
     def packed(text: str, former: bytes | None) -> bytes:
         try:
             value: Any = json.loads(text)
-            if schema is not None and schema.encoding == "struct":
+            if schema is not None and _packs(schema):
                 return encode(schema, value, former)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None

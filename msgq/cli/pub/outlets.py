@@ -70,10 +70,7 @@ class Outlet(ABC):
     Attributes
     ----------
     schema : of its messages, as far as it is known.
-    takes_text : whether messages may be any bytes.
     """
-
-    takes_text = True
 
     def __init__(self, wanted: Wanted, schema: Schema | None) -> None:
         self._wanted, self.schema = wanted, schema
@@ -222,8 +219,6 @@ class QueueOutlet(Outlet):
 class VectorOutlet(Outlet):
     """An element of a vector that is there."""
 
-    takes_text = False
-
     def __init__(self, wanted: Wanted, vector: SeqlockVector) -> None:
         super().__init__(wanted, struct_schema(vector.dtype))
         self._vector = vector
@@ -293,5 +288,5 @@ def records_outlet(wanted: Wanted) -> Outlet:
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise
-        text = f"there is no {wanted.endpoint}, and a message does not say what it would have to be; make it by"
+        text = f"{wanted.endpoint} not found; a message does not tell its dtype or sizes. Create it with"
         raise click.ClickException(f"{text} msgq.SeqlockVector or msgq.Board") from None
