@@ -210,7 +210,8 @@ class MessageQueue:
             return ValueError(f"the priority is {rank}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
         if self._queue is None:
             return self._closed_error()
-        text = "there is no such time-out, or its flags left it no right to do so"
+        access = "receive" if right == "read" else "send"
+        text = f"the timeout is not a number (NaN), or the flags that opened the queue do not let it {access}"
         return ExistentialError(f"{self._name!r}: {text}", errno=errno.EINVAL)
 
     def request_notification(self, notification: Any = None) -> None:

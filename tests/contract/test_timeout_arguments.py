@@ -216,6 +216,27 @@ def test_deadline_that_is_no_time_is_refused_with_its_type(place: Place) -> None
                 call(deadline=deadline)
 
 
+@pytest.mark.parametrize("backend", OURS)
+def test_lease_that_is_no_time_is_refused_with_its_type(place: Place) -> None:
+    queue, _ = closings._queue(place)
+    queue.send(b"x")
+    for lease in (timedelta(seconds=1), "1", True, [1]):
+        with pytest.raises(InvalidTypeError, match=rf"the lease is .*, of type {type(lease).__name__}; give .*seconds"):
+            queue.take(0, lease=lease)
+    assert queue.current_messages == 1
+
+
+@pytest.mark.parametrize("backend", ["msgq", "fake", pytest.param("zmq", marks=pytest.mark.ci)])
+def test_receive_with_a_time_for_non_blocking_is_refused(place: Place) -> None:
+    sub, _ = closings._sub(place)
+    for time in (1000, 2, -1, 0.5, np.int64(1000), "1", timedelta(seconds=1)):
+        for call in (sub.receive, lambda time: sub.receive_into(bytearray(8), time)):
+            with pytest.raises(InvalidTypeError, match=r"give True or False; to limit the wait, call setTimeout"):
+                call(time)
+    for flag in (True, 1, np.True_):
+        assert sub.receive(flag) is None
+
+
 # ---- that the table is complete ----
 
 

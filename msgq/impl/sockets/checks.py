@@ -39,15 +39,16 @@ def check_seconds(what: str, value: object, unit: str, forever: str, endpoint: s
 
 
 def check_non_blocking(value: object, endpoint: str) -> None:
-    """Check the argument `non_blocking` of a socket's receive, a bool.
+    """Check the argument `non_blocking` of a socket's receive: a bool, or 0 or 1 (NOBLOCK).
 
     Raises
     ------
     InvalidTypeError : it is a time: the call would not wait, without a word.
     """
-    if isinstance(value, (float, str, bytes)) or hasattr(value, "total_seconds"):
+    time = is_number(value) and not (hasattr(type(value), "__index__") and value in (0, NOBLOCK))
+    if time or isinstance(value, (str, bytes)) or hasattr(value, "total_seconds"):
         text = f"non_blocking is {value!r}, of type {type(value).__name__}; give True or False"
-        raise InvalidTypeError(f"{text}. How long a receive waits, setTimeout(milliseconds) says", endpoint)
+        raise InvalidTypeError(f"{text}; to limit the wait, call setTimeout(milliseconds) before", endpoint)
 
 
 def timeout_ms(timeout: float, endpoint: str = "") -> int:

@@ -266,6 +266,10 @@ def lease_ns(lease: float | None, name: str) -> int:
     """Return how long a job is its taker's, in nanoseconds; 0: until it ends."""
     if lease is None:
         return 0
+    if not is_number(lease):
+        text = f"the lease is {lease!r}, of type {type(lease).__name__}; give a number of seconds"
+        advice = " (its total_seconds())" if hasattr(lease, "total_seconds") else ""
+        raise InvalidTypeError(f"{text}{advice}, or None for a job without a lease", name)
     if not 0 < lease <= _LONGEST_S:
         text = f"a lease of {lease} s is not possible; give more than 0, up to {_LONGEST_S}, or None"
         raise InvalidValueError(text, name)
