@@ -180,3 +180,8 @@ def mistakes_with_records(quotes: msgq.SeqlockVector, board: msgq.Board) -> None
     board["speed"] = b"5"  # type: ignore[index]
     board.declare("speed").write("text")  # type: ignore[arg-type]
     print(board.observe("speed").read().data)  # type: ignore[union-attr]
+
+
+def frame_of(sub: msgq.SubSocket) -> memoryview:
+    frame = sub.recv(copy=False)
+    return frame.buffer[: len(frame.bytes)]

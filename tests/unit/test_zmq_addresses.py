@@ -103,6 +103,18 @@ class TestPorts:
         write_map('can = "tcp://*:4000"')
         assert subscriber_address("can", "[::1]") == Address("::1", 4000)
 
+    @pytest.mark.parametrize("host", ["[::1]:5000", "[::1", "::1]", "10.0.0.7:5000", "tcp://10.0.0.7", "a/b"])
+    def test_host_with_a_scheme_or_port_is_refused(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(InvalidValueError, match=r"is not a host; .*without scheme and port.*MSGQ_ZMQ_MAP"):
+            subscriber_address("can", host)
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
+        with pytest.raises(InvalidValueError, match=r"is not a host"):
+            publisher_address("can")
+
+    @pytest.mark.parametrize("host", ["fe80::1%eth0", "[fe80::1%eth0]", "robot-7.local", "*"])
+    def test_host_of_any_other_form_is_taken(self, host: str) -> None:
+        assert subscriber_address("can", host).host == host.strip("[]")
+
     def test_sockets_meet_at_an_ipv6_address_in_brackets(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.socket(socket.AF_INET6) as probe:
             try:

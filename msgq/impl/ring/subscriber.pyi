@@ -151,6 +151,8 @@ class SubSocket(Connection):
     @overload
     def recv(self, flags: int = 0, copy: Literal[True] = True) -> bytes: ...
     @overload
+    def recv(self, flags: int = 0, *, copy: Literal[False]) -> Frame: ...
+    @overload
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | Frame:
         """Do what `receive` does, under pyzmq's name.
 

@@ -66,12 +66,27 @@ def publisher_address(endpoint: str) -> Address:
 def subscriber_address(endpoint: str, host: str) -> Address:
     """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
     address = _address(endpoint, host)
-    return address._replace(host=_unbracketed(host)) if address.host == ALL_INTERFACES else address
+    return address._replace(host=_checked_host(host, endpoint)) if address.host == ALL_INTERFACES else address
 
 
 def _unbracketed(host: str) -> str:
     """Return a host without the brackets that an IPv6 address has before a port."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _checked_host(host: str, endpoint: str) -> str:
+    """Return a host without brackets. InvalidValueError: it has a scheme or a port."""
+    bare = _unbracketed(host)
+    if set(bare) & set(":[]/"):
+        from ipaddress import AddressValueError, IPv6Address  # only here: few hosts have a colon
+
+        try:
+            IPv6Address(bare)
+        except AddressValueError:
+            text = f"{host!r} is not a host; give a name or an IP address, without scheme and port. The name of the"
+            advice = "endpoint decides the port; MSGQ_ZMQ_MAP gives it another"
+            raise InvalidValueError(f"{text} {advice}", endpoint) from None
+    return bare
 
 
 def _address(endpoint: str, host: str) -> Address:
@@ -83,7 +98,7 @@ def _address(endpoint: str, host: str) -> Address:
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
         address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(_unbracketed(host), port_of(endpoint if naming.zmq_as_stock() else name))
+        address = Address(_checked_host(host, endpoint), port_of(endpoint if naming.zmq_as_stock() else name))
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
