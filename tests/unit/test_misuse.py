@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -36,6 +38,25 @@ class Handler:
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self.before)
+
+
+@pytest.mark.parametrize("backend", ["msgq", pytest.param("zmq", marks=pytest.mark.ci)])
+def test_sockets_that_are_pickled_or_copied_are_refused_with_advice(
+    endpoint: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    with msgq.pub_sock(endpoint, backend=backend) as pub, msgq.sub_sock(endpoint, backend=backend) as sub:
+        for socket in (pub, sub):
+            for call in (pickle.dumps, copy.copy):
+                with pytest.raises(TypeError, match=r"a (Pub|Sub)Socket cannot be pickled or copied; open another one"):
+                    call(socket)
+
+
+def test_channel_members_that_are_pickled_or_copied_are_refused_with_advice(endpoint: str) -> None:
+    with msgq.Channel(endpoint) as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
+        for member in (publisher, subscriber):
+            with pytest.raises(TypeError, match=r"a (Publisher|Subscriber) cannot be pickled or copied; open another"):
+                pickle.dumps(member)
 
 
 @pytest.fixture

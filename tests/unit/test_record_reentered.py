@@ -16,7 +16,7 @@ import pytest
 
 import msgq
 from msgq import naming
-from msgq.errors import ConcurrentUseError, EndpointClosedError
+from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
 from msgq.impl.ground import origin
 from tests.support import DEADLINE, SHM, Task, in_fork, run_child
 
@@ -148,6 +148,21 @@ def test_a_close_that_is_interrupted_is_gone_on_with(endpoint: str) -> None:
             other.claim()
 
     assert in_fork(child) == 0
+
+
+def test_entry_in_a_forked_child_is_refused_as_the_parents(endpoint: str) -> None:
+    with msgq.Board(endpoint) as board, board.declare("key") as entry:
+        entry.write(b"parent")
+
+        def child() -> None:
+            with pytest.raises(
+                ForkedSocketError, match=r"'key' belongs to the parent process.*close the parent's entry"
+            ):
+                entry.write(b"child")
+
+        assert in_fork(child) == 0
+        entry.write(b"parent again")
+        assert board["key"] == b"parent again"
 
 
 class TestForksWhileAnotherThreadWaits:

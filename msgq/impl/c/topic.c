@@ -184,7 +184,7 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size
     uint64_t pid = mq_publisher_current_pid(publisher->p.ring, publisher->p.side);
     return mqc_broken(&t->place, EADDRINUSE,
                       "another publisher took over: process %llu (0: a stock program, or nobody any "
-                      "more); nothing was sent",
+                      "more); nothing was sent. To take the topic back, open it again",
                       (unsigned long long)pid);
 }
 

@@ -31,7 +31,7 @@ from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageTooLargeError,
     PoolExhaustedError, StateError,
 )
-from msgq.impl.sockets.checks import timeout_ns
+from msgq.impl.sockets.checks import pickle_error, timeout_ns
 
 
 cdef enum:
@@ -65,6 +65,9 @@ cdef class Publisher:
         self._own = enter_channel(hub, name, slots, slot_bytes, max_bytes, True)
         self._generation = self._ticket = fork_generation
         remember(self)
+
+    def __reduce__(self):
+        raise pickle_error(self)
 
     def __repr__(self):
         state = "closed" if self._ticket == CLOSED else f"{self.sent} messages published"

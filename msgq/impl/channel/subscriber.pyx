@@ -31,7 +31,7 @@ from msgq.errors import (
     StateError, TooManyViewsError,
 )
 from msgq.figures.channels import ChannelMessage, PublisherInfo
-from msgq.impl.sockets.checks import timeout_ns
+from msgq.impl.sockets.checks import pickle_error, timeout_ns
 
 
 cdef extern from "ground/atomics.h" nogil:
@@ -68,6 +68,9 @@ cdef class Subscriber(Waitable):
             if self._ticket != self._generation:
                 self._ticket = CLOSED
         remember(self)
+
+    def __reduce__(self):
+        raise pickle_error(self)
 
     def __dealloc__(self):
         if self._ticket != CLOSED and self._generation == fork_generation:

@@ -156,7 +156,8 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if self._claim is _RESERVED:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
         who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
-        return MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+        text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
+        return MultiplePublishersError(text, self._endpoint)
 
     def send(
         self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0

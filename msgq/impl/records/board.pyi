@@ -206,7 +206,7 @@ class Entry:
         Raises
         ------
         MessageTooLargeError : it has more bytes than a value may have.
-        StateError : the key was given back, or is the parent's, of which this is a fork.
+        StateError : the key was given back. ForkedSocketError : it is the parent's, of which this is a fork.
         ConcurrentUseError : another thread is in the middle of a write of 256 KiB or more.
         TypeError, BufferError : `data` has no contiguous bytes.
         EndpointClosedError : the board is closed.

@@ -288,7 +288,7 @@ cdef class Entry:
             raise options.returned_error(self.key, self._board._endpoint)
         self._board._need_row()
         if self._board._uid != self._uid:  # in a forked child
-            raise options.returned_error(self.key, self._board._endpoint)
+            raise options.inherited_error(self.key, self._board._endpoint)
         if self._writing:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", self._board._endpoint)
         return 0

@@ -16,6 +16,7 @@ from msgq.errors import (
     BoardKeyError,
     ConcurrentUseError,
     CorruptSegmentError,
+    ForkedSocketError,
     InvalidValueError,
     KeyTakenError,
     MessageTooLargeError,
@@ -410,6 +411,12 @@ def too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeEr
 def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
     """Return the error for a buffer that cannot hold a value."""
     return MessageTooLargeError(f"the value has {size} bytes, the buffer {room}", name)
+
+
+def inherited_error(key: str, name: str) -> ForkedSocketError:
+    """Return the error for an `Entry` in a forked child."""
+    text = f"the key {key!r} belongs to the parent process, which alone may write it"
+    return ForkedSocketError(f"{text}. To write it here, close the parent's entry, then declare the key", name)
 
 
 def returned_error(key: str, name: str) -> StateError:

@@ -46,8 +46,8 @@ from msgq.errors import (
     MultiplePublishersError, StateError,
 )
 from msgq.impl.sockets.checks import (
-    check_linger, check_origin, check_send_flags, check_sndhwm, check_sndtimeo, option_error, untracked_error,
-    wrong_tracking_error,
+    check_linger, check_origin, check_send_flags, check_sndhwm, check_sndtimeo, option_error, pickle_error,
+    untracked_error, wrong_tracking_error,
 )
 
 
@@ -75,6 +75,9 @@ cdef class PubSocket:
     def __dealloc__(self):
         if self._ticket != CLOSED and self._generation == fork_generation:
             mq_publisher_close(&self._publisher)
+
+    def __reduce__(self):
+        raise pickle_error(self)
 
     def __repr__(self):
         state = "closed" if self._ticket == CLOSED else f"{self._publisher.sequence} messages published"
@@ -243,7 +246,8 @@ cdef class PubSocket:
             raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
-        raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+        text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
+        raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _have_memory(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""

@@ -84,6 +84,13 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     return math.ceil(timeout * NS_PER_S)
 
 
+def pickle_error(socket: object) -> TypeError:
+    """Return the error for a socket, publisher or subscriber that would be pickled or copied."""
+    kind = type(socket).__name__
+    text = "open another one in the process that needs it, or use this one in a forked child without pickling it"
+    return TypeError(f"a {kind} cannot be pickled or copied; {text}")
+
+
 def closed_error(endpoint: str) -> EndpointClosedError:
     """Return the error for a socket that has no connection."""
     return EndpointClosedError("is closed, or was never connected; connect it, or make another one", endpoint)

@@ -25,7 +25,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_stamps_error, option_error
+from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_stamps_error, option_error, pickle_error
 
 
 cdef extern from "poll.h" nogil:
@@ -54,6 +54,9 @@ cdef class Guard:
     cdef bint _closing
     cdef object _call
     cdef object _not_now
+
+    def __reduce__(self):
+        raise pickle_error(self)
 
     def __cinit__(self):
         self._ticket = CLOSED
