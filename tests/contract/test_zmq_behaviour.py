@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -158,6 +159,10 @@ def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoi
     assert "ZMQ cannot make a socket" in run_child(zmq_actors.too_many, endpoint)
 
 
+def test_subscriber_closes_when_no_descriptor_is_left(zmq_backend: Backend, endpoint: str) -> None:
+    assert run_child(zmq_actors.closed_without_descriptors, endpoint)
+
+
 class TestFork:
     def test_subscriber_in_child_connects_again_and_publisher_is_refused(
         self, zmq_backend: Backend, endpoint: str
@@ -170,6 +175,24 @@ class TestFork:
     ) -> None:
         answer = run_child(zmq_actors.forked_publisher, endpoint)
         assert answer == {"child": ["reserved", "sent", "2"], "parent": ["reserved", "sent"]}
+
+    @pytest.mark.parametrize(
+        ("kind", "how", "expected"),
+        [
+            ("PubSocket", "use", ["", "ConcurrentUseError", False]),
+            ("PubSocket", "close", ["", "ConcurrentUseError", False]),
+            ("SubSocket", "use", ["", "ConcurrentUseError", False]),
+            ("SubSocket", "close", ["EndpointClosedError", "", True]),
+        ],
+    )
+    def test_threads_in_child_that_meet_while_the_socket_connects_are_kept_apart(
+        self, zmq_backend: Backend, endpoint: str, kind: str, how: str, expected: list[Any]
+    ) -> None:
+        assert run_child(zmq_actors.forked_connecting, endpoint, kind, how) == expected
+
+    def test_option_and_poll_in_child_are_those_of_its_own_socket(self, zmq_backend: Backend, endpoint: str) -> None:
+        answer = run_child(zmq_actors.forked_options, endpoint)
+        assert answer == {"linger": 7, "child": ["later"], "parent": "held"}
 
     def test_daemon_publishes_with_the_publisher_that_its_parent_connected(
         self, zmq_backend: Backend, endpoint: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -12,15 +13,17 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import zmq
 
-from msgq.errors import ForkedSocketError, IpcError, MultiplePublishersError
+from msgq.errors import ForkedSocketError, IpcError, MessageTooLargeError, MultiplePublishersError
 from msgq.impl import zeromq
+from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import publisher_address
-from tests.contract.actors import Crossing, connect, in_fork
-from tests.support import DEADLINE, DEADLINE_MS, hear, say, wait_until
+from tests.contract.actors import Crossing, connect, in_fork, in_fork_quietly
+from tests.support import DEADLINE, DEADLINE_MS, Task, hear, say, wait_until
 
 
 def plain_publisher(address: str) -> None:
@@ -80,6 +83,17 @@ def too_many(endpoint: str) -> str:
     except IpcError as error:
         return str(error)
     return "no end"
+
+
+def closed_without_descriptors(endpoint: str) -> bool:
+    """Close a subscriber whose descriptor is in use when this process may open no other one."""
+    sub = connect("zmq", "SubSocket", endpoint)
+    sub.fileno()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    sub.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return bool(sub._socket.closed)
 
 
 def forked(endpoint: str) -> dict[str, Any]:
@@ -149,6 +163,85 @@ def forked_publisher(endpoint: str) -> dict[str, Any]:
     heard.set()
     thread.join()
     return {"child": answer[0], "parent": received}
+
+
+def forked_connecting(endpoint: str, kind: str, how: str) -> list[Any]:
+    """In a child, a second thread uses or closes a socket while the first one's call connects it again.
+
+    Returns the names of what both threads raise, and whether the socket is closed then.
+    """
+    socket = connect("zmq", kind, endpoint)
+    call = (lambda: socket.send(b"x")) if kind == "PubSocket" else (lambda: socket.receive(True))
+    second = call if how == "use" else socket.close
+    closed = Crossing()
+
+    def child() -> list[Any]:
+        closed.wait()
+        new_socket, tasks = process.new_socket, []
+
+        def meet(*args: Any) -> Any:
+            process.new_socket = new_socket
+            tasks.append(Task(_name_of_error, second))
+            if kind == "SubSocket" and how == "close":
+                tasks[0].wait_asleep()  # until the first call ends
+            else:
+                tasks[0].result()
+            return new_socket(*args)
+
+        process.new_socket = meet  # type: ignore[assignment]  # it takes and returns the same
+        seen = [_name_of_error(call), tasks[0].result(), socket.closed]
+        socket.close()
+        return seen
+
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.extend(in_fork_quietly(child)))
+    thread.start()
+    wait_until(lambda: Path(f"/proc/self/task/{thread.native_id}/children").read_text())
+    socket.close()
+    closed.set()
+    thread.join()
+    return answer
+
+
+def _name_of_error(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+
+def forked_options(endpoint: str) -> dict[str, Any]:
+    """A child sets an option of a socket, and polls one for which its parent held a message."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=1)
+    pub.send(b"held")
+    sub.setTimeout(DEADLINE_MS)
+    with contextlib.suppress(MessageTooLargeError):
+        sub.receive_into(bytearray(1))
+    poller = zeromq.Poller()
+    poller.registerSocket(sub)
+    attached = Crossing()
+
+    def child() -> list[Any]:
+        task = Task(poller.poll, -1)
+        with contextlib.suppress(FileNotFoundError):  # it has ended already
+            task.wait_asleep()
+        attached.set()
+        return [each.receive(True).decode() for each in task.result()]
+
+    def option() -> int:
+        sub.linger = 7
+        return int(sub._socket.linger)
+
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.extend([in_fork_quietly(option), in_fork_quietly(child)]))
+    thread.start()
+    attached.wait()
+    pub.wait_for_readers(DEADLINE, n=2)
+    pub.send(b"later")
+    thread.join()
+    return {"linger": answer[0], "child": answer[1], "parent": sub.receive_many()[0].decode()}
 
 
 def forked_daemon(endpoint: str) -> None:

@@ -31,10 +31,11 @@ class LoopDescriptor:
     """
 
     def __init__(self, other: int) -> None:
+        _always_readable()  # now, because `end` must succeed when this process can open no more
+        self._epoll = select.epoll()
         self._timer, self._time_ns = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK), 0
         if self._timer < 0:
             raise OSError(ctypes.get_errno(), "cannot make a timer")
-        self._epoll = select.epoll()
         self._epoll.register(other, select.EPOLLIN)
         self._epoll.register(self._timer, select.EPOLLIN)
         self.fd = self._epoll.fileno()

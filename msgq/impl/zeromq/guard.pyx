@@ -90,8 +90,9 @@ cdef class Guard:
 
     def _open(self, call, not_now):
         self._call, self._not_now = call, not_now
-        self._closing = False
-        self._generation = self._ticket = fork_generation
+        if self._ticket == CLOSED:  # else it connects in a forked child, and is busy until that is done
+            self._closing = False
+            self._generation = self._ticket = fork_generation
 
     def _is_here(self):
         return self._ticket != CLOSED and self._generation == fork_generation
@@ -103,9 +104,22 @@ cdef class Guard:
     cdef int _refuse(self) except -1:
         """Called when the ticket is not valid: raise, or connect again after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
-            self._connect_again()
-            return 0
+            return self._connect_in_child()
         raise misuse(self._ticket, self._endpoint)
+
+    cdef int _connect_in_child(self) except -1:
+        """Connect again, while everybody else is kept out."""
+        cdef int ticket = self._ticket, generation = self._generation
+        self._generation, self._ticket, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
+        self._closing = False  # what a thread of the parent asked for
+        self._call = None
+        try:
+            self._connect_again()
+        except BaseException:
+            self._generation, self._ticket = generation, CLOSED if self._closing else ticket
+            raise
+        self._give_back()
+        return self._refuse_inherited()
 
     cdef int _refuse_inherited(self) except -1:
         """Raise in the child when a fork came in the middle of a call."""
@@ -307,7 +321,8 @@ cdef class Receiver(Guard):
             return
         self._closing = True
         if self._ticket == BUSY:
-            self._wake()
+            if self._call is not None:  # else it connects in a forked child, and nobody sleeps
+                self._wake()
             if self._user == PyThread_get_thread_ident():
                 return  # in a signal handler, on top of our own wait: that will see _closing
         while self._ticket == BUSY:

@@ -511,14 +511,14 @@ class _Poller(PythonPoller):
         sockets = self._sockets.copy()  # another thread may register more meanwhile
         if not sockets:
             return []
-        if any(socket._held is not None for socket in sockets):
-            milliseconds = 0
         ready = all_alone(sockets, _wait, sockets, milliseconds)
         return [socket for socket in sockets if socket._held is not None or id(socket._socket) in ready]
 
 
 def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
+    if any(socket._held is not None for socket in sockets):
+        milliseconds = 0
     deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
     news = [socket._news for socket in sockets]
