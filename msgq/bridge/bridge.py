@@ -67,7 +67,9 @@ class Bridge:
         self._links: dict[str, Link] = {}
         self._taken: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
         self._look_at_s = 0.0
-        self._running, self._runner, self._closing = threading.Lock(), 0, False  # `_runner`: the thread in `run`
+        # A signal handler that calls `close` may be on top of `run`, or of another `close`, in the same thread.
+        self._running, self._runner = threading.RLock(), 0  # `_runner`: the thread in `run`
+        self._closing = self._closed = False
         try:
             for topic, host in sources.items():
                 self._links[topic] = self._comes_in(topic, host)
@@ -135,10 +137,16 @@ class Bridge:
         self._loop.stop()
         if self._runner == threading.get_ident():  # a signal handler, on top of `run`, which closes them then
             return
-        with self._running:
-            self._close()
+        self._close()
 
     def _close(self) -> None:
+        with self._running:
+            if self._closed:
+                return
+            self._closed = True
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
         for link in self._links.values():
             link.close()
         self._loop.close()

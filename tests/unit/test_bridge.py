@@ -442,6 +442,19 @@ def test_counts_survive_the_end(here: Host) -> None:
     assert crossing.flow().messages == 1
 
 
+def test_bridge_closed_by_a_handler_on_top_of_its_close_closes_once() -> None:
+    """The handler runs in the thread that closes, so it cannot wait for that."""
+    bridge, closed = Bridge(), []
+
+    def close() -> None:
+        bridge.close()
+        closed.append(TOPIC)
+
+    bridge._links[TOPIC] = SimpleNamespace(close=close)  # type: ignore[assignment]
+    Task(bridge.close).result()
+    assert closed == [TOPIC]
+
+
 def test_the_process_keeps_its_name(here: Host) -> None:
     here.bridge(into={TOPIC: "127.0.0.1"}).step()
     here.pub("other")
