@@ -474,6 +474,25 @@ def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, 
     assert (server.stats(0).dropped, client.dropped) == (1, 1)
 
 
+def test_spare_buffer_is_added_for_one_thread_at_a_time(server: Any, connect: Any, monkeypatch: Any) -> None:
+    client, held, before = connect(), [], shared.allocate
+
+    def allocate(fd: int) -> bool:
+        monkeypatch.setattr(shared, "allocate", before)
+        with pytest.raises(errors.ConcurrentUseError):
+            Task(publish, server, 1).result()
+        raise KeyboardInterrupt
+
+    for value in range(BUFFERS):
+        publish(server, value)
+        held.append(receive(client))
+    monkeypatch.setattr(shared, "allocate", allocate)
+    with pytest.raises(KeyboardInterrupt):
+        publish(server, 1)
+    assert publish(server, 1)
+    assert server.stats(0).buffers == BUFFERS + 1
+
+
 def test_dropped_counts_frames_of_each_life_of_the_stream(server: Any, connect: Any) -> None:
     client = connect()
     for life in (1, 2):

@@ -79,7 +79,7 @@ cdef class Outgoing:
         raise NotImplementedError
 
     cdef int _begin(self) except -2:
-        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, whatever happens."""
+        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, unless this raises."""
         cdef int buffer
         cdef bint stock
         if self._busy:
@@ -87,9 +87,14 @@ cdef class Outgoing:
         self._check_open()
         stock = mq_stock_possible(&self._publisher._publisher)
         buffer = self._leases.take(stock)
-        if buffer < 0 and self.grow():
-            buffer = self._leases.take(stock)
         self._busy = True
+        if buffer < 0:
+            try:
+                if self.grow():  # other threads, and signal handlers, may run meanwhile
+                    buffer = self._leases.take(stock)
+            except BaseException:
+                self._busy = False
+                raise
         return buffer
 
     cdef int _check_open(self) except -1:
