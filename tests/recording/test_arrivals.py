@@ -85,6 +85,16 @@ def test_a_symbolic_link_is_not_followed(arrivals: Arrivals, folder: Path) -> No
     assert (arrival.fd, arrival.gone) == (-1, False)
 
 
+def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: Arrivals, folder: Path) -> None:
+    """As the second part of a run does that maps a pool just after a file came."""
+    capture = Capture()
+    capture.watch(arrivals)
+    (folder / "a_1").touch()
+    for _ in range(2):
+        assert Task(capture.run, Chunk(1024, 1024), 2 * DEADLINE).result() is False
+    assert told(arrivals) == [f"{folder}/a_1"]
+
+
 def test_a_run_opens_what_comes_and_ends(arrivals: Arrivals, folder: Path) -> None:
     capture = Capture()
     capture.watch(arrivals)

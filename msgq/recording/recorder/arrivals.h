@@ -89,6 +89,9 @@ static inline void mq_arrivals_note(mq_arrivals *a, const struct inotify_event *
             mq_arrivals_note_in(a, i, event);
 }
 
+/* Is there something to take? */
+static inline bool mq_arrivals_pend(const mq_arrivals *a) { return a->count || a->overflown || a->changed; }
+
 /* Open what has come, as far as there is room. True: there is something to take. */
 static inline bool mq_arrivals_gather(mq_arrivals *a) {
     _Alignas(struct inotify_event) char events[4096];
@@ -99,7 +102,7 @@ static inline bool mq_arrivals_gather(mq_arrivals *a) {
             at += (ssize_t)(sizeof *event + event->len);
             mq_arrivals_note(a, event);
         }
-    return a->count || a->overflown || a->changed;
+    return mq_arrivals_pend(a);
 }
 
 /* The same, and what follows at once: of files that are made together, each may be gone in a moment. */

@@ -270,7 +270,9 @@ static inline mq_capture_end mq_capture_round(mq_capture *c, mq_log_chunk *chunk
 /* Record until the chunk is full, somebody interrupts, or CLOCK_MONOTONIC reaches `until_ns`. */
 static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
-    for (bool roused = false;;) {
+    /* What was gathered before, nothing tells again: by the nap of a run that ended for another reason. */
+    bool roused = c->arrivals && mq_arrivals_pend(c->arrivals);
+    for (;;) {
         mq_capture_end end = mq_capture_round(c, chunk); /* once more when roused: for what was there before */
         int64_t now = mq_now_ns(), left = until_ns - now;
         if (end != MQ_CAPTURE_TIME || left <= 0)
