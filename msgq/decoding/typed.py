@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import arrow_array, conformed, distinct_names, text_column, value_column
 
-_WHOLE, _REAL = {int, type(None)}, {float, type(None)}
+_NONE = type(None)
+_WHOLE, _REAL, _DICTS = {int, _NONE}, {float, _NONE}, {dict, _NONE}
+_ARRAYS = {np.ndarray, _NONE}
+_LISTS = {list, tuple, *_ARRAYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +66,53 @@ class Kind:
         return self._lists(values) if self.parts else _scalars(values, self.type)
 
     def _structs(self, values: Sequence[Any]) -> pa.Array:
-        there = [value for value in values if value is not None]
-        if not all(isinstance(value, Mapping) for value in there):
+        types = set(map(type, values))
+        there = values if _NONE not in types else [value for value in values if value is not None]
+        if not types <= _DICTS and not all(isinstance(value, Mapping) for value in there):
             raise TypeError("a value is not an object")
-        columns, keys = {}, dict.fromkeys(chain.from_iterable(there))
-
-        def of(name: Any) -> list[Any]:
-            return [None if value is None else value.get(name) for value in values]
-
+        columns: dict[Any, pa.Array] = {}
+        keys = dict.fromkeys(chain.from_iterable(there)) if self.members or self.is_more else {}
         for name, part in zip(self.names, self.parts, strict=True):
             if name in keys or name not in self.members:
-                columns[name] = part.column(of(name) if name in keys else [None] * len(values))
+                columns[name] = part.column(_fields(values, name, there is values))
         if self.is_more:
-            columns |= {name: value_column(of(name)) for name in keys if name not in self.names}
+            more = (name for name in keys if name not in self.names)
+            columns |= {name: value_column(_fields(values, name, there is values)) for name in more}
         columns = {str(name): column for name, column in columns.items() if not kinds.is_null(column.type)}
         if not columns:
             return pa.nulls(len(values))
-        missing = pa.array([value is None for value in values], pa.bool_())
+        missing = None if there is values else pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays([*columns.values()], distinct_names(columns), mask=missing)
 
     def _lists(self, values: Sequence[Any]) -> pa.Array:
-        there = [value for value in values if value is not None]
-        if not all(isinstance(value, (list, tuple, np.ndarray)) for value in there):
+        types = set(map(type, values))
+        there = values if _NONE not in types else [value for value in values if value is not None]
+        if not types <= _LISTS and not all(isinstance(value, (list, tuple, np.ndarray)) for value in there):
             raise TypeError("a value is not a list")
         (part,) = self.parts
-        is_numbers = there and not part.parts and not part.is_open
-        if is_numbers and all(isinstance(value, np.ndarray) and value.ndim == 1 for value in there):
+        is_numbers = there and not part.parts and not part.is_open and types <= _ARRAYS
+        if is_numbers and all(value.ndim == 1 for value in there):
             inner = conformed(arrow_array(np.concatenate(there)), part.type)
         else:
             inner = part.column(list(chain.from_iterable(there)))
         if kinds.is_null(inner.type):
             return pa.nulls(len(values))
-        ends = np.cumsum([0] + [0 if value is None else len(value) for value in values], dtype=np.int32)
-        missing = np.array([*(value is None for value in values), False])
+        lengths = [0 if value is None else len(value) for value in values] if there is not values else map(len, values)
+        ends = np.cumsum([0, *lengths], dtype=np.int32)
+        missing = None if there is values else np.array([*(value is None for value in values), False])
         made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
         is_fixed = kinds.is_fixed_size_list(self.type)
         return conformed(made, pa.list_(inner.type, self.type.list_size)) if is_fixed else made
+
+
+def _fields(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:
+    """Return a field of each value. is_whole : none of them is None."""
+    if not is_whole:
+        return [None if value is None else value.get(name) for value in values]
+    try:
+        return list(map(itemgetter(name), values))
+    except KeyError:
+        return [value.get(name) for value in values]
 
 
 def _scalars(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
