@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import time
 from pathlib import Path
 
 import capnp
@@ -11,6 +12,7 @@ import pytest
 
 import msgq
 from msgq import Schema
+from msgq.decoding.capnproto.sources import Sources
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Schemas, Writer
@@ -105,6 +107,30 @@ def test_capnproto_imports_are_relative_to_the_name_of_a_link(tmp_path: Path) ->
     path.rename(tmp_path / "elsewhere" / "log.capnp")
     path.symlink_to(tmp_path / "elsewhere" / "log.capnp")
     assert Decoders().value(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
+
+
+def test_capnproto_files_keep_their_names_beside_files_that_are_renamed(tmp_path: Path) -> None:
+    """A second "a.capnp" gets another name in the folder for the compiler, which must not be that of a third file."""
+    files = ["a.capnp", *(f"{number}-a.capnp" for number in range(10)), "other/a.capnp"]
+    (tmp_path / "other").mkdir()
+    for number, file in enumerate(files):
+        (tmp_path / file).write_text(f"@0xf3b1f17e25a42{number:03x};")
+    (tmp_path / "main.capnp").write_text("".join(f'using F{n} = import "{file}";' for n, file in enumerate(files)))
+    sources = Sources(tmp_path / "main.capnp", [])
+    assert len(set(sources.texts.values())) == len(files) + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"' + '\\"' * 100_000, 'import "' + '\\"' * 100_000, 'import "' * 30_000],
+    ids=["a string", "a name", "imports"],
+)
+def test_capnproto_text_without_the_end_of_a_string_is_refused_soon(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.capnp").write_text(text)
+    begin = time.process_time()
+    with pytest.raises(InvalidValueError, match="is no schema"):
+        Schemas.of_texts([f"capnproto:{tmp_path}/a.capnp:A"])
+    assert time.process_time() - begin < 5
 
 
 def test_capnproto_import_that_is_not_found_names_the_option(tmp_path: Path) -> None:

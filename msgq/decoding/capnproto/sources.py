@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgq.errors import InvalidValueError
 
-#: A comment, an import with its keyword and file, or another string.
-_WORDS = re.compile(rb'#[^\n]*|\b(import|embed)\s*"((?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*"')
+#: A comment, an import with its keyword and file, or another string, which may lack its end: each byte is read once.
+_WORDS = re.compile(rb'#[^\n]*|\b(import|embed)\s*"((?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _ID = re.compile(rb"^[ \t]*@0x([0-9a-fA-F]+)[ \t]*;", re.MULTILINE)
 _FILES_MAX = 10_000
 
@@ -86,7 +86,9 @@ class Sources:
         key = (file.name, said[1].lower() if said else str(real).encode(errors="surrogateescape"))
         name = self._by_id.get(key)
         if name is None:
-            name = file.name if file.name not in self.texts else f"{len(self._names)}-{file.name}"
+            name, number = file.name, len(self._names)
+            while name in self.texts:
+                name, number = f"{number}-{file.name}", number + 1
             self._by_id[key] = name
             self.texts[name] = content
             if is_text:
