@@ -110,6 +110,17 @@ def _decoder(schema: Schema) -> Decode | str:
         return _cut(f"the schema {schema.name!r} makes no sense: {error or type(error).__name__}")
 
 
+def nonsense(schema: Schema) -> str:
+    """Return why a schema makes no sense; "" if it does, or if the package that could tell is not installed."""
+    try:
+        _MAKERS[schema.encoding](schema)
+    except ModuleNotFoundError:
+        return ""
+    except Exception as error:  # as in `_decoder`
+        return _cut(str(error) or type(error).__name__)
+    return ""
+
+
 def _cut(reason: str) -> str:
     """Return a reason that does not repeat all that somebody sent."""
     return reason if len(reason) <= _REASON_MAX else f"{reason[:_REASON_MAX]}..."

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from msgq.decoding.capnproto.compiled import compiled
-from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING, nonsense
 from msgq.decoding.imports import with_includes, with_messages
 from msgq.errors import InvalidValueError
 from msgq.schema import Schema, schema_of
@@ -51,7 +51,8 @@ class Schemas:
 
         Raises
         ------
-        InvalidValueError : a text is none of these, its file cannot be read, or an import path is not a folder.
+        InvalidValueError : a text is none of these, its file cannot be read or does not define the message, or an
+            import path is not a folder.
         MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
         """
         found: dict[Choice, Schema] = {}
@@ -93,7 +94,10 @@ def _schema(text: str, folders: Sequence[Path]) -> Schema:
     if encoding == "protobuf" and path.suffix == ".proto":
         how = "`protoc --include_imports --descriptor_set_out=FILE`"
         raise InvalidValueError(f"{file} is a text; msgq needs the binary schema with all imports: {how} makes it")
-    return schema_of(name, encoding, data, "ros2idl" if _is_idl(path, encoding) else "")
+    schema = schema_of(name, encoding, data, "ros2idl" if _is_idl(path, encoding) else "")
+    if reason := nonsense(schema):
+        raise InvalidValueError(f"{file} does not define {name!r}: {reason}")
+    return schema
 
 
 def _definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:

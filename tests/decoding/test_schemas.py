@@ -85,6 +85,28 @@ def test_each_form_of_text(tmp_path: Path, text: str) -> None:
     ]
 
 
+PLACES = (
+    "capnproto:{}/a.capnp:",
+    "@0xb0f1c0de00000009;\nstruct Place { x @0 :Float64; }\nstruct Area { at @0 :Place; }\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "reason"),
+    [
+        ("capnproto:{}/a.capnp:", "Plaice", "it has no struct Plaice; it has Area, Place"),
+        ("cdr:{}/a.msg:", "pkg/msg/Scan", "needs what, whose definition is not there"),
+        ("struct:{}/a.json:", "Point", "describes no NumPy dtype"),
+    ],
+)
+def test_named_schema_that_makes_no_sense_is_refused_at_once(form: str, name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a.capnp").write_text(PLACES[1])
+    (tmp_path / "a.msg").write_text("what is this?\n")
+    (tmp_path / "a.json").write_text("what is this?\n")
+    with pytest.raises(InvalidValueError, match=rf"does not define .{name}.: .*{reason}"):
+        Schemas.of_texts([form.format(tmp_path) + name])
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from msgq.decoding.capnproto.kinds import Data, Field, List, Opaque, Scalar, Struct, Text, Type, Void
 from msgq.decoding.capnproto.words import StructReader
+from msgq.texts import some
 
 #: What the parameters of generic structs are, by the struct that has them.
 _Bindings: TypeAlias = tuple[tuple[int, tuple[Type, ...]], ...]
@@ -94,7 +95,7 @@ class _Structs:
         short = {one.rpartition(":")[2]: number for one, number in full.items()}
         number = full.get(name, short.get(name))
         if number is None:
-            raise ValueError(f"it has no struct {name}")
+            raise ValueError(f"it has no struct {name}; it has {some(sorted(short), 5)}")
         found = self._struct(number, ())
         while self._empty:
             struct, said, bindings = self._empty.pop()
