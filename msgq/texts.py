@@ -10,3 +10,8 @@ def some(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
     every = list(texts)
     more = len(every) - most
     return separator.join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 endpoint", "2 endpoints"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -231,11 +231,11 @@ def _writer(one: RecordWriterInfo) -> str:
 
 
 def _key(one: RecordKeyInfo) -> str:
-    owner = "nobody's" if one.owner is None else f"of {one.owner}"
+    owner = "no owner" if one.owner is None else f"of {one.owner}"
+    written = f"written {in_units(one.count)} {'time' if one.count == 1 else 'times'}"
     if one.age_ns is None:
-        return f"{one.key}: {owner}, {'never written' if not one.count else f'written {in_units(one.count)} times'}"
-    value = f"{in_bytes(one.bytes)}, written {in_units(one.count)} times, {one.age_ns / NS_PER_S:.3g} s ago"
-    return f"{one.key}: {owner}, {value}"
+        return f"{one.key}: {owner}, {written if one.count else 'never written'}"
+    return f"{one.key}: {owner}, {in_bytes(one.bytes)}, {written}, {one.age_ns / NS_PER_S:.3g} s ago"
 
 
 _LINES: dict[Kind, Callable[[Any], Iterator[str]]] = {

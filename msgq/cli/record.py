@@ -23,7 +23,7 @@ from msgq.recording.format.writer import COMPRESSIONS
 from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
 from msgq.recording.recorder.ros_images import FrameChoice
-from msgq.texts import some
+from msgq.texts import plural, some
 from visionipc import wire
 
 _TICK_S = 0.1
@@ -301,8 +301,8 @@ def _watch(
 def line(stats: RecorderStats, keeps: bool = False) -> str:
     """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
-        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {stats.endpoints} endpoints",
-        f"{in_bytes(stats.written_bytes)} in {stats.segments} segments",
+        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {plural(stats.endpoints, 'endpoint')}",
+        f"{in_bytes(stats.written_bytes)} in {plural(stats.segments, 'segment')}",
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
         f"{in_bytes(stats.free_bytes)} of disk left",
     ]

@@ -16,13 +16,13 @@ from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import RecordStats, records
 from msgq.stats import record as read_record
-from msgq.texts import some
+from msgq.texts import plural, some
 
 WRITERS_MAX = 128  # rows
 
 
 def _values(record: RecordStats) -> str:
-    return f"; it has {record.ever} values" if record.ever else ""
+    return f"; it has {plural(record.ever, 'value')}" if record.ever else ""
 
 
 RECORDS = Kept(
@@ -49,7 +49,7 @@ def ailments(record: RecordStats) -> list[Flaw]:
     for one in record.writers:
         if one.participant.alive is False:
             has = [f"{one.holds} elements that it was writing"] if one.holds else []
-            has += [f"{one.keys} keys, whose values nobody renews"] if one.keys else []
+            has += [f"{plural(one.keys, 'key')}, whose values no process renews"] if one.keys else []
             left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
     gone = record.held_by_dead - sum(one.holds for one in record.writers if one.participant.alive is False)
     if gone > 0:

@@ -57,7 +57,7 @@ def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> 
         assert process.stdout is not None
         text = process.stdout.read()
     assert process.returncode == 0
-    assert "messages of 1 endpoints" in text
+    assert "messages of 1 endpoint," in text
     assert messages(tmp_path / "log")
 
 

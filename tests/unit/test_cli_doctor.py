@@ -191,6 +191,17 @@ def test_a_dead_publisher_whose_place_another_took_is_a_note(prefix: str) -> Non
         assert diagnose()[1]["participants"]["status"] != "wrong"
 
 
+def test_line_that_is_wrong_has_its_notes_last_and_marked(prefix: str) -> None:
+    with msgq.pub_sock("abc"):
+        killed(subscribers, "abc")
+        assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
+        participants = diagnose()[1]["participants"]
+    assert participants["status"] == "wrong"
+    first, second = participants["text"].split("; note: ")
+    assert first.startswith("weather: publisher")
+    assert second.startswith(f"abc: {DEAD} subscribers: ")
+
+
 def test_flaws_of_many_endpoints_are_counted(prefix: str) -> None:
     for number in range(25):
         with msgq.pub_sock(f"weather{number:02}"):

@@ -130,7 +130,7 @@ def test_info_of_a_board(prefix: str) -> None:
             "keys         3\n",
             f"{os.getpid()}, 3 B, written 2 times, ",
             f"{os.getpid()}, never written\n",
-            "    left: nobody's, never written\n",
+            "    left: no owner, never written\n",
         ):
             assert expected in text, text
         for number in range(257):
@@ -179,7 +179,7 @@ def test_records_stay_unless_they_are_named(prefix: str) -> None:
         assert outcomes(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
     assert reasons["records/empty"] == "a vector or board goes only when it is named"
-    assert reasons["records/full"] == "a vector or board goes only when it is named; it has 1 values"
+    assert reasons["records/full"] == "a vector or board goes only when it is named; it has 1 value"
     assert "no endpoint matches *; " in command.run("clean", "*", "--force", code=1).output
     assert files(prefix) == ["empty", "full"]
     every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
@@ -195,7 +195,7 @@ def test_those_that_are_named_go(prefix: str) -> None:
     with SeqlockVector("full") as reader:
         (found,) = lines("clean", "records/full")
         assert found["action"] == "removed"
-        assert found["reason"] == "nobody writes it, and who reads it cannot be seen; it has 1 values"
+        assert found["reason"] == "nobody writes it, and who reads it cannot be seen; it has 1 value"
         assert found["bytes"] == 32768 + 3 * 64
         assert reader[0] == 1, "who reads keeps what is mapped"
     assert outcomes("records/d*") == {"records/dead": "removed"}
@@ -222,7 +222,7 @@ def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.
     users = Users((), ("python 17",))
     monkeypatch.setattr(Kept, "users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
-    assert found["reason"] == "nobody can say whether these live: python 17; it has 1 values; --force removes it"
+    assert found["reason"] == "nobody can say whether these live: python 17; it has 1 value; --force removes it"
     assert outcomes("records/v", "--force") == {"records/v": "removed"}
 
 
@@ -280,7 +280,7 @@ def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> No
             assert (
                 f"records/v: python {writer} (dead) left 1 elements that it was writing, 1 elements of writers" in text
             )
-            assert f"records/b: python {owner} (dead) left 2 keys, whose values nobody renews (" in text
+            assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
         vector[2] = 1
         vector[1] = 1
         assert stats.record("v").held == 0

@@ -91,23 +91,23 @@ def round_trip() -> Check:
 
 def segments(prefix: str) -> Check:
     """Look for files in the place of an endpoint that are damaged (wrong), or that this user cannot read (a note)."""
-    flaws = sorted(table.unreadable(prefix), key=lambda flaw: not flaw.wrong)
-    return _judged("segments", flaws, "every one can be read")
+    return _judged("segments", list(table.unreadable(prefix)), "every one can be read")
 
 
 def files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     lost = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in topics.orphans(prefix)]
     flaws = [Flaw(text, wrong=True) for text in lost] + topics.strangers(prefix) + _elsewhere(prefix)
-    flaws.sort(key=lambda flaw: not flaw.wrong)
     return _judged("files", flaws, "every one belongs where it is, to whom it should")
 
 
 def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
     if not flaws:
         return Check(check, "ok", good)
-    text = some((one.text for one in flaws), _SHOWN, "; ")
-    return Check(check, "wrong" if any(flaw.wrong for flaw in flaws) else "note", text)
+    ordered = sorted(flaws, key=lambda flaw: not flaw.wrong)
+    wrong = ordered[0].wrong
+    texts = (one.text if one.wrong or not wrong else f"note: {one.text}" for one in ordered)
+    return Check(check, "wrong" if wrong else "note", some(texts, _SHOWN, "; "))
 
 
 def _elsewhere(prefix: str) -> list[Flaw]:

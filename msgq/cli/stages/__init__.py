@@ -167,7 +167,8 @@ def _print(view: View, as_json: bool) -> None:
             echo(line)
     _say_refused(view.topics.refused.items())
     if not view.topics.by_name:
-        echo("msgq: there is no topic of this kind", err=True)
+        what = "topic with stamps" if isinstance(view, Ways) else "topic of a stage with a `msgq.Tracker`"
+        echo(f"msgq: no {what} found (docs/tracking.md)", err=True)
 
 
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:

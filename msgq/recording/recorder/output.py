@@ -195,8 +195,9 @@ class Output:
             raise RecordingError(f"{self.path} has reached the limit of {limits.max_bytes} bytes")
         free = self.free_bytes()
         if free < limits.min_free_bytes + wanted:
-            text = f"only {free} bytes are free on the disk of {self.path}; the next chunk needs up to {wanted}, and"
-            raise RecordingError(f"{text} {limits.min_free_bytes} are the reserve (min_free_bytes); recording ends")
+            text = f"the disk of {self.path} has {free:,} bytes left. The next chunk needs up to {wanted:,}, beside the"
+            advice = "The recording has ended; free space, or record to another disk"
+            raise RecordingError(f"{text} reserve of {limits.min_free_bytes:,} (--min-free, min_free_bytes). {advice}")
 
     def free_bytes(self) -> int:
         """Return what is left of the disk."""
