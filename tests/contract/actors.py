@@ -301,10 +301,10 @@ def forked_counts(name: str, endpoint: str) -> dict[str, Any]:
 
 def forked_while_reserved(name: str, endpoint: str) -> dict[str, Any]:
     """A child that sends while the parent writes waits for it: 1 s, then the parent stays the publisher."""
-    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    pub, sub = connect(name, "PubSocket", endpoint, tracked=True), connect(name, "SubSocket", endpoint)
 
     def child() -> list[bool]:
-        return [bool(superseded(pub)), pub.closed]
+        return [bool(superseded(pub)), pub.closed, pub.tracked]
 
     with pub.reserve(2) as view:
         view[:] = b"ab"

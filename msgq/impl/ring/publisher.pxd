@@ -1,30 +1,13 @@
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 
-from msgq.impl.ring.core cimport mq_publisher, mq_stamps
 from msgq.impl.ground.segment cimport Segment
-from msgq.impl.ring.topic cimport Topic
+from msgq.impl.ring.core cimport mq_stamps
+from msgq.impl.ring.pub_connection cimport PubConnection
 
 
-cdef class PubSocket:
-    cdef int _ticket
-    cdef int _generation
-    cdef str _endpoint
-    cdef str _prefix
-    cdef tuple _options  # of `connect`, for a forked child
-    cdef Segment _ring
-    cdef Segment _side
-    cdef mq_publisher _publisher
-    cdef int64_t _clock_offset_ns  # of the host's clock
-    cdef public bint _for_bridge  # see bridge.py
-    cdef object __weakref__
-    cdef int _open(self, int ticket, int generation) except -1
-    cdef int _succeed(self) except -1
-    cdef int _start(self, Topic topic, tracked) except -1
-    cdef int _await_former(self, uint64_t uid) except -1
-    cdef int _refuse(self) except -1
+cdef class PubSocket(PubConnection):
     cdef int _settle(self, int status, uint64_t size) except -1
     cdef int _have_memory(self) except -1
-    cdef int _check_whole(self) except -1
     cdef object _too_large(self, object size)
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
     cdef int _check_origin(self, int64_t origin_time) except -1

@@ -1,0 +1,206 @@
+"""What a publisher is apart from sending: coming, going, and taking over in a forked child. See PubSocket in
+publisher.pyi.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from msgq.impl.ground.clock cimport host_offset_ns
+from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
+from msgq.impl.ground.core cimport MQ_DEAD, mq_now_ns, mq_schema_parts, mq_self, mq_thread_life
+from msgq.impl.ground.descriptor cimport write_schema
+from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
+from msgq.impl.ground.origin cimport prepare_origins
+from msgq.impl.ground.segment cimport Segment
+from msgq.impl.ground.wake cimport can_order_stores
+from msgq.impl.ring.core cimport (
+    MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED,
+    mq_can_track, mq_file_shrank, mq_is_whole, mq_other_send_in_progress, mq_publisher, mq_publisher_claim, mq_publisher_close,
+    mq_publisher_disown, mq_publisher_entry, mq_publisher_pid, mq_publisher_row_take, mq_publisher_start,
+    mq_publisher_unclaim, mq_ring_header, mq_side, mq_side_schema,
+)
+from msgq.impl.ring.topic cimport Topic, open_topic, resized
+
+from msgq import naming
+from msgq.errors import CorruptSegmentError, MultiplePublishersError, StateError
+from msgq.impl.sockets.checks import check_linger, wrong_tracking_error
+
+
+cdef enum:
+    SEND_IN_PROGRESS_NS = 1000000000
+    UNHEARD_SEND_US = 2000
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class PubConnection:
+    """See the type stub (pub_connection.pyi)."""
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            mq_publisher_close(&self._publisher)
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
+                tracked=None):
+        cdef str name = naming.endpoint_name(endpoint)
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise StateError("the socket is connected already; close it first", self._endpoint)
+        if schema is not None:
+            from msgq.schema import require_schema  # late, as what follows from it: it takes longer than connecting
+            require_schema(schema)
+        self._endpoint, self._prefix = name, naming.prefix()
+        self._options = segment_size, mode, schema, trust, tracked
+        self._open(CLOSED, fork_generation)
+        remember(self)
+
+    cdef int _open(self, int ticket, int generation) except -1:
+        """Become the endpoint's publisher as `connect` was asked to; ticket, generation: what stays after an error."""
+        cdef Topic topic
+        cdef mq_schema_parts at
+        segment_size, mode, schema, trust, tracked = self._options
+        self._generation, self._ticket = fork_generation, BUSY
+        try:
+            with naming.chosen(trust=trust):
+                topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
+            try:
+                self._start(topic, tracked)
+                try:
+                    if schema is not None:
+                        at = mq_side_schema(self._publisher.side)
+                        write_schema(&at, schema)
+                except BaseException:
+                    mq_publisher_close(&self._publisher)
+                    raise
+            finally:
+                topic.unlock()
+            self._ticket = self._generation
+        finally:
+            if self._ticket == BUSY:
+                self._generation, self._ticket = generation, ticket
+        if self._publisher.stamps:
+            prepare_origins()  # now, for it runs Python code: not between two steps of a send
+        return 0
+
+    cdef int _succeed(self) except -1:
+        """In a forked child: take over from the parent, as `close` and `connect` would. See docs/protocol.md, Fork."""
+        cdef Segment ring = self._ring, side = self._side
+        cdef mq_publisher inherited
+        mq_publisher_disown(&self._publisher)
+        inherited = self._publisher
+        try:
+            return self._open(self._ticket, self._generation)
+        except BaseException:
+            self._ring, self._side, self._publisher = ring, side, inherited
+            raise
+
+    cdef int _start(self, Topic topic, tracked) except -1:
+        """Become the endpoint's publisher; the topic is locked."""
+        cdef int row
+        cdef mq_self us
+        identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
+        memset(&self._publisher, 0, sizeof(self._publisher))
+        self._publisher.for_bridge = self._for_bridge
+        self._ring, self._side = topic.ring, topic.side
+        self._publisher.ring = <mq_ring_header *> topic.ring.address
+        self._publisher.side = <mq_side *> topic.side.address
+        self._publisher.data = topic.ring.address + MQ_RING_HEADER
+        self._publisher.data_bytes = topic.data_bytes
+        self._publisher.whole = topic.whole
+        self._publisher.fences = not can_order_stores()
+        self._publisher.roll = &topic.side.roll
+        self._publisher.track = MQ_TRACK_AS_IT_IS if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
+        self._clock_offset_ns = host_offset_ns()
+        if not mq_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
+            raise wrong_tracking_error(self._endpoint, tracked)
+        row = mq_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
+                                    &self._publisher.hold)
+        if row == MQ_NO_ROW:
+            text = "16 publishers of it are open in living processes; close those that were taken over"
+            raise MultiplePublishersError(text, self._endpoint)
+        former = mq_publisher_claim(&self._publisher, &us, random_word(), row)
+        try:
+            self._await_former(former)
+            status = mq_publisher_start(&self._publisher, &us)
+            if status == MQ_UNTRACKED:
+                raise wrong_tracking_error(self._endpoint, tracked)
+            if status != MQ_OK:
+                self._check_whole()
+                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+        except BaseException:
+            mq_publisher_unclaim(&self._publisher, former)
+            raise
+        return 0
+
+    cdef int _await_former(self, uint64_t uid) except -1:
+        """Let a send of the former publisher end; it sees write_uid and starts no other."""
+        cdef const mq_publisher_entry *former
+        cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
+        unheard = self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD
+        if unheard or self._publisher.unordered:
+            with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
+                usleep(UNHEARD_SEND_US)
+        # After a while, only for those that are known to live: of the release before in another PID namespace, one may
+        # be dead, and nobody here could ever tell.
+        while (former := mq_other_send_in_progress(&self._publisher, late)) != NULL:
+            if late:
+                text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
+                raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
+            with nogil:
+                usleep(50)
+            PyErr_CheckSignals()
+            late = mq_now_ns() > deadline
+        return 0
+
+    def close(self, linger=None):
+        if linger is not None:
+            check_linger(linger, self._endpoint)
+        if self._ticket == CLOSED:
+            return
+        if self._generation == fork_generation:
+            if self._ticket != fork_generation:  # somebody still writes into the ring
+                raise misuse(self._ticket, self._endpoint)
+            mq_publisher_close(&self._publisher)
+        else:
+            mq_publisher_disown(&self._publisher)
+        self._ticket = CLOSED
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or take over after a fork."""
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            return self._succeed()
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _check_whole(self) except -1:
+        """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
+        cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
+        cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
+        if cut or not mq_is_whole(&self._publisher.whole):
+            raise resized(self._endpoint, self._ring, self._side)
+        return 0
