@@ -86,13 +86,20 @@ def too_many(endpoint: str) -> str:
 
 
 def closed_without_descriptors(endpoint: str) -> bool:
-    """Close a subscriber whose descriptor is in use when this process may open no other one."""
+    """Close a subscriber whose descriptor is in use when this process can open no other one."""
     sub = connect("zmq", "SubSocket", endpoint)
     sub.fileno()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
-    sub.close()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.dup(sub.fileno()))
+    try:
+        sub.close()
+    finally:
+        for fd in taken:
+            os.close(fd)
     return bool(sub._socket.closed)
 
 
