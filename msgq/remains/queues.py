@@ -19,12 +19,12 @@ from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import QueueStats, queues
 from msgq.stats import queue as read_queue
-from msgq.texts import some
+from msgq.texts import plural, some
 
 
 def _waiting(queue: QueueStats) -> str:
     messages = queue.depth + queue.in_flight
-    return f"; it has {messages} messages" if messages else ""
+    return f"; it has {plural(messages, 'message')}" if messages else ""
 
 
 QUEUES = Kept(
@@ -61,14 +61,14 @@ def _left(queue: QueueStats) -> list[str]:
     left = []
     for one in queue.handles:
         if one.leaves:
-            has = [f"{one.taken} messages"] if one.taken else []
-            has += [f"{one.holds} places to fill"] if one.holds else []
+            has = [plural(one.taken, "message")] if one.taken else []
+            has += [f"{plural(one.holds, 'place')} to fill"] if one.holds else []
             has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
     if queue.astray:
-        left.append(f"{queue.astray} places of handles that are gone")
+        left.append(f"{plural(queue.astray, 'place')} of handles that are gone")
     if queue.overdue:
-        left.append(f"{queue.overdue} messages whose lease is over")
+        left.append(f"{plural(queue.overdue, 'message')} whose lease is over")
     return left
 
 

@@ -48,12 +48,12 @@ def ailments(record: RecordStats) -> list[Flaw]:
     left = []
     for one in record.writers:
         if one.participant.alive is False:
-            has = [f"{one.holds} elements that it was writing"] if one.holds else []
+            has = [f"{plural(one.holds, 'element')} that it was writing"] if one.holds else []
             has += [f"{plural(one.keys, 'key')}, whose values no process renews"] if one.keys else []
             left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
     gone = record.held_by_dead - sum(one.holds for one in record.writers if one.participant.alive is False)
     if gone > 0:
-        left.append(f"{gone} elements of writers that are gone")
+        left.append(f"{plural(gone, 'element')} of writers that are gone")
     if left:
         flaws.append(Flaw(f"{name}: {some(left)} (whoever writes next takes its place)", wrong=False))
     return flaws

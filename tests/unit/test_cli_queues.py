@@ -198,7 +198,7 @@ def test_queues_stay_unless_they_are_named(prefix: str) -> None:
         assert outcomes(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
     assert reasons["queue/empty"] == "a queue goes only when it is named"
-    assert reasons["queue/full"] == "a queue goes only when it is named; it has 1 messages"
+    assert reasons["queue/full"] == "a queue goes only when it is named; it has 1 message"
     assert f"no endpoint matches *; {'`msgq list`'}" in command.run("clean", "*", "--force", code=1).output
     assert files(prefix) == ["dead", "empty", "full"]
     every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
@@ -322,10 +322,10 @@ def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
     taker, watcher = killed("jobs", "take"), killed("other", "watch")
     status, text = checked()
     assert status == "note"
-    assert f"queue/jobs: python {taker} (dead) left 1 messages (the next to open it puts it right" in text
+    assert f"queue/jobs: python {taker} (dead) left 1 message (the next to open it puts it right" in text
     assert f"queue/other: python {watcher} (dead) left its wish to be woken (watching)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
-    assert f"put right queue/jobs: python {taker} (dead) left 1 messages" in result.output
+    assert f"put right queue/jobs: python {taker} (dead) left 1 message" in result.output
     assert f"put right queue/other: python {watcher} (dead) left its wish" in result.output
     assert checked()[0] == "ok"
     found = stats.queue("jobs")
@@ -340,7 +340,7 @@ def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
             child.hear()
             job = take(queue, lease=0.01)
             wait_until(lambda: stats.queue("jobs").overdue)
-            assert "queue/jobs: 1 messages whose lease is over" in checked()[1]
+            assert "queue/jobs: 1 message whose lease is over" in checked()[1]
             command.run("doctor", "--fix", code=None)
             assert stats.queue("jobs").depth == 1
             del job

@@ -277,9 +277,7 @@ def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> No
             status, text = checked(*words)
             assert status == "note"
             assert f"records/idle: python {idle} (dead) left its row (whoever writes next takes its place)" in text
-            assert (
-                f"records/v: python {writer} (dead) left 1 elements that it was writing, 1 elements of writers" in text
-            )
+            assert f"records/v: python {writer} (dead) left 1 element that it was writing, 1 element of writers" in text
             assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
         vector[2] = 1
         vector[1] = 1
