@@ -18,8 +18,9 @@ same; tests run random programs on both. What differs:
   then; the signal's `si_pid` is this process, not the sender. What a callback raises is shown (`threading.excepthook`)
   where posix_ipc drops it.
 - A message goes to the receiver that has waited longest, as there, but is not handed over: until that process runs, a
-  call with a time-out of 0 can take the message. A receiver loses at most two messages in this way, and one for each
-  other thread that receives. The same holds for senders and free places.
+  call with a time-out of 0 can take the message. A receiver that has lost two messages in this way has priority: until
+  it is served, calls with a time-out of 0 may raise BusyError although a message is there. The same holds for senders
+  and free places.
 - A handler that interrupts a wait ends it with SignalError, also one that was set with SA_RESTART.
 - `close()` ends what other threads wait for in it, with ExistentialError; there they go on. An object that nobody
   refers to is closed, there it stays open until the process ends. `block` is each process's own after a fork.

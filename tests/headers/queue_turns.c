@@ -42,6 +42,37 @@ TEST(calls_with_a_larger_ticket_yield_to_a_turn) {
     CHECK(mq_queue_take(a, call.ticket, &t) == MQ_QUEUE_OK);
 }
 
+TEST(oldest_call_takes_over_the_turn_of_a_younger_one) {
+    begin(PLACES);
+    mq_queue_wait oldest = waiting(a, 0), younger = waiting(b, MQ_QUEUE_VAIN);
+    CHECK(turn() == younger.ticket);
+    oldest.vain = MQ_QUEUE_VAIN;
+    mq_queue_wait_lie_down(a, &oldest, oldest.ticket);
+    CHECK(turn() == oldest.ticket);
+    send_one(c, 1); /* it wakes `a`, and `b` is faster */
+    CHECK(mq_queue_take(b, younger.ticket, &t) == MQ_QUEUE_EMPTY);
+    mq_queue_wait_lie_down(b, &younger, younger.ticket);
+    mq_queue_wait_end(b, &younger);
+    CHECK(turn() == oldest.ticket);
+    CHECK(mq_queue_take(a, oldest.ticket, &t) == MQ_QUEUE_OK);
+}
+
+TEST(oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns) {
+    begin(PLACES);
+    mq_queue_wait oldest = waiting(a, 0);
+    for (int round = 0; round < 20 && oldest.vain <= MQ_QUEUE_VAIN + HANDLES; round++) {
+        mq_queue_wait younger = waiting(b, MQ_QUEUE_VAIN);
+        mq_queue_wait_lie_down(a, &oldest, oldest.ticket);
+        send_one(c, 1); /* it wakes `a`, and `b` is faster */
+        if (mq_queue_take(b, younger.ticket, &t) == MQ_QUEUE_OK)
+            CHECK(mq_queue_free(b, &t));
+        mq_queue_wait_end(b, &younger);
+        if (mq_queue_take(a, oldest.ticket, &t) == MQ_QUEUE_OK)
+            return;
+    }
+    CHECK(!"`a` starves");
+}
+
 TEST(end_of_a_turn_wakes_a_row_for_each_message) {
     begin(PLACES);
     mq_queue_wait call = waiting(a, MQ_QUEUE_VAIN), younger = waiting(b, 0);

@@ -15,7 +15,7 @@ from tests.support import DEADLINE, SHM
 
 HEADER = 57344
 ROWS, ROW_BYTES, SCHEMA = 4096, 256, 36864
-READY_COUNT, BITS, ARRIVED = 256, 320, 384
+READY_COUNT, BITS, ARRIVED, TICKETS, TURNS = 256, 320, 384, 448, 512
 ATTENTION = ROWS + 192  # of the first row
 READY_BIT, HELD_BITS, TAKEN_BITS = 1 << 63, 1 << 61, 2 << 61
 #: Values at which arithmetic goes wrong.

@@ -42,6 +42,8 @@ from tests.unit.queuefile import (
     SANE,
     SCHEMA,
     SIZE,
+    TICKETS,
+    TURNS,
     QueueFile,
     all_calls,
     check_delivers,
@@ -180,6 +182,21 @@ def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) 
         all_calls(queue)
 
 
+@pytest.mark.parametrize("at", [TICKETS, TURNS, TURNS + 8, TURNS + 16])
+def test_words_that_give_the_order_of_waiting_calls(queue: MessageQueue, endpoint: str, at: int) -> None:
+    file = QueueFile(endpoint)
+    for value in EDGES:
+        file.write(at, value)
+        queue.send(SANE, timeout=CALL_SECONDS)
+        assert queue.receive(CALL_SECONDS) is not None
+        with MessageQueue(endpoint) as receiver:
+            waiting = Task(receiver.receive, CALL_SECONDS)
+            waiting.wait_asleep()
+            file.write(at, value)
+            queue.send(SANE, timeout=CALL_SECONDS)
+            assert waiting.result().data == SANE
+
+
 def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     waiting = Task(queue.receive, 30.0)
@@ -196,7 +213,7 @@ def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQue
 def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     with MessageQueue(endpoint) as other:
-        for field in range(24):
+        for field in range(32):
             for value in EDGES:
                 for row in (0, 1, 2, 127):
                     file.write(file.row(row, field), value)

@@ -366,6 +366,7 @@ FAIRNESS = [
     mutation("queue-ticket-new", "workqueue_fair", "each sleep has a ticket of its own", ticket_kept=False),
     mutation("queue-no-turns", "workqueue_fair", "calls that do not sleep take all", turns=False),
     mutation("queue-all-yield", "workqueue_turns", "those that waited for longer yield, too", larger_yield=False),
+    mutation("queue-turn-younger", "workqueue_turns", "a younger call keeps the turn", turn_taken_over=False),
     mutation("queue-turn-kept", "workqueue_turns", "a turn stays when its call ends", turn_ends=False),
     mutation("queue-turn-silent", "workqueue_turns", "its end wakes nobody", turn_end_wakes=False),
     mutation("queue-dead-turn", "workqueue_turns", "the turn of a dead one stays", dead_turns_end=False),

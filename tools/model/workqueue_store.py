@@ -80,6 +80,7 @@ class Rules:
     ticket_first: bool = True  # EDGE ticket: stored before the announcement
     ticket_kept: bool = True  # until the call ends; else: a new one for each sleep
     turns: bool = True  # of calls that are woken without result
+    turn_taken_over: bool = True  # by smaller tickets
     larger_yield: bool = True  # to the turn; else: smaller tickets, too
     turn_ends: bool = True  # with its call
     turn_end_wakes: bool = True  # those who yielded
@@ -268,6 +269,8 @@ class Store:
         self.messages: list[Message] = []  # that became READY
         self.uids = 0
         self.calls: dict[int, Task] = {}  # ticket -> whose call has it
+        #: By kind: tickets that took the turn since one ended last, and when.
+        self.insisting: dict[str, list[tuple[int, int]]] = {kind: [] for kind in KINDS}
         self.tickets: dict[Task, int] = {}  # the first one of its last call that waited
         self.began: dict[tuple[int, str], list[int]] = {}  # row, kind: first tickets of calls that wait
         self.shared: set[int] = set()  # rows of several threads: one that is awake may have the row's ticket
@@ -381,6 +384,15 @@ class Store:
             if other != row and self.host.slept_at[task] < known and self.tickets[task] < ticket:
                 return task
         return None
+
+    def check_turn(self, kind: str, who: Task, owner: int, ticket: int) -> None:
+        """A call with this ticket found `owner` in the turn, and yields to smaller tickets only. It knows of each turn
+        whose taker executed a fence after that, and before the last fence of this call."""
+        known = self.host.fenced_at
+        seen = [other for other, since in self.insisting[kind] if since < known[self.calls[other]] < known.get(who, 0)]
+        oldest = min(seen, default=ticket)
+        if oldest < ticket and not 0 < owner <= oldest:
+            raise Violation("fair", f"{who.name} overtakes ticket {oldest}, for which the turn was taken")
 
     def check_wakes(self, who: str, wakes: int, most: int) -> None:
         """A call was woken again, and found nothing."""

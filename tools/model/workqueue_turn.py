@@ -60,12 +60,23 @@ class Waiter(Sleeper):
 
     def insist(self, kind: str) -> Steps[None]:
         """See `Sleeper`."""
-        if self.vain >= VAIN and self.rules.turns:
-            yield self.store.exchange(turn(kind), 0, self.ticket)
+        if self.vain < VAIN or not self.rules.turns:
+            return
+        while True:
+            owner: int = yield self.store.look(turn(kind))
+            if owner and owner <= self.ticket:
+                return
+            kept = bool(owner) and not self.rules.turn_taken_over
+            if kept or (yield self.store.exchange(turn(kind), owner, self.ticket)) == owner:
+                self.store.insisting[kind].append((self.ticket, self.store.host.clock))
+                return
 
     def end_turn(self, kind: str, ticket: int) -> Steps[None]:
         """Wake those who yielded: their wakes are used up."""
-        if (yield self.store.exchange(turn(kind), ticket, 0)) != ticket or not self.rules.turn_end_wakes:
+        if (yield self.store.exchange(turn(kind), ticket, 0)) != ticket:
+            return
+        self.store.insisting[kind].clear()
+        if not self.rules.turn_end_wakes:
             return
         yield fence(SEQ_CST)
         if count := (yield from self.available(kind)):
@@ -74,6 +85,7 @@ class Waiter(Sleeper):
     def must_yield(self, kind: str) -> Steps[bool]:
         """Is what is there for a call that has waited for longer?"""
         owner: int = yield self.store.look(turn(kind))
+        self.store.check_turn(kind, self.task, owner, self.ticket)
         if not owner or owner == self.ticket or (owner > self.ticket and self.rules.larger_yield):
             return False
         if not self.rules.dead_turns_end or not self.store.calls[owner].finished:

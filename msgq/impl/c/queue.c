@@ -235,7 +235,8 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .nap_ns = mqc_queue_nap,
                          .word = mq_queue_sleep_word(&q->h, q->wait.kind),
                          .reader = q,
-                         .spin_ns = q->place.spin_ns};
+                         /* A spin announces nothing, so it takes no turn. */
+                         .spin_ns = q->wait.vain < MQ_QUEUE_VAIN ? q->place.spin_ns : 0};
     if (deadline >= 0 && mq_now_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
     return mqc_wait(&waiter, deadline);

@@ -129,6 +129,8 @@ cdef extern from "workqueue/handle.h" nogil:
 
 
 cdef extern from "workqueue/turn.h" nogil:
+    enum:
+        MQ_QUEUE_VAIN
     uint64_t MQ_NO_TICKET
     bint mq_queue_has_ready(const mq_queue_parts *parts)
     bint mq_queue_has_free(const mq_queue_parts *parts)
@@ -136,6 +138,7 @@ cdef extern from "workqueue/turn.h" nogil:
         mq_queue_sleep kind
         bint takes
         uint64_t ticket
+        uint32_t vain
     mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bint takes)
     void mq_queue_wait_lost(mq_queue_wait *wait)
     uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)

@@ -25,8 +25,8 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK,
-    MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind, mq_queue_forget_all,
-    mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look,
+    MQ_QUEUE_ROWS, MQ_QUEUE_VAIN, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind,
+    mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look,
     mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce, mq_queue_outlook_awake,
     mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
     mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
@@ -247,6 +247,8 @@ cdef class Handle(Waitable):
             wait._c = mq_queue_wait_begin(&self._h, kind, wait._c.takes)
         wait._ticket = wait._generation = fork_generation
         wait._closing = False
+        if wait._c.vain >= MQ_QUEUE_VAIN:
+            wait._spin_us = 0  # a spin announces nothing, so it takes no turn
         self._waits.append(wait)
         self._begin()
         try:
@@ -524,5 +526,5 @@ cdef class Wait(Waitable):
 
     cdef void _end(self) noexcept:
         """The call is over: let others have the turn, if it had that."""
-        if self._generation == fork_generation and self._queue._joined:
+        if self._generation == fork_generation:
             mq_queue_wait_end(&self._queue._h, &self._c)

@@ -91,7 +91,7 @@ typedef struct {
     mq_u32 pad2[15];
     mq_u64 tickets; /* calls that ever waited: the ticket of the last one */
     mq_u64 pad3[7];
-    mq_u64 turn[MQ_SLEEPS]; /* for each kind of sleep the ticket of the call that is served next; 0: any call may be */
+    mq_u64 turn[MQ_SLEEPS]; /* for each kind of sleep the ticket to which larger ones yield; 0: none */
     mq_u64 room[445];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;

@@ -1,23 +1,23 @@
-/* Calls that wait are served in the order in which they began.
+/* Calls that wait are served in the order in which they began, and barging is bounded.
  *
- *   ticket   a call draws one before it sleeps for the first time, and keeps it until it ends. Tickets grow
- *   since    a row shows the ticket of its longest waiter; a wake goes to the smallest one (handle.h)
- *   turn     the ticket of a call that was woken without result MQ_QUEUE_VAIN times. Calls with a larger ticket, and calls
- *            without one, then leave messages (places, for senders) to that call
+ *   ticket   the place of a waiting call in that order. The call draws it once and keeps it until the call ends
+ *   since    the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
+ *   turn     the smallest ticket of the calls that were woken without result MQ_QUEUE_VAIN times; 0: there is none.
+ *            Calls with larger tickets, and calls without a ticket, leave messages (for senders: free places) alone
  *
- * Tickets alone are not enough: a call that never sleeps may take each message before the woken one runs. A turn bounds
- * that. While a call has the turn, calls with a larger ticket take nothing, except a call that loaded `turn` before. If
- * another call has the turn already, that protects all calls with smaller tickets, too.
+ * Tickets decide who is woken, but a call that never sleeps can barge: it takes the message before the woken call runs. A
+ * turn stops such calls. A call that loaded `turn` a moment before can still barge, once.
  *
- *   take a turn   after the announcement: turn = ticket, if it is 0; then the look before the sleep
- *   yield         a message is there, and a turn with a smaller ticket: leave it there, and sleep
- *   end a turn    turn = 0; then wake as many rows as there are messages, because rows that yielded used up their wakes
+ *   take the turn   after the announcement: turn = ticket, if turn is 0 or larger; then the look before the sleep
+ *   yield           if a message is there and the turn has a smaller ticket: leave the message there, and sleep
+ *   end the turn    if turn = ticket: turn = 0; then wake a row for each message, because a call that yields uses up a wake
  *
- * Either the owner's end sees the sleeper's bit, or the sleeper's look sees that the turn is over (EDGE asleep).
+ * Either the waker sees the bit of a sleeper, or the sleeper's look sees that the turn is over (EDGE asleep). A call whose
+ * turn an older call took over ends nothing. The older call ends the turn for both.
  *
- *   killed with a turn                      the next look for the dead ends it, if it is the ticket of the row
- *   stopped, or killed and none has looked  others yield for MQ_QUEUE_TURN_NS, then one of them ends the turn
- *   killed after the end, before the wake   sleepers look once a second
+ *   owner killed                  the next look for the dead ends the turn, if the row shows this ticket
+ *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_TURN_NS ends the turn
+ *   killed before the wake        sleepers look once a second
  */
 #ifndef MQ_WORKQUEUE_TURN_H
 #define MQ_WORKQUEUE_TURN_H
@@ -25,8 +25,8 @@
 #include "workqueue/handle.h"
 
 enum {
-    MQ_QUEUE_VAIN = 2,           /* wakes without result, before a call takes a turn */
-    MQ_QUEUE_TURN_NS = 10000000, /* a turn ends after this time if its owner leaves a message there */
+    MQ_QUEUE_VAIN = 2,           /* wakes without result before a call takes the turn */
+    MQ_QUEUE_TURN_NS = 10000000, /* a turn ends if its owner leaves a message there for this time */
 };
 #define MQ_NO_TICKET UINT64_MAX /* of calls that have not waited */
 
@@ -65,9 +65,14 @@ static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_sleep
 
 /* ---- turns ---- */
 
-/* Take a turn, unless another call has it: while one has it, all calls that have waited for longer are served first. */
+/* Take the turn, unless a call with a smaller ticket has it. */
 static inline void mq_queue_turn_take(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
-    mq_compare_exchange_u64(&h->parts.queue->turn[kind], 0, ticket);
+    mq_u64 *turn = &h->parts.queue->turn[kind];
+    for (unsigned tries = 0; tries < MQ_ATTENTION_TRIES; tries++) {
+        uint64_t owner = mq_load_acquire_u64(turn);
+        if ((owner && owner <= ticket) || mq_compare_exchange_u64(turn, owner, ticket))
+            return;
+    }
 }
 
 /* End the turn of this ticket, if it has one. */
@@ -79,7 +84,7 @@ static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_sleep
     mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));
 }
 
-/* A call with a smaller ticket has the turn. False: it left a message there for too long, and has it no more. */
+/* A call with a smaller ticket has the turn. False: it left a message there for too long, and the turn is over. */
 static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_sleep kind, uint64_t turn) {
     mq_queue_patience *patience = &h->patience[kind];
     if (!mq_queue_has(&h->parts, kind)) {
@@ -95,7 +100,7 @@ static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_sleep kind, uint6
     return false;
 }
 
-/* Must a call with this ticket leave what is there to another one? */
+/* Must a call with this ticket leave a message (a place) to a call with a smaller one? */
 static inline bool mq_queue_must_yield(mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
     uint64_t turn = mq_load_seq_cst_u64(&h->parts.queue->turn[kind]);
     return mq_unlikely(turn != 0) && turn < ticket && mq_queue_yield(h, kind, turn);
@@ -105,17 +110,17 @@ static inline bool mq_queue_must_yield(mq_queue_handle *h, mq_queue_sleep kind, 
 
 typedef struct {
     mq_queue_sleep kind;
-    bool takes; /* else it only looks, and never takes a turn */
+    bool takes; /* else it only looks: it neither yields nor takes the turn */
     uint64_t ticket;
-    uint32_t expected; /* attention in the last sleep; 0: it has not slept, or that sleep is counted */
-    uint32_t vain;     /* wakes without result */
+    uint32_t expected; /* attention in the last sleep; 0: it has not slept, or the wake is counted */
+    uint32_t vain;     /* wakes without result, and messages that it saw and others took */
 } mq_queue_wait;
 
 static inline mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bool takes) {
     return (mq_queue_wait){.kind = kind, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->tickets, 1) + 1};
 }
 
-/* It was woken, or had found something, and another call took that. */
+/* Another call took what this one was woken for, or saw. */
 static inline void mq_queue_wait_lost(mq_queue_wait *wait) {
     wait->vain++;
     wait->expected = 0;
@@ -128,7 +133,7 @@ static inline uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue
         mq_queue_wait_lost(wait);
     wait->expected = mq_queue_lie_down(h, wait->kind, oldest);
     if (wait->takes && wait->vain >= MQ_QUEUE_VAIN)
-        mq_queue_turn_take(h, wait->kind, wait->ticket); /* behind its ticket, by which others end it for the dead */
+        mq_queue_turn_take(h, wait->kind, wait->ticket); /* its ticket is shown: others can end the turn of the dead */
     return wait->expected;
 }
 

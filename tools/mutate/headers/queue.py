@@ -332,6 +332,13 @@ MUTANTS = [
         "calls_with_a_larger_ticket_yield_to_a_turn",
     ),
     turn(
+        "a younger call keeps the turn",
+        "if ((owner && owner <= ticket) ||",
+        "if (owner ||",
+        "oldest_call_takes_over_the_turn_of_a_younger_one",
+        "oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns",
+    ),
+    turn(
         "a wake without result is not counted",
         "wait->vain++; wait->expected = 0;",
         "wait->expected = 0;",
