@@ -14,6 +14,7 @@ from tests.stress.frames import BUFFERS, opened, published
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import SOCKETS, name
 from visionipc import VisionIpcClient, VisionIpcServer
+from visionipc.server import with_spare
 
 __all__ = ["name"]
 
@@ -81,11 +82,12 @@ def test_a_stopped_client_keeps_what_it_holds(name: Any) -> None:
 
 
 def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name: Any) -> None:
-    with opened(name) as server, Child(hold, name, BUFFERS) as child:
+    with opened(name) as server, Child(hold, name, with_spare(BUFFERS)) as child:
         assert child.hear() == "connected"
-        for number in range(BUFFERS):
+        for number in range(with_spare(BUFFERS)):
+            wait_until(lambda: server.stats(0).held == number)  # noqa: B023 called before the next number
             assert publish(server, number)
-        assert child.hear() == list(range(BUFFERS))
+        assert child.hear() == list(range(with_spare(BUFFERS)))
         child.kill(signal.SIGSTOP)
         wait_until(lambda: state(child.pid) == "T")
         assert not any(publish(server, 99) for _ in range(20))
