@@ -85,6 +85,15 @@ def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
     assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "gaps") == [(100, 75, 2)]
 
 
+@pytest.mark.parametrize("lost", [2**30 - 2, 2**31 + 5, 3 * 10**9, 2**32 + 5, 2**61])
+def test_losses_at_the_ends_of_an_epoch_count_as_their_maximum_if_there_are_more(tmp_path: Path, lost: int) -> None:
+    (row,) = rows = topic("a", [MIDNIGHT], first=3)
+    row["lost_before"] = row["lost_after"] = lost
+    add(directory(tmp_path), rows)
+    golds.refreshed(tmp_path)
+    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "gaps") == [(1, 2 * (2**30 - 2), 2)]
+
+
 def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:
     add(directory(tmp_path), topic("a", [MIDNIGHT + i for i in range(5)]))
     add(directory(tmp_path), topic("b", [MIDNIGHT - 5 * HOUR]))

@@ -23,6 +23,7 @@ from msgq.lake.figures.work import EVENTS, event_hours, events
 
 _CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _TURN = 1 << 32
+_LOST_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
 FRAMES = pa.schema(
     [
         *((name, pa.string()) for name in ("run", "endpoint")),
@@ -79,12 +80,15 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
 
 
 def _with_ends(rows: pa.Table) -> pa.Table:
-    """Return rows with another one at the far end of losses that no gap shows, so that a gap shows them."""
+    """Return rows with another one at the far end of losses that no gap shows, so that a gap shows them.
+
+    Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
+    """
     numbered = rows.select([*islands.EPOCH, "sequence", "log_time"])
     ends = [numbered]
     for name, direction in (("lost_before", -1), ("lost_after", 1)):
         if name in rows.column_names and column(rows, name).null_count < len(rows):
-            lost = integers(rows, name)
+            lost = np.minimum(integers(rows, name), _LOST_MAX)
             far = (integers(rows, "sequence") + direction * (lost + 1)) % _TURN
             ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
             ends.append(ended.filter(pa.array(lost > 0)))

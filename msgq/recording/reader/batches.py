@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from msgq.errors import InvalidValueError
+from msgq.recording.format.hidden import LOST_MAX
 from msgq.recording.format.scan import Columns
 from msgq.recording.reader.contents import Contents
 
@@ -21,6 +22,7 @@ _TYPES = dict.fromkeys((*NAMES, "origin_time", "offset", *HIDDEN), pa.int64()) |
     "channel": pa.int32(),
     **dict.fromkeys(_SOURCE, pa.dictionary(pa.int32(), pa.string())),
 }
+_Array = np.ndarray[Any, np.dtype[Any]]
 _BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
 
@@ -32,11 +34,44 @@ def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([(name, _TYPES[name]) for name in names])
 
 
+class _Hidden:
+    """Losses next to messages that no gap shows. side : the index in `HIDDEN`."""
+
+    def __init__(self, contents: Contents, side: int) -> None:
+        self._contents, self._side = contents, side
+        self._known = -1  # channels that were there when these were made:
+        self._numberings = self._places = self._lost = np.empty(0, np.int64)
+
+    def column(self, codes: _Array, sequences: _Array) -> Any:
+        """Return the losses next to each message; null: none."""
+        if self._known != len(self._contents.channels):
+            self._learn()
+        if not len(self._places):
+            return pa.nulls(len(codes), pa.int64())
+        wanted = self._numberings[codes] << 32 | sequences
+        found = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
+        lost = np.where(self._places[found] == wanted, self._lost[found], 0)
+        return pa.array(lost, mask=lost == 0)
+
+    def _learn(self) -> None:
+        channels = self._contents.channels
+        ends = [(code, end) for code, channel in enumerate(channels) if (end := channel.hidden.ends[self._side])]
+        self._known = len(channels)
+        self._numberings = self._contents.numberings().astype(np.int64) if ends else self._numberings
+        stated: dict[int, set[int]] = {}
+        for code, end in ends:
+            stated.setdefault(int(self._numberings[code]) << 32 | end.sequence, set()).add(end.lost or 0)
+        self._places = np.array(sorted(stated), np.int64)
+        self._lost = np.array([min(sum(stated[place]), LOST_MAX) for place in self._places.tolist()], np.int64)
+
+
 class _Batch:
     """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
 
-    def __init__(self, contents: Contents, schema: pa.Schema, rows: int, room: int) -> None:
-        self._contents, self._schema = contents, schema
+    def __init__(
+        self, contents: Contents, schema: pa.Schema, rows: int, room: int, hidden: Mapping[str, _Hidden]
+    ) -> None:
+        self._contents, self._schema, self._hidden = contents, schema, hidden
         self.columns = Columns(rows)
         self._ends = np.zeros(rows + 1, np.int32)
         self._wants_data = "data" in schema.names
@@ -87,10 +122,7 @@ class _Batch:
             epochs = np.array([channel.epoch for channel in self._contents.channels], np.int64)
             return pa.array(epochs[self.columns.code[:rows]])
         if name in HIDDEN:
-            lost = self._contents.hidden_lost(
-                self.columns.code[:rows], self.columns.sequence[:rows], HIDDEN.index(name)
-            )
-            return pa.nulls(rows, pa.int64()) if lost is None else pa.array(lost, mask=lost == 0)
+            return self._hidden[name].column(self.columns.code[:rows], self.columns.sequence[:rows])
         if name == "offset":
             return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
         return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])
@@ -102,7 +134,8 @@ def batches(
     """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
     schema = arrow_schema(columns)
     room = 1 << 20
-    batch = _Batch(contents, schema, rows, room)
+    hidden = {name: _Hidden(contents, side) for side, name in enumerate(HIDDEN)}
+    batch = _Batch(contents, schema, rows, room, hidden)
     for file, stretch in contents.stretches():
         content = file.content(stretch)
         position = 0
@@ -110,7 +143,7 @@ def batches(
             if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
                 yield batch.finish()
                 room = max(1 << 20, min(batch.used + batch.used // 8, size))
-                batch = _Batch(contents, schema, rows, room)
+                batch = _Batch(contents, schema, rows, room, hidden)
             position = file.scan(stretch, content, position, batch.columns, contents.start, contents.end)
             batch.gather(content, stretch.offset)
     if batch.columns.rows:

@@ -14,14 +14,13 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.file import LogFile, Stretch
-from msgq.recording.format.hidden import LOST_MAX, HiddenLosses
+from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TIME_MAX, UNWANTED, Columns
 from msgq.selection import Selection
 
 HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000
-_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Contents:
@@ -108,29 +107,6 @@ class Contents:
             if any(channel.hidden):
                 stated.setdefault(numbering, []).append(channel.hidden)
         return stated
-
-    def hidden_lost(self, codes: _Array, sequences: _Array, side: int) -> _Array | None:
-        """Return how many messages were lost next to each message where no gap shows it; None: nothing was.
-
-        Parameters
-        ----------
-        codes, sequences : of the messages.
-        side : the index in `HiddenLosses`: 0 before the messages, 1 after them.
-        """
-        stating = [
-            (code, hidden) for code, channel in enumerate(self.channels) if (hidden := channel.hidden.ends[side])
-        ]
-        if not stating:
-            return None
-        numberings = self.numberings().astype(np.int64)
-        stated: dict[int, set[int]] = {}
-        for code, hidden in stating:
-            stated.setdefault(int(numberings[code]) << 32 | hidden.sequence, set()).add(hidden.lost or 0)
-        places = np.array(sorted(stated), np.int64)
-        wanted = numberings[codes] << 32 | sequences
-        found = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
-        lost = np.array([min(sum(stated[place]), LOST_MAX) for place in places.tolist()], np.int64)
-        return np.where(places[found] == wanted, lost[found], 0)
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return what a field of `Source` says, and for each code the index of what it says of its messages."""
