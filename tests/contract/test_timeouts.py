@@ -136,10 +136,19 @@ class TestWaitForReaders:
         assert task.result() is None
 
     @pytest.mark.parametrize(
-        "wrong", [{"timeout": -1}, {"timeout": float("nan")}, {"interval": 0}, {"interval": -1}, {"n": -1}]
+        ("wrong", "advice"),
+        [
+            ({"timeout": -1}, "a time-out of -1 s is not possible; give 0 or more"),
+            ({"timeout": float("nan")}, "a time-out of nan s is not possible"),
+            ({"interval": 0}, "interval is 0; give seconds above 0"),
+            ({"interval": -1}, "interval is -1; give seconds above 0"),
+            ({"n": -1}, "n is -1; give the number of subscribers"),
+        ],
     )
-    def test_impossible_values_are_refused(self, backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
-        with pytest.raises(InvalidValueError, match=endpoint):
+    def test_impossible_values_are_refused(
+        self, backend: Backend, endpoint: str, wrong: dict[str, Any], advice: str
+    ) -> None:
+        with pytest.raises(InvalidValueError, match=rf"{endpoint}.*: {advice}"):
             backend.pub(endpoint).wait_for_readers(**wrong)
 
 

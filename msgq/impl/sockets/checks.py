@@ -109,9 +109,15 @@ def check_readers_wait(timeout: float | None, interval: float, n: int | None, en
     if not is_number(interval):
         text = f"interval is {interval!r}, of type {type(interval).__name__}; give seconds above 0"
         raise InvalidTypeError(text, endpoint)
-    if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
-        text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
-        raise InvalidValueError(text, endpoint)
+    if timeout is not None and not timeout >= 0:
+        text = f"a time-out of {timeout} s is not possible; give 0 or more, or None to wait for ever"
+    elif not interval > 0:
+        text = f"interval is {interval}; give seconds above 0"
+    elif n is not None and n < 0:
+        text = f"n is {n}; give the number of subscribers to wait for, or None to wait until all have read all"
+    else:
+        return
+    raise InvalidValueError(text, endpoint)
 
 
 def check_send_flags(flags: int, endpoint: str) -> None:
