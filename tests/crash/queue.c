@@ -182,17 +182,17 @@ static void doze(mq_queue_wait *waits, uint64_t ms) {
     mq_queue_get_up(&h, waits->kind);
 }
 
-/* A call that waits. `vain`: it was woken so often without result; with two it takes a turn. */
-static mq_queue_wait begin_wait(mq_queue_sleep kind, uint64_t vain) {
+/* A call that waits. `overtaken`: how often another call took its message; at 2 it takes the turn. */
+static mq_queue_wait begin_wait(mq_queue_sleep kind, uint64_t overtaken) {
     mq_queue_wait waits = mq_queue_wait_begin(&h, kind, true);
-    waits.vain = (uint32_t)vain;
+    waits.overtaken = (uint32_t)overtaken;
     return waits;
 }
 
-/* wait:MS:VAIN, as Handle._await_message: sleep once, then take what is there. */
-static void wait_message(uint64_t ms, uint64_t vain) {
+/* wait:MS:OVERTAKEN, as Handle._await_message: sleep once, then take what is there. */
+static void wait_message(uint64_t ms, uint64_t overtaken) {
     mq_queue_taken taken;
-    mq_queue_wait waits = begin_wait(MQ_RECEIVING, vain);
+    mq_queue_wait waits = begin_wait(MQ_RECEIVING, overtaken);
     mq_queue_owe(h.row, 1);
     doze(&waits, ms);
     bool found = look(waits.ticket, &taken);
@@ -224,7 +224,7 @@ static void wait_room(uint64_t ms) {
 
 /* waitsend:MS:NUMBER, as Handle._await_room of a call that takes a turn: sleep once, then send if there is room. */
 static void wait_and_send(uint64_t ms, uint64_t number) {
-    mq_queue_wait waits = begin_wait(MQ_SENDING, MQ_QUEUE_VAIN);
+    mq_queue_wait waits = begin_wait(MQ_SENDING, MQ_QUEUE_OVERTAKEN_MAX);
     doze(&waits, ms);
     int64_t place = mq_queue_hold(&h, waits.ticket);
     mq_queue_wait_end(&h, &waits);
@@ -244,8 +244,8 @@ static void pass(uint64_t count) {
 }
 
 /* Lie down, and never sleep or get up. */
-static void lie(mq_queue_sleep kind, uint64_t vain) {
-    mq_queue_wait waits = begin_wait(kind, vain);
+static void lie(mq_queue_sleep kind, uint64_t overtaken) {
+    mq_queue_wait waits = begin_wait(kind, overtaken);
     mq_queue_wait_lie_down(&h, &waits, waits.ticket);
 }
 

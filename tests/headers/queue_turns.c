@@ -1,9 +1,9 @@
 /* A work queue: the order in which calls that wait are served. */
 #include "queue_fixture.h"
 
-static mq_queue_wait waiting(mq_queue_handle *h, uint32_t vain) {
+static mq_queue_wait waiting(mq_queue_handle *h, uint32_t overtaken) {
     mq_queue_wait call = mq_queue_wait_begin(h, MQ_RECEIVING, true);
-    call.vain = vain;
+    call.overtaken = overtaken;
     mq_queue_wait_lie_down(h, &call, call.ticket);
     return call;
 }
@@ -23,7 +23,7 @@ TEST(wake_goes_to_the_smallest_ticket) {
 TEST(second_wake_without_result_takes_the_turn) {
     begin(PLACES);
     mq_queue_wait call = waiting(a, 0);
-    for (uint64_t wake = 1; wake <= MQ_QUEUE_VAIN; wake++) {
+    for (uint64_t wake = 1; wake <= MQ_QUEUE_OVERTAKEN_MAX; wake++) {
         CHECK(turn() == 0);
         mq_queue_wake_receivers(queue, 1);
         mq_queue_wait_lie_down(a, &call, call.ticket);
@@ -35,7 +35,7 @@ TEST(second_wake_without_result_takes_the_turn) {
 
 TEST(calls_with_a_larger_ticket_yield_to_a_turn) {
     begin(PLACES);
-    mq_queue_wait older = waiting(c, 0), call = waiting(a, MQ_QUEUE_VAIN), younger = waiting(b, 0);
+    mq_queue_wait older = waiting(c, 0), call = waiting(a, MQ_QUEUE_OVERTAKEN_MAX), younger = waiting(b, 0);
     send_one(b, 1);
     CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_EMPTY && !mq_queue_wait_is_over(b, &younger));
     CHECK(mq_queue_wait_is_over(a, &call) && mq_queue_wait_is_over(c, &older));
@@ -44,9 +44,9 @@ TEST(calls_with_a_larger_ticket_yield_to_a_turn) {
 
 TEST(oldest_call_takes_over_the_turn_of_a_younger_one) {
     begin(PLACES);
-    mq_queue_wait oldest = waiting(a, 0), younger = waiting(b, MQ_QUEUE_VAIN);
+    mq_queue_wait oldest = waiting(a, 0), younger = waiting(b, MQ_QUEUE_OVERTAKEN_MAX);
     CHECK(turn() == younger.ticket);
-    oldest.vain = MQ_QUEUE_VAIN;
+    oldest.overtaken = MQ_QUEUE_OVERTAKEN_MAX;
     mq_queue_wait_lie_down(a, &oldest, oldest.ticket);
     CHECK(turn() == oldest.ticket);
     send_one(c, 1); /* it wakes `a`, and `b` is faster */
@@ -60,8 +60,8 @@ TEST(oldest_call_takes_over_the_turn_of_a_younger_one) {
 TEST(oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns) {
     begin(PLACES);
     mq_queue_wait oldest = waiting(a, 0);
-    for (int round = 0; round < 20 && oldest.vain <= MQ_QUEUE_VAIN + HANDLES; round++) {
-        mq_queue_wait younger = waiting(b, MQ_QUEUE_VAIN);
+    for (int round = 0; round < 20 && oldest.overtaken <= MQ_QUEUE_OVERTAKEN_MAX + HANDLES; round++) {
+        mq_queue_wait younger = waiting(b, MQ_QUEUE_OVERTAKEN_MAX);
         mq_queue_wait_lie_down(a, &oldest, oldest.ticket);
         send_one(c, 1); /* it wakes `a`, and `b` is faster */
         if (mq_queue_take(b, younger.ticket, &t) == MQ_QUEUE_OK)
@@ -75,7 +75,7 @@ TEST(oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns) {
 
 TEST(end_of_a_turn_wakes_a_row_for_each_message) {
     begin(PLACES);
-    mq_queue_wait call = waiting(a, MQ_QUEUE_VAIN), younger = waiting(b, 0);
+    mq_queue_wait call = waiting(a, MQ_QUEUE_OVERTAKEN_MAX), younger = waiting(b, 0);
     const mq_u32 *word = mq_queue_sleep_word(b, MQ_RECEIVING);
     send_one(c, 1);
     send_one(c, 1);
@@ -89,7 +89,7 @@ TEST(end_of_a_turn_wakes_a_row_for_each_message) {
 
 TEST(look_for_the_dead_ends_the_turn_of_a_dead_row) {
     begin(PLACES);
-    waiting(a, MQ_QUEUE_VAIN);
+    waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
     mq_queue_get_up(a, MQ_RECEIVING);
     CHECK(turn() != 0 && !mq_queue_row_idle(queue, a->number));
     mq_queue_settle_row(&a->parts, a->number);

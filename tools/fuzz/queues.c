@@ -206,7 +206,7 @@ static void work(member *m) {
 /* All but the sleep of a call that waits, which was woken without result before. */
 static void lie_down(member *m, mq_queue_sleep kind) {
     mq_queue_wait call = mq_queue_wait_begin(&m->h, kind, fuzz_one_in(2));
-    call.vain = (uint32_t)fuzz_below(4);
+    call.overtaken = (uint32_t)fuzz_below(4);
     mq_queue_wait_lie_down(&m->h, &call, call.ticket);
     mq_queue_wait_is_over(&m->h, &call);
     mq_queue_wait_nap(&m->h, &call, MQ_QUEUE_LOOK_NS);

@@ -34,7 +34,7 @@ from .workqueue_sender import Sender
 from .workqueue_sleep import FOR_EVER
 from .workqueue_stage import Cue, Jobs, steered
 from .workqueue_store import ARRIVED, FREE, NOTIFIED, READY, Rules, word
-from .workqueue_turn import VAIN
+from .workqueue_turn import OVERTAKEN_MAX
 
 PROTOCOL = Rules()
 
@@ -138,15 +138,15 @@ def workqueue_turns(rng: Random, rules: Rules, traced: bool) -> Jobs:
     some are killed or stopped."""
     stage = Jobs(rng, rules, traced, blocks=1, width=2, rows=5)
     stage.ends, stage.leaves = 50 if stage.chance(0.5) else 0, False
-    vain = [VAIN * stage.below(2), VAIN * stage.below(2), VAIN * (stage.below(4) == 0)]
+    overtaken = [OVERTAKEN_MAX * stage.below(2), OVERTAKEN_MAX * stage.below(2), OVERTAKEN_MAX * (stage.below(4) == 0)]
     if stage.chance(0.5):
         for number in range(2 + stage.below(2)):
-            stage.sleeper(f"sleeper {number}", 1, threads=1 + stage.chance(0.2), vain=vain[number])
+            stage.sleeper(f"sleeper {number}", 1, threads=1 + stage.chance(0.2), overtaken=overtaken[number])
         stage.sender("sender", 2, batches=0.3)
         stage.sender("second sender", 2)
     else:
         for number in range(2 + stage.below(2)):
-            stage.sender(f"sender {number}", 2, waits=True, patience=FOR_EVER, vain=vain[number])
+            stage.sender(f"sender {number}", 2, waits=True, patience=FOR_EVER, overtaken=overtaken[number])
         stage.receiver("receiver", 3)
         stage.receiver("second receiver", 3)
     if stage.ends:

@@ -124,7 +124,7 @@ class Sender(Handle):
             if end == "late":
                 break
         if began:
-            self.vain = 0
+            self.overtaken = 0
             yield from self.end_wait(SENDERS)
         if (room or end == "interrupted") and self.rules.space_passes_on:
             yield from self.pass_on_room()

@@ -145,13 +145,13 @@ class Jobs:
         ends: bool = True,
         late: bool = False,
         threads: int = 1,
-        vain: int = 0,
+        overtaken: int = 0,
         **manner: Any,
     ) -> None:
-        """Sends so many. `vain`: so many wakes without result."""
+        """Send `count` messages. `overtaken`: the count with which each call begins."""
         self.batch += self.batch == 1 and manner.get("batches", 0.0) > 0
         handle = Sender(self.store, name)
-        handle.vain_before = vain
+        handle.overtaken_before = overtaken
         self.start(handle, self._send(handle, count, **manner), ends=ends, late=late, threads=threads)
         for number in range(1, threads):
             other = Sender(self.store, f"{name}, thread {number}", handle.us)
@@ -194,12 +194,12 @@ class Jobs:
             yield from handle.acknowledge(job)
 
     def sleeper(
-        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, vain: int = 0, **manner: Any
+        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, overtaken: int = 0, **manner: Any
     ) -> None:
-        """Receives so many, and sleeps when there is nothing; it goes away when time has run out too often. `vain`: so
-        many wakes without result."""
+        """Receive `count` messages, and sleep while there is none. It leaves when time has run out too often.
+        `overtaken`: the count with which each call begins."""
         handle = Receiver(self.store, name)
-        handle.vain_before = vain
+        handle.overtaken_before = overtaken
         self.start(handle, self._receive(handle, count, patience, **manner), threads=threads)
         for number in range(1, threads):
             other = Receiver(self.store, f"{name}, thread {number}", handle.us)

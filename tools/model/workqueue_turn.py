@@ -1,4 +1,4 @@
-"""Whose turn it is among the calls that wait in a work queue (msgq/impl/workqueue/turn.h)."""
+"""Tickets and turns of the calls that wait in a work queue (msgq/impl/workqueue/turn.h)."""
 
 from .memory import SEQ_CST
 from .ops import fence
@@ -6,61 +6,61 @@ from .task import Steps
 from .workqueue_sleep import Sleeper
 from .workqueue_store import TICKETS, turn
 
-NO_TICKET = 1 << 62  # of calls that have not waited
-VAIN = 2  # wakes without result, before a call takes a turn
+NO_TICKET = 1 << 62  # for calls that have not waited
+OVERTAKEN_MAX = 2  # times that a call is overtaken before it takes the turn
 
 
 class Waiter(Sleeper):
-    """A thread of a handle, in calls that wait."""
+    """A thread of a handle that makes waiting calls."""
 
     ticket = first = NO_TICKET
-    vain = 0
-    vain_before = 0  # with which each call begins: others were faster so often
+    overtaken = 0
+    overtaken_before = 0  # the count with which each call begins
 
     # ---- a call ----
 
     def begin_wait(self, kind: str) -> Steps[None]:
         """Draw a ticket, for all sleeps of the call."""
         yield from self.draw_ticket(kind)
-        self.vain = self.vain_before
+        self.overtaken = self.overtaken_before
         self.first = self.store.tickets[self.task] = self.ticket
         self.store.began.setdefault((self.us.row, kind), []).append(self.first)
 
     def draw_ticket(self, kind: str) -> Steps[None]:
-        """One larger than all before."""
+        """Draw a ticket that is larger than all before."""
         before: int = yield self.store.change(TICKETS, lambda count: count + 1)
         self.ticket = before + 1
         self.us.waits[kind].append(self.ticket)
         self.store.calls[self.ticket] = self.task
 
     def end_wait(self, kind: str) -> Steps[None]:
-        """The call is over, whatever it has."""
+        """End the call, with or without a message."""
         ticket, self.ticket = self.ticket, NO_TICKET
         self.us.waits[kind].remove(ticket)
         self.store.began[self.us.row, kind].remove(self.first)
         if self.us.asleep[kind]:
             yield from self.show_ticket(kind)
-        if self.vain >= VAIN and self.rules.turn_ends:
+        if self.overtaken >= OVERTAKEN_MAX and self.rules.turn_ends:
             yield from self.end_turn(kind, ticket)
 
     def lose(self) -> None:
         """See `Sleeper`. Each other thread may overtake this one once more before it sees that the turn is taken; calls
         that wait for longer may be served before it."""
-        self.vain += 1
+        self.overtaken += 1
         if not self.us.is_shared:
-            self.store.check_wakes(self.task.name, self.vain, VAIN + len(self.store.names))
+            self.store.check_wakes(self.task.name, self.overtaken, OVERTAKEN_MAX + len(self.store.names))
 
     # ---- turns ----
 
     def renew_ticket(self, kind: str) -> Steps[None]:
         """See `Sleeper`."""
-        if self.vain and not self.rules.ticket_kept:
+        if self.overtaken and not self.rules.ticket_kept:
             self.us.waits[kind].remove(self.ticket)
             yield from self.draw_ticket(kind)
 
     def insist(self, kind: str) -> Steps[None]:
         """See `Sleeper`."""
-        if self.vain < VAIN or not self.rules.turns:
+        if self.overtaken < OVERTAKEN_MAX or not self.rules.turns:
             return
         while True:
             owner: int = yield self.store.look(turn(kind))
@@ -72,7 +72,7 @@ class Waiter(Sleeper):
                 return
 
     def end_turn(self, kind: str, ticket: int) -> Steps[None]:
-        """Wake those who yielded: their wakes are used up."""
+        """Wake the calls that yielded: they have consumed their wakes."""
         if (yield self.store.exchange(turn(kind), ticket, 0)) != ticket:
             return
         self.store.insisting[kind].clear()
@@ -83,7 +83,7 @@ class Waiter(Sleeper):
             yield from self.wake(kind, count)
 
     def must_yield(self, kind: str) -> Steps[bool]:
-        """Is what is there for a call that has waited for longer?"""
+        """Must this call leave messages (places) to the call with the turn?"""
         owner: int = yield self.store.look(turn(kind))
         self.store.check_turn(kind, self.task, owner, self.ticket)
         if not owner or owner == self.ticket or (owner > self.ticket and self.rules.larger_yield):
@@ -92,5 +92,5 @@ class Waiter(Sleeper):
             return True
         if not (yield from self.available(kind)):
             return True
-        yield from self.end_turn(kind, owner)  # it left this there for too long
+        yield from self.end_turn(kind, owner)  # its owner took nothing for too long
         return False

@@ -62,7 +62,8 @@ typedef struct {
 
 typedef struct {
     mq_u32 generation[MQ_LEASE_BUFFERS];
-    mq_u64 dropped; /* frames that were not published, because clients held all buffers. Written by the server */
+    mq_u64
+        dropped; /* number of frames that were not published because clients held all buffers. Written by the server */
     char unshared[56];
     mq_lease_row rows[MQ_LEASE_ROWS];
 } mq_leases;

@@ -179,7 +179,7 @@ cdef class ServerLeases:
     cdef int _take_warmest(self) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
-        for _ in range(self._rows + 1):  # each takes a row back: clients that write what they like end it, too
+        for _ in range(self._rows + 1):  # bound: each round takes back a row
             awaited = mq_frames_awaited(self._table, self._rows, self._shelf.newest, &slowest)
             buffer = mq_take_warmest(&self._shelf, self._table, self._rows, awaited)
             if buffer >= 0 or slowest < 0 or not self._take_back(slowest, LAGGARD_NS):
@@ -191,7 +191,7 @@ cdef class ServerLeases:
         cdef int holder
         for place in range(self._shelf.buffers, 0, -1):
             buffer = self._shelf.order[place - 1]
-            for _ in range(self._rows + 1):  # each takes a row back: clients that write what they like end it, too
+            for _ in range(self._rows + 1):  # bound: each round takes back a row
                 holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
                 if holder < 0:
                     return buffer

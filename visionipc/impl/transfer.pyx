@@ -100,7 +100,7 @@ cdef class Outgoing:
     cdef int _check_open(self) except -1:
         if self._publisher._ticket == CLOSED:
             raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
-        if self._publisher._generation != fork_generation:  # the leases are the parent's, too
+        if self._publisher._generation != fork_generation:  # the leases belong to the parent as well
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._ticket != fork_generation:
             self._publisher._refuse()

@@ -5,7 +5,7 @@
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 enum {
-    MQC_POOLS_MAX = 256, /* pools that are mapped, or missed, in one look */
+    MQC_POOLS_MAX = 256, /* pools that one attempt maps, or misses */
     MQC_TORN_MAX = 1000,
 };
 
@@ -15,7 +15,7 @@ struct msgq_channel_subscriber {
     mqc_segment *pools[MQ_PUBLISHERS];
     void *listed;
     uint64_t uid;
-    int64_t nap; /* how long to sleep unannounced next, ns; 0: have ourselves woken */
+    int64_t nap; /* ns to nap before the next announcement; 0: announce at once */
 };
 
 /* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
@@ -143,7 +143,7 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
 
 /* 1: the message at the cursor; 0: there is none. */
 static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *message) {
-    for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound, as each message may be in another pool */
+    for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound: each message may be in another pool */
         mq_channel_status found = mq_channel_next(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
@@ -159,7 +159,7 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
         return mqc_broken(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
                           (unsigned long long)message->position);
     }
-    return 0; /* others publish them as fast as we pass them over; the next call goes on */
+    return 0; /* publishers are as fast as this loop; the next call continues */
 }
 
 /* ---- waiting ---- */
@@ -218,7 +218,7 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     mqc_hub *hub = &subscriber->hub;
     mq_channel_message message;
     int status = mqc_check_process(&hub->place, hub->generation);
-    /* Bound: MQC_TORN_MAX copies that are overwritten meanwhile, in a call that has a time-out. */
+    /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a time-out. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
             return mqc_broken(&hub->place, timeout == 0 ? EAGAIN : ETIMEDOUT,

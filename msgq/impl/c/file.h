@@ -54,7 +54,7 @@ MQC_HIDDEN void mqc_keep_text(bool keep);
 /* 0, or -ECHILD: the handle was opened by a parent process. */
 MQC_HIDDEN int mqc_check_process(const mqc_place *place, int generation);
 MQC_HIDDEN int mqc_generation(void);
-/* Was this process forked since that generation? */
+/* True in a forked child if `generation` is the parent's. */
 MQC_HIDDEN bool mqc_is_forked(int generation);
 MQC_HIDDEN int mqc_identify(mq_self *self);
 MQC_HIDDEN uint32_t mqc_random(void);
@@ -86,7 +86,7 @@ MQC_HIDDEN int mqc_check_file(const mqc_place *place, int fd, const char *path, 
 MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path);
 MQC_HIDDEN int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
                        mqc_segment *segment);
-/* Have both segments read as zeros once the first was made smaller; false: it was. The partner is unmapped after it. */
+/* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner last. */
 MQC_HIDDEN bool mqc_pair(mqc_segment *segment, mqc_segment *partner);
 MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
 MQC_HIDDEN int mqc_check_whole(const mqc_place *place, const mqc_segment *segment);

@@ -18,7 +18,7 @@ struct msgq_queue {
     int events; /* of a new one */
     void *hold;
     int64_t lease_ends_ns;
-    mq_queue_wait wait; /* of the call that waits */
+    mq_queue_wait wait; /* state of the waiting call */
     int generation;
 };
 
@@ -236,7 +236,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .word = mq_queue_sleep_word(&q->h, q->wait.kind),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
-                         .spin_ns = q->wait.vain < MQ_QUEUE_VAIN ? q->place.spin_ns : 0};
+                         .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->place.spin_ns : 0};
     if (deadline >= 0 && mq_now_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
     return mqc_wait(&waiter, deadline);
@@ -259,7 +259,7 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
         place = mq_queue_hold(&q->h, q->wait.ticket);
         q->h.met = true;
         if (place == MQ_NO_PLACE)
-            mq_queue_wait_lost(&q->wait);
+            mq_queue_wait_overtaken(&q->wait);
     }
     mq_queue_wait_end(&q->h, &q->wait);
     return place;
@@ -367,8 +367,8 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout)
             mq_queue_pass_on_message(&q->h); /* the wake may have been for us */
         mq_queue_owe_no_more(q->h.row, 1);
         if (!found) {
-            mq_queue_forget_all(&q->h); /* what we remember is wrong if another program wrote there */
-            mq_queue_wait_lost(&q->wait);
+            mq_queue_forget_all(&q->h); /* the cache is wrong if another program wrote words */
+            mq_queue_wait_overtaken(&q->wait);
         }
     }
     mq_queue_wait_end(&q->h, &q->wait);

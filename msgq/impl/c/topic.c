@@ -95,7 +95,7 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
     return status;
 }
 
-/* The same, with a schema or NULL. The topic is locked before, and unlocked afterwards. */
+/* As mqc_publisher_start, with a schema or NULL. The topic is locked before the call, and unlocked by it. */
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
     mqc_topic *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
@@ -126,8 +126,8 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
     return 0;
 }
 
-/* In a forked child: take over from the parent, as close and open would. The schema is in the files. If that fails, the
- * handle stays the parent's. */
+/* In a forked child: take over from the parent, as close and open would. The schema is in the files. After a failure the
+ * handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
     mqc_topic *inherited = publisher->topic, *topic;
     int status = mqc_topic_open_again(&topic, inherited);
@@ -291,7 +291,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
     return 0;
 }
 
-/* In a forked child: take places of its own, and continue at the same cursor. */
+/* In a forked child: take a row and a slot, and continue at the same cursor. */
 static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mqc_topic *inherited = subscriber->topic, *topic;
     mq_subscriber *s = &subscriber->s;
@@ -302,7 +302,7 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     if (status)
         return status;
     mq_subscriber_disown(s);
-    /* If the topic was removed, or cut, no newcomer sees this subscriber, but the mapped messages are as good as before. */
+    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring. */
     bool same = topic->ring.inode == inherited->ring.inode && mq_is_whole(&s->whole);
     if (same)
         mqc_subscriber_map(s, topic);

@@ -207,7 +207,7 @@ static int mqc_side_have(mqc_topic *t) {
         return status;
     mq_side_follow(mqc_side(t), mqc_ring(t), t->data_bytes);
     t->whole = mq_whole_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
-    /* If the side segment is cut, the ring reads as zeros, too, so who uses both need check the ring alone. */
+    /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
     return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);
 }
@@ -243,7 +243,7 @@ static int mqc_topic_open_once(mqc_topic *t) {
     return status;
 }
 
-/* Open what `place` and `asked` name; others may remove the prefix's directories meanwhile. */
+/* Open the files of `place`; another process may remove the prefix's directories during this. */
 static int mqc_topic_open_named(mqc_topic *t) {
     int status = -ENOENT;
     for (int tries = *t->place.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
@@ -262,7 +262,7 @@ static int mqc_topic_new(mqc_topic **topic) {
     return 0;
 }
 
-/* Give the topic to the caller, if it is open. */
+/* Pass an open topic to the caller; else end it. */
 static int mqc_topic_give(mqc_topic **topic, int status) {
     if (status) {
         mqc_topic_end(*topic);

@@ -12,16 +12,16 @@ typedef struct {
     mqc_segment ring, side;
     mq_whole whole;
     uint32_t data_bytes;
-    uint32_t asked; /* segment_size, as the program wants it */
+    uint32_t asked; /* segment_size that the program requested */
     int lock;       /* the ring's file, locked; -1: not */
 } mqc_topic;
 
 /* Open or create both files, and lock the topic. */
 MQC_HIDDEN int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options *options);
-/* The same in a forked child, for a topic of the parent's, which is ended when nothing refers to it any more. */
+/* The same in a forked child, for an inherited topic. End that one when nothing refers to it any more. */
 MQC_HIDDEN int mqc_topic_open_again(mqc_topic **topic, const mqc_topic *former);
 MQC_HIDDEN void mqc_topic_unlock(mqc_topic *t);
-/* Unlock and unmap both files, and free the memory. NULL is nothing. */
+/* Unlock and unmap both files, and free the memory. NULL is allowed. */
 MQC_HIDDEN void mqc_topic_end(mqc_topic *t);
 /* The error for a ring of which something was cut off. */
 MQC_HIDDEN int mqc_resized(const mqc_topic *t);

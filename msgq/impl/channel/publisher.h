@@ -149,8 +149,8 @@ static inline int mq_channel_take(mq_channel_publisher *p) {
     int slot = MQ_NO_SLOT;
     if (p->free_count)
         return (int)p->free[--p->free_count];
-    /* Bound: two rounds a slot, one that withdraws its message and one that clears the dead. More are due to entries and
-     * pins that others write, who may not. The inner one takes a published message each time. */
+    /* Bound: two rounds a slot, one that withdraws its message and one that clears pins of dead viewers. More rounds mean
+     * corrupt entries or pins. Each round of the inner loop removes a published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_NO_SLOT; rounds--) {
         while (slot == MQ_NO_SLOT && p->published_count &&
                mq_order_gone(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))

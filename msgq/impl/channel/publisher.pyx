@@ -120,7 +120,7 @@ cdef class Publisher:
             self._own.leave(True)
 
     cdef int _interrupt_wait(self) except -1:
-        """Have the wait for a slot end, and close the publisher. On top of that wait, in a signal handler: later."""
+        """End the wait for a slot, which closes the publisher. In a signal handler of the waiting thread, do not block."""
         self._closing = True
         while self._closing and self._waiter != PyThread_get_thread_ident():
             mq_futex_wake_all(mq_futex_word(&self._own.c.slots.pool.released))
@@ -146,16 +146,16 @@ cdef class Publisher:
         raise misuse(self._ticket, self.endpoint)
 
     cdef int _rejoin(self) except -1:
-        """In a forked child: take a row and a pool of its own. What is open on the parent's stays the parent's."""
+        """In a forked child: take a row and create a pool. Open loans stay the parent's."""
         cdef OwnPool inherited = self._own
         cdef int ticket = self._ticket, generation = self._generation
         self._generation, self._ticket = fork_generation, BUSY
-        self._waiter, self._closing = 0, False  # perhaps of a thread that the child does not have
+        self._waiter, self._closing = 0, False  # the waiting thread may not exist in the child
         try:
             self._replace(enter_channel(self._hub, self.name, self._slots, inherited.c.slots.slot_bytes,
                                         self._max_bytes, True))
             if self._hub.own[inherited.c.number] == inherited.c.slots.uid:
-                self._hub.own[inherited.c.number] = 0  # for `own=False`, the parent's messages are of another process
+                self._hub.own[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
             self._ticket = self._generation
         finally:
             if self._ticket == BUSY:
@@ -171,7 +171,7 @@ cdef class Publisher:
         return 0
 
     cdef int _replace(self, OwnPool own) except -1:
-        """Publish from another pool from now on, and count on."""
+        """Publish from another pool from now on, and keep the counts."""
         self._sent += self._own.c.sent
         self._bytes += self._own.c.bytes
         self._refused += self._own.c.refused
@@ -312,7 +312,7 @@ cdef class Publisher:
             while slot == MQ_NO_SLOT:
                 PyErr_CheckSignals()
                 if self._closing or self._generation != fork_generation:
-                    break  # closed, or a handler forked and this is the child
+                    break  # closed, or this is the child of a handler's fork
                 expected = mq_attention_announce_many(&own.c.slots.pool.released)
                 slot = mq_channel_take(&own.c)
                 if slot == MQ_NO_SLOT and mq_channel_clear_dead(&own.c):
@@ -334,7 +334,7 @@ cdef class Publisher:
         return slot
 
     cdef bint _end_waiting(self, OwnPool own, int slot) except -1:
-        """Do what a `close` during the wait asked for; False: there was none."""
+        """Close the publisher if `close` was called during the wait; return whether it was."""
         if not self._closing or self._generation != fork_generation:
             return False
         if slot != MQ_NO_SLOT:
@@ -342,7 +342,7 @@ cdef class Publisher:
         try:
             self.close()
         finally:
-            self._closing = False  # after that: `_interrupt_wait` returns then
+            self._closing = False  # last: `_interrupt_wait` then returns
         return True
 
     cdef object _exhausted(self):

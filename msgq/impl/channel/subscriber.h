@@ -19,16 +19,16 @@ typedef struct {
     uint64_t forgiven; /* what is gone before this position is not lost: we joined later */
     mq_u64 cursor;     /* for the watcher, too; relaxed: this thread alone moves it */
     uint64_t received, lost, resets;
-    uint64_t margin, lapped_at; /* mq_channel_margin: the last one, and what was received then */
-    uint64_t napped;            /* mq_channel_nap_ns: resets that it knows of */
-    int64_t behind_until;       /* the same: CLOCK_MONOTONIC */
-    bool conflate, newest;      /* newest only; go to the present when lapped */
+    uint64_t margin, lapped_at; /* mq_channel_margin: the last margin, and `received` at that lap */
+    uint64_t napped;            /* mq_channel_nap_ns: `resets` at its last call */
+    int64_t behind_until;       /* mq_channel_nap_ns: end of the naps, CLOCK_MONOTONIC */
+    bool conflate, newest;      /* newest message only; after a lap, continue at the tail */
 } mq_channel_subscriber;
 
 enum {
     MQ_CHANNEL_NAP_NS = 20000,
     MQ_CHANNEL_BEHIND_NS = 100000000,
-    MQ_CHANNEL_GATHERS = 16, /* least capacity of which more can gather than a wake brings */
+    MQ_CHANNEL_GATHERS = 16, /* smallest capacity with naps: below it, few messages can gather */
 };
 
 typedef struct {
@@ -85,9 +85,9 @@ static inline void mq_channel_lose(mq_channel_subscriber *s, uint64_t cursor) {
     mq_channel_show(s);
 }
 
-/* How far behind the oldest message a subscriber goes on that was lapped: at that message, or, if it was lapped before
- * without receiving a sixteenth of the capacity since, twice as far as then. So one that needs longer for a message than
- * publishers need to overwrite it is not lapped for ever. */
+/* Distance from the oldest message to the position where a lapped subscriber continues. It is 0, unless the subscriber
+ * received less than a sixteenth of the capacity since the previous lap: then it is a sixteenth, and doubles at each
+ * further lap. Without it, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
 static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
     uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
     bool again = s->resets > 1 && s->received - s->lapped_at < least;
@@ -97,11 +97,11 @@ static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
     return s->margin;
 }
 
-/* How long a subscriber that found nothing is to nap by the clock before it has itself woken, in ns; 0: not at all.
+/* ns that a subscriber without a message naps before it announces itself; 0: no nap.
  *
- * A wake costs publisher and subscriber more than many messages do. One that was lapped a moment ago would be woken by
- * the next message, receive that, and sleep again, while those behind it are overwritten. In a nap messages gather, and
- * publishers have nobody to wake. */
+ * A wake costs publisher and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken
+ * by the next message, receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap,
+ * and publishers make no wakes. */
 static inline int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
     if (s->resets != s->napped)
         s->napped = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
@@ -123,8 +123,8 @@ static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
 /* Go to the newest message that is wanted; what is passed over is lost. */
 static inline void mq_channel_conflate(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_cursor(s), tail = mq_order_later(mq_order_tail(&s->order), cursor), entry;
-    /* A publisher may not have come to its tail. Bound: the capacity, since of foreign bytes each could lead to the next,
-     * round and round. */
+    /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could lead
+     * from one to the next forever. */
     for (uint64_t i = 0; i < s->order.capacity && mq_order_look(&s->order, tail, &entry) >= 0; i++)
         tail += (uint64_t)mq_entry_ahead(entry, tail) + 1;
     /* Bound: the capacity. */
@@ -165,7 +165,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
     if (s->conflate)
         mq_channel_conflate(s);
     uint64_t first = mq_channel_cursor(s), rounds = 0;
-    /* Bound: below. A capacity of withdrawn messages may be there, and as many may come meanwhile. */
+    /* Bound: below. There may be a capacity of withdrawn messages, and as many may come during the loop. */
     do {
         m->position = mq_channel_cursor(s);
         int64_t ahead = mq_order_look(&s->order, m->position, &m->entry);
@@ -196,8 +196,8 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         mq_channel_move(s, m->position + 1);
         mq_channel_show(s);
     } while (++rounds < MQ_ORDER_STUCK + 2 * s->order.capacity);
-    /* Some were passed: others come as fast, and the next call goes on. None, or more than there are between two
-     * entries: foreign entries lead nowhere, or from one to the next, round and round. */
+    /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or moved
+     * further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_cursor(s) - first;
     return passed && passed < MQ_ORDER_FAR ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }

@@ -43,7 +43,7 @@ cdef enum:
     PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
     MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
-    TORN_MAX = 1000                 # copies that are overwritten before they are whole, in a call that has a time-out
+    TORN_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
@@ -200,7 +200,7 @@ cdef class Subscriber(Waitable):
                 self._enter()  # a signal handler may have forked
                 if self._look(message):
                     return True
-                if 0 <= deadline <= mq_now_ns():  # what woke us was one's own, or withdrawn
+                if 0 <= deadline <= mq_now_ns():  # the message of the wake was its own, or withdrawn
                     break
         finally:
             self._nap = 0
@@ -220,7 +220,7 @@ cdef class Subscriber(Waitable):
         return True
 
     cdef bint _gives_up(self, int *torn, object timeout) noexcept:
-        """Whether a call has copied often enough what was overwritten meanwhile; without a time-out, never."""
+        """Return whether TORN_MAX copies of a call were overwritten; without a time-out, a call never gives up."""
         torn[0] += 1
         return torn[0] >= TORN_MAX and timeout is not None
 
@@ -466,7 +466,7 @@ cdef class Subscriber(Waitable):
         return self._nap or max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
 
     cdef void _awake(self) noexcept:
-        self._nap = 0  # one that brought nothing is enough
+        self._nap = 0  # one nap without a message is enough
 
     cdef mq_lookout _lookout(self) noexcept:
         cdef mq_lookout lookout

@@ -12,8 +12,9 @@
 #include "ground/life.h"
 
 enum {
-    MQ_GATE_ROW = 0,       /* the byte that the owner locks */
-    MQ_EVENT_TRIES = 2000, /* of what others undo at once; and reads of 64 bytes, twice those of a full FIFO */
+    MQ_GATE_ROW = 0, /* the byte that the owner locks */
+    MQ_EVENT_TRIES =
+        2000, /* changes that other processes undo at once; also reads of 64 bytes, twice the size of a FIFO */
 };
 
 typedef enum { MQ_GATE_GOOD, MQ_GATE_FOREIGN, MQ_GATE_VERSION_DIFFERS } mq_gate_state;
@@ -77,7 +78,7 @@ static inline bool mq_event_set(mq_event *e) {
     /* EDGE event: sequentially consistent, so release. Partner: mq_event_is_set, mq_event_clear. If weaker: who waited
      * for the event misses the message that was sent before it. */
     uint32_t before = mq_fetch_add_u32(&e->count, MQ_EVENT_ONE);
-    if (mq_unlikely(before >= MQ_EVENT_MOST)) /* else it would count on to 0, which says that it is not set */
+    if (mq_unlikely(before >= MQ_EVENT_MOST)) /* else the count would wrap around to 0, which means "not set" */
         mq_fetch_add_u32(&e->count, 0u - MQ_EVENT_ONE);
     if (before & MQ_EVENT_SLEEPERS) {
         /* A sleeper that sets the flag between the two is woken, or finds the word changed and looks again. */
@@ -91,7 +92,7 @@ typedef enum { MQ_EVENT_WAS_CLEAR, MQ_EVENT_CLEARED, MQ_EVENT_CLEARED_TELL } mq_
 
 /* One less. MQ_EVENT_CLEARED_TELL: the FIFO must be told. */
 static inline mq_event_change mq_event_clear(mq_event *e) {
-    /* Bound: MQ_EVENT_TRIES. Then others change it all the time, and this clear took its turn before theirs. */
+    /* Bound: MQ_EVENT_TRIES. Then other processes change the event all the time, and this clear counts as the first. */
     for (int tries = 0; tries < MQ_EVENT_TRIES; tries++) {
         /* EDGE event: acquire. Partner: mq_event_set */
         uint32_t before = mq_load_acquire_u32(&e->count);
@@ -115,8 +116,8 @@ static inline void mq_event_settle(const mq_event *e, int fifo) {
     char bytes[64];
     bool set;
     int tries = 0, reads = 0;
-    /* Bound: MQ_EVENT_TRIES, and as many reads, which are those of a full FIFO. Then the event changes, or the FIFO is
-     * filled, all the time, and the FIFO is as one of the changes made it. */
+    /* Bound: MQ_EVENT_TRIES, and as many reads. Then the event changes, or the FIFO is filled, all the time, and the FIFO
+     * is in the state after one of the changes. */
     do {
         set = mq_event_is_set(e);
         if (set && write(fifo, "", 1) < 0 && errno != EAGAIN) /* EAGAIN: full, so it is readable */

@@ -296,7 +296,7 @@ cdef class SocketEventHandle:
         return self._check_whole()
 
     cdef int _check_whole(self) except -1:
-        """Refuse when another program made the gate's file smaller, after it was read or written."""
+        """Raise if another program truncated the gate's file. Call this after each access."""
         if self._segment is not None and guard_lost(self._segment.guard):
             text = (f"has a gate that had {self._segment.size} bytes, and another program made it smaller; make a new "
                     "one (fake_event_handle with override)")
@@ -304,7 +304,7 @@ cdef class SocketEventHandle:
         return 0
 
     cdef int _check_owner(self) except -1:
-        """Refuse when the gate was cut, or the process that made it is dead."""
+        """Raise if the gate was truncated, or the process that made it is dead."""
         self._check_whole()
         if self._owner and self._generation == fork_generation:
             return 0
@@ -443,7 +443,7 @@ cdef class Gate:
                 return True
 
     cdef bint _is_enabled(self) except -1:
-        """Whether the gate that was found holds us up. One that was cut is looked for again by the next receive."""
+        """Whether the gate is enabled. After a truncation, the next receive looks for the gate again."""
         cdef bint enabled = mq_gate_enabled(self._handle._gate)
         cdef SocketEventHandle handle = self._handle
         if guard_lost(handle._segment.guard):

@@ -27,8 +27,8 @@ enum {
     MQ_ATTENTION_WAKING = 2,  /* of several writers one is about to wake; elsewhere this flag is the owner's */
     MQ_ATTENTION_FLAGS = 3,
     MQ_ATTENTION_WAKE = 4, /* one wake */
-    /* Exchanges that fail, each because somebody else has changed the word. Then it is as if the last one had succeeded: a
-     * sleeper finds another word than it wants to sleep on, and a waker wakes all the same. */
+    /* Exchanges that fail, each because another process has changed the word. At the bound the last one counts as done: a
+     * sleeper finds that the word differs and does not sleep, and a waker wakes. */
     MQ_ATTENTION_TRIES = 1000,
 };
 

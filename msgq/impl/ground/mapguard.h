@@ -10,7 +10,8 @@
  * A fault inside a guarded mapping maps pages of zeros over the *whole* of it, with the same protection, clears `whole`,
  * and returns: the load or store that faulted is done again, and sees zeros. Nothing half old and half zero is left for
  * others, and the zeros are no ring: write_uid, slots and tail are not what anybody wrote there. Two threads that fault
- * at once both do so, which comes to the same. A guard may have a partner: its mapping is replaced as well. Any other SIGBUS goes to whoever would have got it without us.
+ * at once both do so, with the same result. If the guard has a partner, the partner's mapping is replaced as well. Any
+ * other SIGBUS goes to the handler that was there before, or to the default action.
  *
  * The handler makes system calls only (mmap, and on its way out sigaction and pthread_sigmask), and keeps errno. It runs
  * with all signals blocked, so it ends soon; mq_guard_remove waits for that, since a handler that has found a guard must
@@ -37,7 +38,7 @@ typedef struct mq_guard {
     int protection;
     mq_u32 inside;         /* handlers that look at it */
     mq_u64 whole;          /* 1; 0: zeros are mapped there */
-    mq_u64 partner;        /* mq_guard *: zeros that come here come there, too; 0: none */
+    mq_u64 partner;        /* mq_guard *: its mapping is replaced together with this one; 0: none */
     struct mq_guard *next; /* constant once it is in the list */
 } mq_guard;
 
@@ -52,7 +53,7 @@ static inline mq_guard *mq_guard_first(void) {
     return (mq_guard *)(uintptr_t)mq_load_acquire_u64(&mq_guards.first);
 }
 
-/* The guard of the mapping with this address, held: it is not unmapped before `inside` is counted down. NULL: there is none. */
+/* Hold the guard of the mapping with this address: it is not unmapped before `inside` is counted down. NULL: none. */
 static inline mq_guard *mq_guard_hold(uint64_t address) {
     for (mq_guard *guard = mq_guard_first(); guard; guard = guard->next) {
         mq_fetch_add_u32(&guard->inside, 1);
@@ -67,7 +68,7 @@ static inline mq_guard *mq_guard_hold(uint64_t address) {
     return NULL;
 }
 
-/* Put zeros in place of the mapping of a guard that is held. False: the kernel refuses. */
+/* Replace the mapping of a held guard by zeros. False: mmap failed. */
 static inline bool mq_guard_zero(mq_guard *guard) {
     void *start = (void *)(uintptr_t)mq_load_acquire_u64(&guard->start);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
@@ -77,7 +78,7 @@ static inline bool mq_guard_zero(mq_guard *guard) {
     return replaced;
 }
 
-/* Hold the partner of a guard that is held. NULL: it has none, or another one from now on. */
+/* Hold the partner of a held guard. NULL: it has none, or its partner has just changed. */
 static inline mq_guard *mq_guard_hold_partner(mq_guard *guard) {
     mq_guard *partner = (mq_guard *)(uintptr_t)mq_load_acquire_u64(&guard->partner);
     if (!partner)
@@ -92,7 +93,7 @@ static inline mq_guard *mq_guard_hold_partner(mq_guard *guard) {
     return NULL;
 }
 
-/* Put zeros in place of the mapping with this address. False: it is none of ours, or the kernel refuses. */
+/* Replace the mapping with this address by zeros. False: it is not guarded, or mmap failed. */
 static inline bool mq_guard_replace(uint64_t address) {
     mq_guard *guard = mq_guard_hold(address);
     if (!guard)
@@ -222,9 +223,9 @@ static inline mq_guard *mq_guard_add(void *address, uint64_t bytes, int protecti
     return guard;
 }
 
-/* Have zeros replace the mapping of `partner` whenever they replace that of `guard`: the parts of one thing that are only
- * of use together, of which a hot path checks one. The partner is removed after the guard, or after the guard has another
- * partner. False: zeros replaced the guard's mapping before. */
+/* Replace the mapping of `partner` whenever that of `guard` is replaced, so that a hot path checks one of two files that
+ * belong together. Remove the partner after the guard, or after the guard has another partner. False: the guard's mapping
+ * is already replaced. */
 static inline bool mq_guard_pair(mq_guard *guard, mq_guard *partner) {
     mq_store_release_u64(&guard->partner, (uintptr_t)partner);
     /* EDGE unmap: sequentially consistent. `partner` is stored, then `whole` and, when the former partner is removed, its

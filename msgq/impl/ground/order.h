@@ -115,11 +115,11 @@ static inline bool mq_order_withdraw(const mq_order *order, uint64_t position, u
                                    mq_entry(position, MQ_ORDER_WITHDRAWN, 0));
 }
 
-/* Where a subscriber goes on that was lapped and found an entry so far ahead: `margin` behind the oldest message. Always
- * beyond its cursor. */
+/* Position where a lapped subscriber continues, after it found an entry that is `ahead` of its cursor: `margin` after the
+ * oldest message, and always after the cursor. */
 static inline uint64_t mq_order_oldest(const mq_order *order, uint64_t cursor, int64_t ahead, uint64_t margin) {
     uint64_t newest = mq_order_later(mq_order_tail(order), cursor + (uint64_t)ahead + 1);
-    return mq_order_later(newest - order->capacity + margin, cursor + 1); /* the latter only for foreign bytes */
+    return mq_order_later(newest - order->capacity + margin, cursor + 1); /* cursor + 1 only for corrupt entries */
 }
 
 #endif

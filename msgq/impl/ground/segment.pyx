@@ -250,7 +250,7 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 
 
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
-    """Map a file, guarded: zeros take the place of all of it once others have made the file smaller."""
+    """Map a file and guard it: after a truncation the whole mapping reads as zeros."""
     cdef Segment segment = _map(fd, found, writable, endpoint, path)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
     return segment

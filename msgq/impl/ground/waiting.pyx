@@ -160,7 +160,7 @@ cdef class Waitable:
     cdef int _leave(self) except -1:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            waiting(self._endpoint)  # before its descriptor wakes the event loop: the error is the result of the wait
+            waiting(self._endpoint)  # before the descriptor wakes the event loop, so the wait ends with an error
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
@@ -270,7 +270,7 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
 
 
 cdef int check_time(timeout, str endpoint) except -1:
-    """See `require_time`; here come other kinds of numbers, too."""
+    """See `require_time`, which calls this for other types of numbers."""
     timeout_ns(timeout, endpoint)
     return 0
 

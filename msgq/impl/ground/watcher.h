@@ -212,8 +212,8 @@ static inline void mq_watcher_mark(int fd) {
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
-/* To be called before anything that its lookout leads to is unmapped. Copies of the descriptor (dup), and a poll that
- * another thread sleeps in, keep it open: it stays readable for them, so that they find that the reader was closed. */
+/* Call this before the memory of the reader's lookout is unmapped. Copies of the descriptor (dup), and a poll in another
+ * thread, keep the descriptor open: it stays readable, so that they find that the reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find(fd);

@@ -112,7 +112,7 @@ cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_val
 @cython.no_gc_clear  # as its base
 cdef class Board(Handle):
     """See board.pyi."""
-    cdef object _observers  # the Observed of this handle that are left, in a WeakSet
+    cdef object _observers  # WeakSet of the Observed that this handle returned
 
     def __cinit__(self):
         self._observers = weakref.WeakSet()

@@ -31,13 +31,13 @@ enum {
 
 static inline uint64_t mq_cell_times(uint64_t version) { return version >> MQ_CELL_TIMES; }
 
-/* The times after one more write. 0 says "never written", so MQ_CELL_TIMES_MAX is followed by the number of copies,
- * which is the least other one whose copy is the next in turn. */
+/* The times after one more write. MQ_CELL_TIMES_MAX is followed by the number of copies, because 0 means "never written"
+ * and both select the same copy. */
 static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t times) {
     return mq_likely(times != MQ_CELL_TIMES_MAX) ? times + 1 : parts->shape.copies;
 }
 
-/* The writes that made `before` into `now`. */
+/* Number of writes from the times `before` to the times `now`. */
 static inline uint64_t mq_cell_writes(const mq_record_parts *parts, uint64_t before, uint64_t now) {
     return now < before ? now - before + MQ_CELL_TIMES_MAX + 1 - parts->shape.copies : now - before;
 }

@@ -181,7 +181,7 @@ cdef class Vector(Handle):
         """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
         cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.shape.item_bytes)
         self._fresh, self._used = _Bytes(self._rows(count, self._dtype), True), 0
-        self._fresh.array.flags.writeable = False  # so `vector[i]["field"] = x`, which writes nothing, is an error
+        self._fresh.array.flags.writeable = False  # so that `vector[i]["field"] = x`, which would change a copy, raises
         return 0
 
     cdef object _get_many(self, selection, out):
@@ -198,7 +198,7 @@ cdef class Vector(Handle):
         return to.array
 
     cdef object _get_fixed(self, selection):
-        """Return elements that cannot be assigned to, as a single one."""
+        """Return a read-only copy of elements."""
         rows = self._get_many(selection, None)
         rows.flags.writeable = False
         return rows

@@ -69,7 +69,7 @@ cdef class PubConnection:
         remember(self)
 
     cdef int _open(self, int ticket, int generation) except -1:
-        """Become the endpoint's publisher as `connect` was asked to; ticket, generation: what stays after an error."""
+        """Become the endpoint's publisher with the options of `connect`. After an error, restore ticket and generation."""
         cdef Topic topic
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options

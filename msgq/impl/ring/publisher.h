@@ -262,8 +262,8 @@ static inline void mq_publisher_forget_stock(mq_publisher *p) {
     p->stock_count = 0;
 }
 
-/* Forget the parent's row, lock and reservation, in a forked child: the page that holds the lock is not there, and the
- * descriptors are copies. */
+/* In a forked child: forget the parent's row, lock and reservation. The page that holds the lock is not inherited, and
+ * the descriptors are copies. */
 static inline void mq_publisher_disown(mq_publisher *p) {
     mq_publisher_forget_stock(p);
     p->hold = NULL;
@@ -325,8 +325,8 @@ static inline bool mq_publisher_may_doze(const mq_publisher *p, mq_stock_reader 
     return reader->cursor != p->position && (reader->cursor == before || mq_ahead(reader->cursor, p->signalled) >= 0);
 }
 
-/* Does the program still run that had this memory? Pagemap refuses to read one byte (EINVAL) after it has looked for the
- * memory, and before it walks any page: a third of the price of a word. Of maps one byte is read. */
+/* Does the program with this memory still run? For a read of one byte, pagemap finds the memory and then returns EINVAL,
+ * before it walks a page table: a third of the cost of reading 8 bytes. From maps, one byte is read. */
 static inline bool mq_memory_lives(int memory) {
     uint8_t byte;
     ssize_t got = pread(memory, &byte, sizeof byte, 0);

@@ -8,7 +8,7 @@
 #include "ground/schema.h"
 #include "ring/subscriber.h"
 
-enum { MQ_CLAIM_TRIES = 1000 }; /* of becoming the publisher, while others do */
+enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others do the same */
 
 /* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
  * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
@@ -185,8 +185,8 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
     mq_identity_clear(&p->entry->who);
     mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->entry->sent, p->sequence);
-    /* Again when a stock publisher starts meanwhile: it takes no lock. Bound: MQ_CLAIM_TRIES. Then it is as if one had
-     * started right behind us: the first send finds that the ring is another's. */
+    /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. Then the first send
+     * reports another publisher, as if it had started right after this one. */
     int tries = 0;
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
@@ -290,8 +290,8 @@ static inline void mq_publisher_close(mq_publisher *p) {
     mq_identity_leave(&p->entry->who, p->uid, &p->hold);
 }
 
-/* How many living subscribers are attached, and how many of them have read all that was published, by `p` or by a
- * successor. */
+/* Return the number of living subscribers. `updated`: how many of them have read all messages, also those of a later
+ * publisher. */
 static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
     mq_inquiry inquiry = mq_inquire(p->roll);

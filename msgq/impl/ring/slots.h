@@ -10,7 +10,7 @@
 #include "ground/roster.h"
 #include "ring/position.h"
 
-enum { MQ_SLOT_TRIES = 1000 }; /* of taking a new slot, while others take it or give it back */
+enum { MQ_SLOT_TRIES = 1000 }; /* attempts to take a new slot while others take or release it */
 
 static inline uint64_t mq_uid(uint32_t random, unsigned entry, uint32_t thread_id) {
     return (uint64_t)((random << 8) | (entry + 1)) << 32 | thread_id;
@@ -108,7 +108,7 @@ static inline int mq_slot_join(mq_ring_header *ring, mq_side *side, const mq_rol
     for (int i = 0; i < MQ_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_slot_try(ring, i, 0, uid, cursor) >= 0)
             return i;
-    /* Bound: MQ_SLOT_TRIES. Then others come and go all the time; a slot of the dead, or none, does as well. */
+    /* Bound: MQ_SLOT_TRIES. Then other readers join and leave all the time, and a dead reader's slot, or none, will do. */
     for (int tries = 0; count < MQ_SLOTS && tries < MQ_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&

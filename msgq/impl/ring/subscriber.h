@@ -22,11 +22,10 @@ typedef struct {
     uint64_t inode;   /* of the file that is mapped */
     uint32_t data_bytes;
     uint32_t stamps; /* bytes before each payload, as in mq_publisher. Settled when there is a message */
-    uint64_t
-        record;     /* bytes of each message, if all have one size: who is lapped goes to the oldest then. 0: unknown */
-    bool outgrown;  /* a stock publisher writes beyond what is mapped */
-    bool passive;   /* writes nothing to shared memory */
-    bool announced; /* the publisher announces its limit: it is ours */
+    uint64_t record; /* bytes of each message, if all have one size: then a lap leads to the oldest one. 0: unknown */
+    bool outgrown;   /* a stock publisher writes beyond what is mapped */
+    bool passive;    /* writes nothing to shared memory */
+    bool announced;  /* the publisher announces its limit: it is ours */
     bool lost_unknown;
     bool sequence_known;
     uint64_t cursor;       /* next message to read */
@@ -270,7 +269,7 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
     return MQ_OK;
 }
 
-/* Lapped, where all messages have one size: go to the oldest that is intact. False: its place is unknown. */
+/* After a lap, if all messages have one size: go to the oldest intact one. False: its position is unknown. */
 static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
     mq_milestone m;
     for (uint64_t tries = 0; s->record && tries < 8; tries++) {
@@ -280,7 +279,7 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
         if (!s->announced || !mq_milestone_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes) ||
             !mq_position_possible(now, s->data_bytes))
             return false;
-        /* One that was overtaken begins a chunk later. relaxed: mq_subscriber_certain says whether the limit holds. */
+        /* Each retry starts one chunk later. relaxed: mq_subscriber_certain checks whether the limit holds. */
         uint64_t limit = mq_load_relaxed_u64(&s->side->limit), spare = tries * mq_chunk(s->data_bytes);
         uint64_t from = mq_oldest_of(limit, s->data_bytes, need, spare);
         if (mq_ahead(from, s->cursor) <= 0 || mq_ahead(m.position, from) < 0 || mq_ahead(now, m.position) < 0)
@@ -297,7 +296,7 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
     return false;
 }
 
-/* Lapped: continue at the present, or at the oldest record, and count what lies between by the sequence. */
+/* After a lap: continue at the oldest record or at the newest position, and count the skipped messages by the sequence. */
 static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
     bool known = s->sequence_known;
     uint64_t expected = mq_subscriber_sequence(s), era = s->era;

@@ -51,7 +51,7 @@ cdef inline bytes copied(SubSocket self, const mq_message *message):
 
 
 cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
-    """What the argument of a receive says, which is no time."""
+    """Return the `non_blocking` argument of a receive as a bool; raise for a time."""
     if non_blocking is True or non_blocking is False:
         return non_blocking is True
     check_non_blocking(non_blocking, self._endpoint)

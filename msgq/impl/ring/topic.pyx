@@ -91,10 +91,10 @@ cdef void _sign(Topic topic) noexcept:
 
 
 cdef int _find_whole(Topic topic) except -1:
-    """Take what tells whether both files are whole. Refuse them if one was cut already.
+    """Return the words that detect a truncation of the ring. Raise if one of both files is already truncated.
 
-    The ring has its tail, or never will. If the side segment is cut, the ring reads as zeros, too. So it is enough to
-    check the ring.
+    The ring has its tail by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too, so
+    it is enough to check the ring.
     """
     cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
@@ -102,7 +102,7 @@ cdef int _find_whole(Topic topic) except -1:
     else:
         topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                     guard_word(topic.ring.guard))
-        # Since its size was asked for: what we have just signed are zeros of our own.
+        # Truncated after its size was read: the tail was written into zeros of this process.
         if not paired or guard_lost(topic.ring.guard):
             raise resized(topic.endpoint, topic.ring, topic.side)
     return 0
@@ -314,7 +314,7 @@ cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable
 
 
 cdef object resized(str endpoint, Segment ring, Segment side):
-    """Return the exception for a ring, or its side segment, of which something was cut off."""
+    """Return the exception for a truncated ring or side segment."""
     if side is not None and (guard_lost(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
         text = (f"has a side segment that had {side.size} bytes; another program made it smaller. Close this socket, "
                 "remove the topic when it is not in use (msgq clean), and connect again")
@@ -350,7 +350,7 @@ cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
 
 
 cdef int check_topic(Topic topic) except -1:
-    """Raise if one of the files was cut: what was read may be zeros."""
+    """Raise if one of the files was truncated: bytes that were read may be zeros."""
     if guard_lost(topic.ring.guard) or (topic.side is not None and guard_lost(topic.side.guard)):
         raise resized(topic.endpoint, topic.ring, topic.side)
     return 0

@@ -62,15 +62,15 @@ static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t
     return from == to ? count : -1;
 }
 
-/* Where the oldest message begins that nothing up to `limit` has touched, if each message needs `need` bytes: each lap
- * begins with one. `spare` bytes behind the limit are left out as well. */
+/* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each lap
+ * begins with a message. `spare` bytes after the limit are skipped as well. */
 static inline uint64_t mq_oldest_of(uint64_t limit, uint32_t data_bytes, uint64_t need, uint64_t spare) {
     uint64_t offset = (mq_offset(limit) + spare + need - 1) / need * need;
     bool fits = mq_cycle(limit) > 0 && offset + need <= mq_lap_end(data_bytes);
     return fits ? mq_position(mq_cycle(limit) - 1, (uint32_t)offset) : mq_position(mq_cycle(limit), 0);
 }
 
-/* As mq_walk, but -1 as well for messages that do not need `need` bytes. */
+/* As mq_walk, but also -1 if a message does not need exactly `need` bytes. */
 static inline int64_t mq_walk_of(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t need) {
     int64_t count = 0;
     if (mq_ahead(to, from) > 0 && !mq_intact(to, from))

@@ -77,7 +77,7 @@ cdef class Source:
         return 0
 
     def pass_pending(self):
-        """Nothing is pending of state."""
+        """Do nothing: state is never pending."""
 
     def over(self, int64_t since_ns):
         return True

@@ -130,7 +130,7 @@ cdef extern from "workqueue/handle.h" nogil:
 
 cdef extern from "workqueue/turn.h" nogil:
     enum:
-        MQ_QUEUE_VAIN
+        MQ_QUEUE_OVERTAKEN_MAX
     uint64_t MQ_NO_TICKET
     bint mq_queue_has_ready(const mq_queue_parts *parts)
     bint mq_queue_has_free(const mq_queue_parts *parts)
@@ -138,9 +138,9 @@ cdef extern from "workqueue/turn.h" nogil:
         mq_queue_sleep kind
         bint takes
         uint64_t ticket
-        uint32_t vain
+        uint32_t overtaken
     mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bint takes)
-    void mq_queue_wait_lost(mq_queue_wait *wait)
+    void mq_queue_wait_overtaken(mq_queue_wait *wait)
     uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
     bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait)
     int64_t mq_queue_wait_nap(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns)

@@ -35,11 +35,11 @@ typedef struct {
     bool known;
 } mq_queue_memory;
 
-/* For which turn this handle holds back, and until when (turn.h). */
+/* The turn that this handle yields to, and for how long (turn.h). */
 typedef struct {
-    uint64_t turn;    /* 0: for none */
+    uint64_t turn;    /* 0: it yields to none */
     int64_t until_ns; /* CLOCK_MONOTONIC */
-} mq_queue_patience;
+} mq_queue_yielding;
 
 /* One thread at a time; Python's lock sees to that. */
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
     bool met;                /* the last scan met places that somebody holds or has taken */
     int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
-    mq_queue_patience patience[MQ_SLEEPS];
+    mq_queue_yielding yielding[MQ_SLEEPS];
     const mq_roll *roll;
     mq_queue_log *log; /* NULL: the queue has no events */
 } mq_queue_handle;
@@ -104,8 +104,7 @@ static inline mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sle
     return &h->row->attention[kind];
 }
 
-/* `ticket`: that of the row's longest waiter. Returns what the word shall be when the sleep begins. To be followed by a
- * look. */
+/* `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan must follow. */
 static inline uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
     /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_longest_asleep. If weaker: a
      * waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
@@ -119,7 +118,7 @@ static inline void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind
     mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
 }
 
-/* Of the rows that are announced, and not in `passed`, the one with the smallest ticket; MQ_NO_ROW: there is none. */
+/* The announced row with the smallest ticket, except rows in `passed`; MQ_NO_ROW: none. */
 static inline int mq_queue_longest_asleep(const mq_queue *queue, mq_queue_sleep kind, const uint64_t *passed) {
     int longest = MQ_NO_ROW;
     uint64_t smallest = 0;
@@ -147,7 +146,7 @@ static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows)
     while (rows > 0 && (row = mq_queue_longest_asleep(queue, kind, passed)) != MQ_NO_ROW) {
         passed[row / 64] |= mq_queue_bit((unsigned)row);
         if (mq_attention_wake_many(&queue->rows[row].attention[kind]))
-            rows--; /* one that two wake counts for one of them: the other message needs another row */
+            rows--; /* if two wakers wake one row, it counts for one of them: the other message needs another row */
     }
 }
 

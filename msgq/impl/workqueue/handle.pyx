@@ -25,13 +25,13 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK,
-    MQ_QUEUE_ROWS, MQ_QUEUE_VAIN, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind,
-    mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look,
-    mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind,
+    mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join,
+    mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce, mq_queue_outlook_awake,
     mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
     mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
     mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wait_begin, mq_queue_wait_end,
-    mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_lost, mq_queue_wait_nap, mq_queue_wake_receivers,
+    mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap, mq_queue_wait_overtaken, mq_queue_wake_receivers,
     mq_queue_watch, mq_store_relaxed_u64,
 )
 from msgq.impl.workqueue.events cimport new_outlet
@@ -199,11 +199,11 @@ cdef class Handle(Waitable):
     # ---- waiting ----
 
     cdef bint _is_cut(self) noexcept:
-        """There is an error to be had."""
+        """Return whether the file was truncated, so that a wait ends with an error."""
         return self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1
 
     cdef uint64_t _oldest(self, mq_queue_sleep kind) noexcept:
-        """The smallest ticket of the threads that wait in this handle."""
+        """Return the smallest ticket of the threads that wait in this handle."""
         cdef Wait wait
         cdef uint64_t oldest = MQ_NO_TICKET
         for wait in self._waits:
@@ -230,7 +230,7 @@ cdef class Handle(Waitable):
         return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
 
     cdef Wait _new_wait(self, mq_queue_sleep kind, bint takes):
-        """Begin to wait; `takes`: it takes what it is woken for. To be followed by Wait._end."""
+        """Begin a wait; the caller ends it with Wait._end. `takes`: it takes the message (or place) of its wake."""
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
@@ -243,11 +243,11 @@ cdef class Handle(Waitable):
         cdef mq_queue_sleep kind = wait._c.kind
         if until != FOR_EVER and mq_now_ns() >= until:
             return False  # there may always be something that others take before us
-        if wait._generation != fork_generation:  # a handler forked: the ticket is the parent's
+        if wait._generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
             wait._c = mq_queue_wait_begin(&self._h, kind, wait._c.takes)
         wait._ticket = wait._generation = fork_generation
         wait._closing = False
-        if wait._c.vain >= MQ_QUEUE_VAIN:
+        if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
             wait._spin_us = 0  # a spin announces nothing, so it takes no turn
         self._waits.append(wait)
         self._begin()
@@ -264,7 +264,7 @@ cdef class Handle(Waitable):
         finally:
             if wait._generation == fork_generation:
                 self._waits.remove(wait)
-                if self._asleep[<int> kind]:  # in other threads
+                if self._asleep[<int> kind]:  # other threads sleep
                     mq_store_relaxed_u64(&self._h.row.since[<int> kind], self._oldest(kind))
                 self._end()
                 if self._closing:
@@ -387,7 +387,7 @@ cdef class Handle(Waitable):
         return place
 
     cdef int64_t _await_room(self, int64_t until) except -2:
-        """Sleep until there is a place to fill; MQ_NO_PLACE: there was none in time."""
+        """Sleep until there is a place to fill, and take it; MQ_NO_PLACE at the time-out."""
         cdef int64_t place
         cdef Wait wait = self._new_wait(MQ_SENDING, True)
         try:
@@ -399,7 +399,7 @@ cdef class Handle(Waitable):
                 if place != MQ_NO_PLACE or not in_time:
                     return place
                 self._h.met = True
-                mq_queue_wait_lost(&wait._c)
+                mq_queue_wait_overtaken(&wait._c)
         finally:
             wait._end()
 
@@ -434,7 +434,7 @@ cdef class Handle(Waitable):
         if status == MQ_QUEUE_OK:
             if self._outlook.ticket:
                 watcher_lock()
-                self._outlook.ticket = 0  # others that watch have waited longer now
+                self._outlook.ticket = 0  # other watchers have waited longer now
                 watcher_unlock()
             return True
         self._file.check_whole()
@@ -458,13 +458,13 @@ cdef class Handle(Waitable):
         return until != NO_WAIT and self._await_message(taken, until)
 
     cdef bint _await_message(self, mq_queue_taken *taken, int64_t until) except -1:
-        """Sleep until there is a message to take; False: there was none in time."""
+        """Sleep until there is a message, and take it; False at the time-out."""
         cdef uint64_t uid
         cdef Wait wait = self._new_wait(MQ_RECEIVING, True)
         try:
             while True:
                 uid = self._uid
-                mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
+                mq_queue_owe(self._h.row, 1)  # senders leave notifications to this waiter
                 in_time = self._sleep(wait, until)
                 self._enter()  # a signal handler may have closed it, or forked
                 found = self._look(wait._c.ticket, taken)
@@ -474,8 +474,8 @@ cdef class Handle(Waitable):
                     mq_queue_owe_no_more(self._h.row, 1)
                 if found or not in_time:
                     return found
-                mq_queue_forget_all(&self._h)  # what we remember is wrong if another program wrote there
-                mq_queue_wait_lost(&wait._c)
+                mq_queue_forget_all(&self._h)  # the cache is wrong if another program wrote words
+                mq_queue_wait_overtaken(&wait._c)
         finally:
             wait._end()
 
@@ -525,6 +525,6 @@ cdef class Wait(Waitable):
         return mq_queue_wait_nap(&self._queue._h, &self._c, self._queue._doze_ns())
 
     cdef void _end(self) noexcept:
-        """The call is over: let others have the turn, if it had that."""
+        """End the wait, and its turn if it has one."""
         if self._generation == fork_generation:
             mq_queue_wait_end(&self._queue._h, &self._c)

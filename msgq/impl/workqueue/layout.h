@@ -89,7 +89,7 @@ typedef struct {
     mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
     mq_u32 arrived;                  /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
-    mq_u64 tickets; /* calls that ever waited: the ticket of the last one */
+    mq_u64 tickets; /* the last ticket that was drawn */
     mq_u64 pad3[7];
     mq_u64 turn[MQ_SLEEPS]; /* for each kind of sleep the ticket to which larger ones yield; 0: none */
     mq_u64 room[445];

@@ -11,7 +11,7 @@
 typedef struct {
     mq_queue_handle h; /* of its own: the time of its last look */
     int watching;      /* so many want the bit */
-    uint64_t ticket;   /* drawn when the first of them came since this handle last took a message; 0: none */
+    uint64_t ticket;   /* drawn by the first watch after the handle last took a message; 0: none */
     bool fd_watches;   /* the descriptor is one of them */
 } mq_queue_outlook;
 
@@ -45,7 +45,7 @@ static inline uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *wor
     mq_queue_outlook *outlook = (mq_queue_outlook *)(uintptr_t)reader;
     (void)word;
     if (outlook->fd_watches)
-        return mq_queue_outlook_lie_down(outlook); /* again: it was woken for what is gone */
+        return mq_queue_outlook_lie_down(outlook); /* again: the message of its wake is gone */
     outlook->fd_watches = true;
     return mq_queue_watch(outlook);
 }

@@ -118,8 +118,8 @@ static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
     return taken->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `ticket`: as that of mq_queue_hold. MQ_QUEUE_CORRUPT: taken->word is 0 when words change all the time and nothing can be taken; else
- * this message makes no sense, and is ours to free. */
+/* Take the best message. `ticket`: as in mq_queue_hold. MQ_QUEUE_CORRUPT: if taken->word is 0, words change all the time
+ * and nothing can be taken; else this message is invalid, and the caller frees it. */
 static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_taken *taken) {
     uint64_t patience = MQ_QUEUE_PATIENCE;
     if (mq_queue_must_yield(h, MQ_RECEIVING, ticket))

@@ -95,7 +95,7 @@ static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
     mq_queue_bit_off(&queue->notified, row);
 }
 
-/* The turn, if a call of this row has it; else 0. */
+/* The ticket in `turn`, if it is the one that this row shows; else 0. */
 static inline uint64_t mq_queue_row_turn(const mq_queue *queue, unsigned row, unsigned kind) {
     uint64_t turn = mq_load_acquire_u64(&queue->turn[kind]);
     return turn == mq_load_relaxed_u64(&queue->rows[row].since[kind]) ? turn : 0; /* relaxed: of the dead */

@@ -16,8 +16,8 @@
 
 enum { MQ_NO_PLACE = -1 };
 
-/* A place of ours to fill; MQ_NO_PLACE: a whole round found none free, or the room is for a call that has waited longer.
- * `ticket`: the caller's; MQ_NO_TICKET: it has not waited. */
+/* Take a free place to fill. MQ_NO_PLACE: a scan found none, or this call must yield. `ticket`: the caller's, or
+ * MQ_NO_TICKET if it has not waited. */
 static inline int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket) {
     uint64_t max = h->parts.max_messages, held = mq_word_held(h->number, h->generation);
     if (mq_queue_must_yield(h, MQ_SENDING, ticket))

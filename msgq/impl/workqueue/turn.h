@@ -1,23 +1,24 @@
-/* Calls that wait are served in the order in which they began, and barging is bounded.
+/* Waiting calls are served in the order in which they began to wait, and barging is bounded (docs/queue-protocol.md). A call
+ * barges if it takes a message before an older waiting call that was woken for it.
  *
- *   ticket   the place of a waiting call in that order. The call draws it once and keeps it until the call ends
+ *   ticket   the position of a waiting call in that order. The call draws it once, and keeps it until it returns
  *   since    the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
- *   turn     the smallest ticket of the calls that were woken without result MQ_QUEUE_VAIN times; 0: there is none.
+ *   turn     the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none.
  *            Calls with larger tickets, and calls without a ticket, leave messages (for senders: free places) alone
  *
- * Tickets decide who is woken, but a call that never sleeps can barge: it takes the message before the woken call runs. A
- * turn stops such calls. A call that loaded `turn` a moment before can still barge, once.
+ * Tickets decide which row is woken, but a call that never sleeps can still barge. A turn stops it, except for a call that
+ * loaded `turn` before: that one can barge once.
  *
- *   take the turn   after the announcement: turn = ticket, if turn is 0 or larger; then the look before the sleep
+ *   take the turn   after the announcement: turn = ticket, if turn is 0 or larger; then the scan before the sleep
  *   yield           if a message is there and the turn has a smaller ticket: leave the message there, and sleep
- *   end the turn    if turn = ticket: turn = 0; then wake a row for each message, because a call that yields uses up a wake
+ *   end the turn    if turn = ticket: turn = 0; then wake a row for each message, because a call that yields consumes a wake
  *
- * Either the waker sees the bit of a sleeper, or the sleeper's look sees that the turn is over (EDGE asleep). A call whose
- * turn an older call took over ends nothing. The older call ends the turn for both.
+ * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the turn is over (EDGE asleep). If an older
+ * call took over the turn of another call, that one ends nothing: the older call ends the turn for both.
  *
- *   owner killed                  the next look for the dead ends the turn, if the row shows this ticket
+ *   owner killed                  the next sweep ends the turn, if the row shows this ticket
  *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_TURN_NS ends the turn
- *   killed before the wake        sleepers look once a second
+ *   killed before the wake        sleepers scan once a second
  */
 #ifndef MQ_WORKQUEUE_TURN_H
 #define MQ_WORKQUEUE_TURN_H
@@ -25,23 +26,23 @@
 #include "workqueue/handle.h"
 
 enum {
-    MQ_QUEUE_VAIN = 2,           /* wakes without result before a call takes the turn */
+    MQ_QUEUE_OVERTAKEN_MAX = 2,  /* times that a call is overtaken before it takes the turn */
     MQ_QUEUE_TURN_NS = 10000000, /* a turn ends if its owner leaves a message there for this time */
 };
-#define MQ_NO_TICKET UINT64_MAX /* of calls that have not waited */
+#define MQ_NO_TICKET UINT64_MAX /* for calls that have not waited */
 
-/* ---- looks at all words, without memory, for any thread ---- */
+/* ---- scans of all words, without a cache, for any thread ---- */
 
-/* Is there anything to take? */
+/* Is there a message? */
 static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
-    mq_load_acquire_u64(&parts->queue->ready); /* all that was counted is to be found */
+    mq_load_acquire_u64(&parts->queue->ready); /* each counted message is found */
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_word_is_ready(mq_load_acquire_u64(&parts->words[i])))
             return true;
     return false;
 }
 
-/* Is there room? */
+/* Is there a free place? */
 static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_load_acquire_u64(&parts->words[i]) == 0)
@@ -53,7 +54,7 @@ static inline bool mq_queue_has(const mq_queue_parts *parts, mq_queue_sleep kind
     return kind == MQ_SENDING ? mq_queue_has_free(parts) : mq_queue_has_ready(parts);
 }
 
-/* Messages, or free places. */
+/* Number of messages, or of free places. */
 static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_sleep kind) {
     int count = 0;
     for (uint64_t i = 0; i < parts->max_messages; i++) {
@@ -75,7 +76,7 @@ static inline void mq_queue_turn_take(const mq_queue_handle *h, mq_queue_sleep k
     }
 }
 
-/* End the turn of this ticket, if it has one. */
+/* End the turn, if this ticket has it. */
 static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_sleep kind, uint64_t ticket) {
     if (!mq_compare_exchange_u64(&parts->queue->turn[kind], ticket, 0))
         return;
@@ -84,17 +85,17 @@ static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_sleep
     mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));
 }
 
-/* A call with a smaller ticket has the turn. False: it left a message there for too long, and the turn is over. */
+/* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_TURN_NS, and its turn was ended. */
 static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_sleep kind, uint64_t turn) {
-    mq_queue_patience *patience = &h->patience[kind];
+    mq_queue_yielding *yielding = &h->yielding[kind];
     if (!mq_queue_has(&h->parts, kind)) {
-        patience->turn = 0;
+        yielding->turn = 0;
         return true;
     }
     int64_t now = mq_now_ns();
-    if (patience->turn != turn)
-        *patience = (mq_queue_patience){.turn = turn, .until_ns = now + MQ_QUEUE_TURN_NS};
-    if (now < patience->until_ns)
+    if (yielding->turn != turn)
+        *yielding = (mq_queue_yielding){.turn = turn, .until_ns = now + MQ_QUEUE_TURN_NS};
+    if (now < yielding->until_ns)
         return true;
     mq_queue_turn_end(&h->parts, kind, turn);
     return false;
@@ -106,23 +107,23 @@ static inline bool mq_queue_must_yield(mq_queue_handle *h, mq_queue_sleep kind, 
     return mq_unlikely(turn != 0) && turn < ticket && mq_queue_yield(h, kind, turn);
 }
 
-/* ---- a call that waits ---- */
+/* ---- waiting calls ---- */
 
 typedef struct {
     mq_queue_sleep kind;
-    bool takes; /* else it only looks: it neither yields nor takes the turn */
+    bool takes; /* false: it only watches, and neither yields nor takes the turn */
     uint64_t ticket;
-    uint32_t expected; /* attention in the last sleep; 0: it has not slept, or the wake is counted */
-    uint32_t vain;     /* wakes without result, and messages that it saw and others took */
+    uint32_t expected;  /* attention in the last sleep; 0: it has not slept, or the wake is counted */
+    uint32_t overtaken; /* wakes without result, and messages that it saw and other calls took */
 } mq_queue_wait;
 
 static inline mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bool takes) {
     return (mq_queue_wait){.kind = kind, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->tickets, 1) + 1};
 }
 
-/* Another call took what this one was woken for, or saw. */
-static inline void mq_queue_wait_lost(mq_queue_wait *wait) {
-    wait->vain++;
+/* Another call took the message that this one was woken for, or saw. */
+static inline void mq_queue_wait_overtaken(mq_queue_wait *wait) {
+    wait->overtaken++;
     wait->expected = 0;
 }
 
@@ -130,26 +131,27 @@ static inline void mq_queue_wait_lost(mq_queue_wait *wait) {
 static inline uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest) {
     uint32_t now = mq_load_acquire_u32(mq_queue_sleep_word(h, wait->kind));
     if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_ATTENTION_FLAGS)
-        mq_queue_wait_lost(wait);
+        mq_queue_wait_overtaken(wait);
     wait->expected = mq_queue_lie_down(h, wait->kind, oldest);
-    if (wait->takes && wait->vain >= MQ_QUEUE_VAIN)
-        mq_queue_turn_take(h, wait->kind, wait->ticket); /* its ticket is shown: others can end the turn of the dead */
+    if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
+        mq_queue_turn_take(h, wait->kind,
+                           wait->ticket); /* after its ticket is shown, by which others end the turn of a dead row */
     return wait->expected;
 }
 
-/* Is there something for it? */
+/* Is there a message (place) that this call may take? */
 static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait) {
     return mq_queue_has(&h->parts, wait->kind) && !(wait->takes && mq_queue_must_yield(h, wait->kind, wait->ticket));
 }
 
-/* How long it may sleep, of `nap_ns`, while a turn may end without a wake. */
+/* Longest sleep: `nap_ns`, or less while this call yields, because a turn may end without a wake. */
 static inline int64_t mq_queue_wait_nap(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns) {
     uint64_t turn = mq_load_acquire_u64(&h->parts.queue->turn[wait->kind]);
     return turn && turn < wait->ticket && nap_ns > MQ_QUEUE_TURN_NS ? MQ_QUEUE_TURN_NS : nap_ns;
 }
 
 static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait) {
-    if (wait->takes && wait->vain >= MQ_QUEUE_VAIN)
+    if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
         mq_queue_turn_end(&h->parts, wait->kind, wait->ticket);
 }
 

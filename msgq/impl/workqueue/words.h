@@ -62,7 +62,7 @@ static inline uint32_t mq_lease_tick(uint64_t host_time_ns) { return (uint32_t)(
 static inline uint64_t mq_lease_of(uint64_t word, uint32_t deadline_tick) {
     uint64_t lease =
         (uint64_t)deadline_tick << 32 | (uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);
-    return lease ? lease : 1ull << 32; /* 0 says that there is none: a tick later */
+    return lease ? lease : 1ull << 32; /* 0 means "no lease": use the next tick */
 }
 static inline bool mq_lease_belongs(uint64_t lease, uint64_t word) {
     return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);

@@ -22,17 +22,17 @@ enum {
                                    much is, between two looks at what may interrupt */
 };
 
-/* Losses that nobody counted: a stock publisher lapped us. */
+/* An unknown number of losses: a stock publisher lapped the recorder. */
 #define MQ_CAPTURE_UNKNOWN UINT64_MAX
 
 /* What messages have in common: an MCAP channel. A numbering of an endpoint's messages has one, or one for each part of
  * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
 typedef struct {
     uint32_t source, epoch, part;
-    bool counted;         /* by its publishers, so that a gap is a loss; else by us */
+    bool counted;         /* publishers number its messages, so a gap is a loss; else the recorder does */
     bool tracked;         /* its messages carry stamps, which are not in the payloads here */
-    uint64_t first;       /* number of its first message ... */
-    uint64_t lost_before; /* ... and messages lost before that one which no gap shows; MQ_CAPTURE_UNKNOWN */
+    uint64_t first;       /* number of its first message */
+    uint64_t lost_before; /* messages lost before it that are no gap; or MQ_CAPTURE_UNKNOWN */
 } mq_channel;
 
 /* A source that is recorded. */
@@ -41,16 +41,16 @@ typedef struct {
     int64_t publish_offset; /* of the publishing time, u64 ns, in a message; -1: it does not say */
     uint64_t era;           /* of the numbering, for `counted` */
     bool counted;
-    bool begun;         /* a numbering goes on ... */
-    bool fresh;         /* ... and has no message yet */
+    bool begun;         /* it has a numbering */
+    bool fresh;         /* the numbering has no message yet */
     bool ended;         /* nothing comes any more: its file was cut, or it was let go */
     bool separate;      /* each part has a numbering of its own */
     uint32_t epoch;     /* of the newest numbering */
     uint32_t part;      /* of the last message ... */
     uint16_t channel;   /* ... and its channel; 0: there is none */
     uint64_t passed;    /* messages that were taken and are in no chunk: too large, or without a channel */
-    uint64_t shown;     /* losses before the newest message in a chunk: a gap or a channel shows them */
-    bool doubted;       /* a channel says that some are unknown */
+    uint64_t shown;     /* losses before the newest message in a chunk, as a gap or in a channel */
+    bool doubted;       /* a channel states that the number of losses is unknown */
     bool unnumbered;    /* some of them since no channel was left */
     uint32_t parts;     /* for which there is room in: */
     uint16_t *channels; /* of each part; 0: it has none */
@@ -108,10 +108,10 @@ static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_taken *taken) {
     mq_tap_forget_channels(tap);
 }
 
-/* Messages of a source that are in no chunk. */
+/* Number of messages of a source that are in no chunk. */
 static inline uint64_t mq_tap_lost(const mq_tap *tap) { return mq_source_lost(&tap->from) + tap->passed; }
 
-/* Those since the newest message in a chunk. */
+/* Number of lost messages since the newest message in a chunk. */
 static inline uint64_t mq_tap_hidden(mq_tap *tap) {
     if (mq_source_lost_is_known(&tap->from) || tap->doubted)
         return mq_tap_lost(tap) - tap->shown;

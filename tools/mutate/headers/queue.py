@@ -340,7 +340,7 @@ MUTANTS = [
     ),
     turn(
         "a wake without result is not counted",
-        "wait->vain++; wait->expected = 0;",
+        "wait->overtaken++; wait->expected = 0;",
         "wait->expected = 0;",
         "second_wake_without_result_takes_the_turn",
     ),
