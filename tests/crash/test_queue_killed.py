@@ -92,7 +92,7 @@ NAMED = {
     "wait, with a turn": [
         "mq_queue_wait_begin: counted &h->parts.queue->tickets",
         "mq_queue_lie_down: stored &h->row->since[kind]",
-        "mq_queue_turn_take: exchanged &h->parts.queue->turn[kind]",
+        "mq_queue_turn_take: exchanged turn",
         "mq_queue_turn_end: exchanged &parts->queue->turn[kind]",
     ],
     "receive beside one who waits for room": ["mq_attention_wake_many: woke mq_futex_word(word)"],
