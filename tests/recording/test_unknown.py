@@ -12,6 +12,7 @@ import pytest
 from mcap.reader import make_reader
 
 from msgq.recording import LogReader, examine, recover
+from msgq.recording.format.container import Channel, Schema
 from msgq.recording.reader.copying import write_mcap
 from tests.command import run
 from tests.recording import raw_mcap
@@ -181,6 +182,25 @@ def test_unknown_records_survive_a_copy(verb: Verb, section: str, tmp_path: Path
             assert sorted(found) == sorted(wanted * 2)
         else:
             assert found == wanted
+
+
+@pytest.mark.parametrize("schema_id", [0, 1])
+def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_number(
+    tmp_path: Path, schema_id: int
+) -> None:
+    chunks = []
+    for number, (name, tail) in enumerate([("a", TAIL), ("b", b"")], 1):
+        schema = Schema(id=1, name=name, encoding="jsonschema", data=b"{}", tail=tail)
+        described = Channel(1, name, "json", {}, schema_id, tail)
+        chunks.append(chunk(*([schema] if schema_id else []), described, sent(1, number, number)))
+    path = write(tmp_path / "a.mcap", *chunks)
+    log = LogReader(path)
+    assert [one.endpoint for one in log] == ["a", "b"]
+    assert log.files[0].described.tails == {}
+    copies = filtered(path, tmp_path / "b.mcap", "--endpoint", "b")
+    copy = LogReader(*copies)
+    assert [one.endpoint for one in copy] == ["b"]
+    assert copy.files[0].described.tails == {}
 
 
 def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:

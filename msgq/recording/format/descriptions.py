@@ -194,8 +194,20 @@ class Descriptions:
             self._known[key] = content
         stream = RecordStream(content)
         record = parsed(_READ[Opcode(opcode)], stream, offset, self._problem)
-        if opcode != Opcode.METADATA and record is not None and stream.count < len(content):
-            self.tails.setdefault((opcode, getattr(record, "id", 0)), content[stream.count :])
+        changes, former = self.changes, self.schemas.get(getattr(record, "id", 0))
+        self._learn(record, offset)
+        if opcode != Opcode.METADATA and record is not None:
+            is_other = self.changes > changes or (opcode == Opcode.SCHEMA and former not in (None, record))
+            self._keep_tail((opcode, getattr(record, "id", 0)), content[stream.count :], is_other)
+
+    def _keep_tail(self, key: tuple[int, int], tail: bytes, is_other: bool) -> None:
+        """Keep unknown fields, of the first description that has some. is_other : it replaces one with other fields."""
+        if is_other:
+            self.tails.pop(key, None)
+        if tail:
+            self.tails.setdefault(key, tail)
+
+    def _learn(self, record: Any, offset: int) -> None:
         if isinstance(record, records.Header):
             self.header = record
         elif isinstance(record, records.Metadata):
