@@ -203,6 +203,20 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
     assert copy.files[0].described.tails == {}
 
 
+@pytest.mark.ci
+def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
+    """They are not compressed in the copy, so chunks of a few bytes could fill a disk."""
+    large = [chunk(channel(1, "a"), sent(1, n, n), record(PRIVATE, bytes(12 << 20)), sent(1, n, n)) for n in (1, 2, 3)]
+    many = [chunk(channel(1, "a"), sent(1, 9, 9), record(PRIVATE, b"") * 150_000, sent(1, 9, 9))]
+    for number, chunks in enumerate((large, many)):
+        path, copy = write(tmp_path / f"{number}.mcap", *chunks), tmp_path / f"copy{number}.mcap"
+        log = LogReader(path)
+        write_mcap([log], copy, "lz4")  # so that no chunk is copied whole
+        assert copy.stat().st_size < 33 << 20
+        assert ["are all that is copied" in problem.reason for problem in log.problems] == [True]
+        assert LogReader(copy).messages == 2 * len(chunks)
+
+
 def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     path.write_bytes(RawFile(beside=UNKNOWN, inside=UNKNOWN, behind=UNKNOWN).bytes())

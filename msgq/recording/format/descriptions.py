@@ -87,6 +87,13 @@ class Room:
         self._bytes += more
         return True
 
+    def adds(self, size: int) -> bool:
+        """Return whether there is room for one more description, which replaces none."""
+        if self._bytes + size + _OVERHEAD_BYTES > DESCRIBING_BYTES_MAX:
+            return False
+        self._bytes += size + _OVERHEAD_BYTES
+        return True
+
 
 class Descriptions:
     """What was learnt so far. One thread at a time.

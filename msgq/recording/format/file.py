@@ -398,12 +398,12 @@ class LogFile:
         return position
 
     def _scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
-        learning, others, strict = position == 0, 0, self.on_unknown is not None
+        learning, others = position == 0, 0
         changes, prologue = self._prologue
         if learning and prologue and changes == self.described.changes and content.startswith(prologue):
             position = len(prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
-            before = position
+            before, strict = position, self.on_unknown is not None
             why, position = columns.scan(content, position, self.described.codes, start, end, strict)
             unknown = why == RECORD and content[position] > Opcode.DATA_END
             if learning and (why != RECORD or position > before or unknown):

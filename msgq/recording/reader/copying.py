@@ -12,6 +12,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.format import conventions
+from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX, Room
 from msgq.recording.format.extras import attachment_index, read_metadata
 from msgq.recording.format.file import Extra, LogFile
 from msgq.recording.format.filling import Filling
@@ -107,15 +108,28 @@ def _write(
 
 @contextmanager
 def _keeping_unknown(segment: Segment, logs: Sequence[LogReader]) -> Iterator[None]:
-    """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks."""
-    files = [file for log in logs for file in log.files]
-    for file in files:
-        file.on_unknown = segment.add_unknown
+    """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
+
+    They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
+    """
+    for log in logs:
+        for file in log.files:
+            file.on_unknown = partial(_keep_unknown, segment=segment, file=file, log=log.contents, room=Room())
     try:
         yield
     finally:
-        for file in files:
-            file.on_unknown = None
+        for log in logs:
+            for file in log.files:
+                file.on_unknown = None
+
+
+def _keep_unknown(record: bytes, segment: Segment, file: LogFile, log: Contents, room: Room) -> None:
+    if room.adds(len(record)):
+        segment.add_unknown(record)
+        return
+    file.on_unknown = None
+    text = f"{DESCRIBING_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
+    log.note(Problem(str(file.path), 0, text))
 
 
 def _copy_messages(
