@@ -22,7 +22,6 @@ from msgq.impl.ring.topic cimport await_side, find_side, grown_topic, open_topic
 
 from msgq import naming
 from msgq.errors import CorruptSegmentError, StateError
-from msgq.impl.sockets.checks import pickle_error
 
 
 cdef enum:
@@ -42,9 +41,6 @@ cdef class Connection(Waitable):
 
     def __cinit__(self):
         self._timeout_ms = FOR_EVER
-
-    def __reduce__(self):
-        raise pickle_error(self)
 
     def __dealloc__(self):
         if self._ticket != CLOSED and self._generation == fork_generation:

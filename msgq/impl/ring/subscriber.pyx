@@ -19,8 +19,8 @@ from msgq.impl.ring.topic cimport latest
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
 from msgq.impl.sockets.checks import (
-    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_non_blocking, check_rcvhwm, option_error, timeout_ms,
-    untracked_error,
+    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_non_blocking, check_rcvhwm, option_error,
+    pickle_error, timeout_ms, untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import Frame, again
 
@@ -60,6 +60,9 @@ cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
 
 cdef class SubSocket(Connection):
     """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
+
+    def __reduce__(self):
+        raise pickle_error(self)
 
     def __setattr__(self, str name, value):
         try:
