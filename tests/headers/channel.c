@@ -26,7 +26,7 @@ static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uin
     mq_hub_enter(p->row, &me, true, &p->slots, bytes, 0, node);
 }
 
-/* A hub with the publishers a and b, and a subscriber that has both pools. */
+/* A hub with the publishers a and b, and a subscriber that maps both pools. */
 static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
     memset((void *)&hub, 0, sizeof hub);
     CHECK(mq_hub_settle(&hub, (mq_geometry){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
@@ -105,7 +105,7 @@ TEST(hold_pins_before_it_looks_at_the_entry) {
     CHECK(s.received == 1);
 }
 
-/* A viewer that lives and one that died hold a message of `a`, which then leaves the order. */
+/* A living and a dead viewer hold a message of `a`, which then leaves the order. */
 static void hold_by_two(uint32_t slots_of_a) {
     begin(slots_of_a, CAPACITY + 2);
     lives[MQ_VIEWER_BYTE + 5] = MQ_ALIVE;
@@ -267,7 +267,7 @@ TEST(hub_free_clears_the_identity_before_the_pool) {
 TEST(hub_find_passes_over_a_row_whose_lock_is_held) {
     void *hold = NULL;
     begin(4, 4);
-    lives[MQ_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is just leaving */
+    lives[MQ_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is leaving */
     CHECK(mq_hub_find(&hub, &roll, &hold) == 3);
     CHECK(hold == &holds[MQ_PUBLISHER_BYTE + 3]);
 }
@@ -374,7 +374,7 @@ TEST(lapped_subscriber_counts_each_message_that_it_passes) {
     CHECK(mq_channel_cursor(&s) - from == s.lost && m.origin_time == 1 + s.lost);
 }
 
-/* Let the subscriber be lapped, and return how far behind the oldest message it continues. */
+/* Let the subscriber be lapped, and return the distance from the oldest message to its next one. */
 static uint64_t lap(void) {
     send_many(&b, 1, 2 * CAPACITY);
     uint64_t oldest = mq_load_acquire_u64(&hub.tail) - CAPACITY;

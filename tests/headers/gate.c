@@ -1,4 +1,4 @@
-/* The gate of an endpoint: its events, and those who wait for them. */
+/* The gate of an endpoint: its events, and waits for them. */
 #include "steps.h"
 
 #include <unistd.h>
@@ -136,7 +136,7 @@ TEST(watcher_of_an_event_that_is_set_finds_it_readable) {
                    "mq_event_is_set: loaded &e->count"));
 }
 
-TEST(close_and_disable_send_sleepers_of_both_events_away) {
+TEST(close_and_disable_end_the_waits_for_both_events) {
     for (int i = 0; i < 2; i++) {
         begin();
         mq_gate_enable(&gate, true);
@@ -150,7 +150,7 @@ TEST(close_and_disable_send_sleepers_of_both_events_away) {
             mq_gate_enable(&gate, false);
         CHECK(wakes(&gate.recv_called.count) == 1 && wakes(&gate.recv_ready.count) == 1);
         CHECK(mq_gate_closed(&gate) == (i == 1) && mq_gate_enabled(&gate) == (i == 1));
-        CHECK(mq_load_acquire_u32(&event->count) == 0); /* so one that is about to sleep does not */
+        CHECK(mq_load_acquire_u32(&event->count) == 0); /* so a wait that is about to sleep does not */
         CHECK(in_order("mq_gate_*: stored *", "mq_gate_dismiss: cleared *", "mq_gate_dismiss: woke *"));
     }
 }

@@ -117,8 +117,8 @@ TEST(attention_of_one_writer_is_announced_before_and_asked_after_a_fence) {
     CHECK(wakes(&word) == 1 && !mq_attention_due(&word) && mq_load_acquire_u32(&word) != expected);
     CHECK(in_order("mq_attention_wake: exchanged word", "mq_attention_wake: woke *"));
     mq_attention_wake(&word);
-    CHECK(wakes(&word) == 1);                        /* nobody announced itself */
-    CHECK(mq_attention_announce(&word) != expected); /* so one that is woken before it sleeps does not sleep */
+    CHECK(wakes(&word) == 1);                        /* no sleeper announced itself */
+    CHECK(mq_attention_announce(&word) != expected); /* so a sleeper that is woken before it sleeps does not sleep */
 }
 
 TEST(attention_of_many_writers_is_announced_before_a_fence) {
@@ -126,7 +126,7 @@ TEST(attention_of_many_writers_is_announced_before_a_fence) {
     uint32_t expected = mq_attention_announce_many(&word);
     CHECK(expected == mq_load_acquire_u32(&word));
     CHECK(in_order("mq_attention_announce_many: exchanged word", "mq_attention_announce_many: fenced seq_cst"));
-    CHECK(mq_attention_announce_many(&word) == expected); /* of a second sleeper */
+    CHECK(mq_attention_announce_many(&word) == expected); /* by a second sleeper */
 }
 
 TEST(wake_many_wakes_before_it_takes_the_announcement_away) {
@@ -138,7 +138,8 @@ TEST(wake_many_wakes_before_it_takes_the_announcement_away) {
     CHECK(!mq_attention_due_many(&word) && mq_load_acquire_u32(&word) != expected);
     CHECK(!mq_attention_wake_many(&word));
     CHECK(wakes(&word) == 1);
-    CHECK(mq_attention_announce_many(&word) != expected); /* so one that is woken before it sleeps does not sleep */
+    CHECK(mq_attention_announce_many(&word) !=
+          expected); /* so a sleeper that is woken before it sleeps does not sleep */
 }
 
 static bool counted;
@@ -178,7 +179,7 @@ TEST(origins_differ_also_within_a_nanosecond) {
     CHECK(mq_origin_next(&last, 1000, 1) == 1000 && mq_origin_next(&last, 1000, 5) == 1001);
     CHECK(mq_origin_next(&last, 1000, 1) == 1006 && mq_origin_next(&last, 2000, 1) == 2000);
     CHECK(mq_origin_next(&last, 1999, 1) == 2001);
-    mq_store_relaxed_u64(&last, UINT64_MAX / 2); /* foreign bytes */
+    mq_store_relaxed_u64(&last, UINT64_MAX / 2); /* invalid data */
     CHECK(mq_origin_next(&last, 3000, 1) == 3000);
 }
 
@@ -207,7 +208,7 @@ TEST(attention_that_changes_all_the_time_ends_and_wakes) {
     mq_attention_wake_many(&word);
     CHECK(met == MQ_ATTENTION_TRIES && wakes(&word) == 1);
     meet("*: loaded word", word_changes);
-    CHECK(mq_attention_announce_many(&word) != mq_load_acquire_u32(&word)); /* so nobody sleeps on it */
+    CHECK(mq_attention_announce_many(&word) != mq_load_acquire_u32(&word)); /* so no sleeper sleeps on it */
     CHECK(met == MQ_ATTENTION_TRIES);
     meet("*: loaded word", word_changes);
     mq_attention_wake(&word);
@@ -251,7 +252,7 @@ TEST(schema_of_a_killed_writer_is_completed_by_the_next_one) {
     CHECK(mq_load_acquire_u64(parts.turn) == 4 && reads("second"));
 }
 
-/* More than half of the room: it has no spare, and ends in the first word of another one's, the length. */
+/* More than half of the room: it has no spare copy, and overlaps the first word, the length, of another one's spare. */
 enum { SPARE_AT = ROOM - sizeof(mq_schema_spare) - 8, LARGE = SPARE_AT + 1 };
 static char large[LARGE + 1];
 

@@ -43,7 +43,7 @@ TEST(lease_take_of_a_frame_that_has_gone_leaves_no_lease) {
     begin();
     CHECK(!mq_lease_take(&table, 1, 2, 7));
     CHECK(lease_of(1, 2) == 0);
-    CHECK(passed_by(1) == 7); /* it came to this frame, and found it gone */
+    CHECK(passed_by(1) == 7); /* it reached this frame, and the frame was gone */
 }
 
 static unsigned server_acts_at;
@@ -126,7 +126,7 @@ TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
     begin();
     mq_store_release_u32(&table.rows[0].passed, 3);
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
-    mq_store_release_u32(&table.rows[1].passed, 0); /* it has come to no frame yet */
+    mq_store_release_u32(&table.rows[1].passed, 0); /* it has reached no frame yet */
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
     mq_lease_end(&table, 1);
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
@@ -161,7 +161,7 @@ TEST(row_is_held_until_its_client_left) {
     CHECK(!mq_row_is_held(&table, 1));
 }
 
-TEST(row_reset_leaves_nothing_of_the_client_before) {
+TEST(row_reset_removes_the_state_of_the_previous_client) {
     begin();
     CHECK(mq_lease_take(&table, 1, 2, 3));
     mq_row_reset(&table, 1, MQ_ROW_FREE);

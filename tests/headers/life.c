@@ -1,4 +1,4 @@
-/* Locks on bytes of a real file, and who holds them. */
+/* Locks on bytes of a real file, and their owners. */
 #include "steps.h"
 
 #undef mq_row_hold
@@ -59,7 +59,8 @@ TEST(owner_whose_process_is_gone_is_dead_though_its_row_is_held) {
     mq_inquiry inquiry = mq_inquire(&roll);
     CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_ALIVE);
     CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace) == MQ_DEAD);
-    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace + 1) == MQ_ALIVE); /* nobody can tell */
+    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace + 1) ==
+          MQ_ALIVE); /* the process cannot be looked up in this namespace */
     mq_row_let_go(hold);
     CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_DEAD);
     mq_inquiry_end(&inquiry);

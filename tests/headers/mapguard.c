@@ -1,4 +1,4 @@
-/* The handler of SIGBUS: which mappings it replaces. One thread; mapguard.c of the sanitizers has several. */
+/* The handler of SIGBUS, in one thread; tests/sanitizers/mapguard.c has several. */
 #include "steps.h"
 
 #include "ground/mapguard.h"
@@ -32,7 +32,7 @@ static void begin(void) {
 
 static uint8_t byte_at(const uint8_t *at) { return *(const volatile uint8_t *)at; }
 
-TEST(fault_replaces_the_whole_mapping_by_zeros_and_says_so) {
+TEST(fault_replaces_the_whole_mapping_by_zeros_and_notes_it) {
     begin();
     CHECK(ftruncate(one.fd, PAGE) == 0);
     CHECK(byte_at(one.at) == 7 && mq_guard_is_whole(one.guard));
@@ -67,11 +67,11 @@ TEST(fault_of_the_partner_leaves_the_mapping) {
 TEST(removed_guard_is_used_again_without_its_partner) {
     begin();
     CHECK(mq_guard_pair(one.guard, two.guard));
-    mq_guard *former = one.guard;
+    mq_guard *removed = one.guard;
     mq_guard_remove(one.guard);
     CHECK(!mq_guard_hold((uintptr_t)one.at));
     map(&one, 1);
-    CHECK(one.guard == former);
+    CHECK(one.guard == removed);
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
     CHECK(mq_guard_is_whole(two.guard));
 }
@@ -88,7 +88,7 @@ TEST(guard_is_held_up_to_the_end_of_its_mapping) {
 static volatile sig_atomic_t passed_on;
 static void count_it(int number) { passed_on += number == SIGBUS; }
 
-TEST(signal_of_others_is_passed_on) {
+TEST(signal_without_a_guard_is_passed_on) {
     CHECK(sigaction(SIGBUS, &(struct sigaction){.sa_handler = count_it}, NULL) == 0);
     begin();
     raise(SIGBUS);

@@ -1,4 +1,4 @@
-/* A work queue: its file, sending, receiving, leases, and what the dead left. */
+/* A work queue: its file, sending, receiving, leases, and recovery from dead handles. */
 #include "queue_fixture.h"
 
 /* ---- files ---- */
@@ -86,9 +86,9 @@ TEST(returned_message_wakes_a_receiver_and_is_notified) {
 
 static uint64_t same_key;
 
-/* A scan finds a key in place 0, and the next scan the same key, of a later message, in place 1. Before that message a
- * better one came to place 0, which the scan had passed. */
-static void change_behind_the_scan(unsigned time) {
+/* The first scan finds a key in place 0. The second scan finds the same key, of a later message, in place 1. Before that
+ * message, a better one came to place 0 after the second scan had loaded this place. */
+static void change_a_scanned_place(unsigned time) {
     if (time == 1) {
         same_key = word_of(0);
         mq_fetch_add_u64(&queue->ready, 1);
@@ -106,7 +106,7 @@ static void change_behind_the_scan(unsigned time) {
 TEST(equal_keys_of_two_places_are_two_messages) {
     begin(PLACES);
     send_one(a, 1);
-    meet("mq_queue_scan_block: loaded &h->parts.words*", change_behind_the_scan);
+    meet("mq_queue_scan_block: loaded &h->parts.words*", change_a_scanned_place);
     CHECK(take(b) && t.key == mq_word_ready(7, 5));
 }
 
@@ -115,9 +115,9 @@ static void send_to_the_first_place(unsigned time) {
         send_one(a, 3);
 }
 
-TEST(message_that_comes_to_a_remembered_block_is_found) {
+TEST(message_in_a_cached_block_is_found) {
     begin(PLACES);
-    CHECK(!take(b)); /* which remembers that the block is empty */
+    CHECK(!take(b)); /* it caches that the block is empty */
     send_one(a, 1);
     CHECK(receive(b));
     CHECK(!take(b));
@@ -127,7 +127,7 @@ TEST(message_that_comes_to_a_remembered_block_is_found) {
     CHECK(word_of(1) == t.word || receive(b));
 }
 
-TEST(block_with_a_held_or_taken_place_is_not_remembered) {
+TEST(block_with_a_held_or_taken_place_is_not_cached) {
     begin(PLACES);
     int64_t place = mq_queue_hold(a, MQ_NO_TICKET);
     CHECK(!take(b) && b->met);
@@ -143,15 +143,15 @@ TEST(free_of_a_message_that_came_back_fails) {
     begin(PLACES);
     send_one(a, 1);
     CHECK(take(a));
-    mq_queue_taken former = t;
+    mq_queue_taken earlier = t;
     CHECK(mq_queue_return(b, t.place, t.word));
     CHECK(take(a));
-    CHECK(!mq_queue_free(a, &former));
+    CHECK(!mq_queue_free(a, &earlier));
     CHECK(mq_queue_free(a, &t));
     CHECK(mq_load_relaxed_u64(&a->row->counts.acknowledged) == 1);
 }
 
-TEST(message_has_nothing_of_the_one_before_it_in_its_place) {
+TEST(message_inherits_nothing_from_the_previous_one_in_its_place) {
     begin(1);
     send_one(a, 1);
     CHECK(take(b) && mq_queue_return(b, t.place, t.word) && take(b) && t.deliveries == 2);
@@ -162,7 +162,7 @@ TEST(message_has_nothing_of_the_one_before_it_in_its_place) {
     CHECK(take(b) && t.deliveries == 1);
 }
 
-TEST(message_longer_than_any_is_reported_and_can_be_freed) {
+TEST(message_longer_than_the_limit_is_reported_and_can_be_freed) {
     begin(PLACES);
     mq_queue_commit(a, (uint64_t)mq_queue_hold(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
     CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_CORRUPT && t.word);
@@ -192,7 +192,7 @@ TEST(lease_belongs_to_the_take_that_it_was_given_to) {
     CHECK(sweep_at(c, 9) == MQ_LEASE_TICK_NS && word_of(0) == t.word);
     sweep_at(c, 10);
     CHECK(mq_word_is_ready(word_of(0)));
-    CHECK(take(b)); /* without a lease: the former one does not count */
+    CHECK(take(b)); /* without a lease: the previous one does not count */
     sweep_at(c, 11);
     CHECK(word_of(0) == t.word);
 }
@@ -209,7 +209,7 @@ TEST(sweep_asks_in_time_for_the_next_lease) {
     CHECK(sweep_at(c, 1) == 4 * MQ_LEASE_TICK_NS);
 }
 
-/* ---- what the dead left ---- */
+/* ---- recovery ---- */
 
 TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     begin(1);
@@ -222,7 +222,7 @@ TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     CHECK(is_free(0) && wakes(word) == 1);
 }
 
-TEST(sweep_brings_back_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
+TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
     begin(PLACES);
     send_one(b, 1);
     uint64_t key = word_of(0);
@@ -243,17 +243,17 @@ TEST(sweep_takes_nothing_from_its_own_handle) {
     send_one(a, 1);
     CHECK(take(a));
     CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
-    die(a); /* its own lock looks free to it */
+    die(a); /* its own lock seems free to it */
     mq_queue_sweep(a, 1);
     CHECK(word_of(0) == t.word && !is_free(1));
 }
 
-TEST(sweep_brings_back_what_the_former_owner_of_a_row_had) {
+TEST(sweep_reclaims_the_words_of_the_previous_owner_of_a_row) {
     begin(PLACES);
     send_one(b, 1);
     CHECK(take(a));
     CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
-    join(0); /* the row's next owner, who lives */
+    join(0); /* the row's next owner, alive */
     mq_queue_sweep(b, 1);
     CHECK(mq_word_is_ready(word_of(0)) && is_free(1));
 }

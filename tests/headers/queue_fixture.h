@@ -1,4 +1,4 @@
-/* What the tests of work queues share. */
+/* Shared by the tests of work queues. */
 #ifndef QUEUE_FIXTURE_H
 #define QUEUE_FIXTURE_H
 

@@ -1,4 +1,4 @@
-/* A work queue: sleeping, leaving, notifications, and looking without taking. */
+/* A work queue: sleeping, leaving, notifications, and peeks. */
 #include "queue_fixture.h"
 
 /* ---- sleeping and waking ---- */
@@ -53,7 +53,7 @@ TEST(dropped_place_wakes_a_sender) {
 
 /* ---- leaving ---- */
 
-TEST(leave_brings_back_what_the_handle_had) {
+TEST(leave_returns_the_messages_and_places_of_its_handle) {
     begin(PLACES);
     send_one(b, 1);
     CHECK(take(a));
@@ -68,7 +68,7 @@ TEST(leave_brings_back_what_the_handle_had) {
 
 TEST(leave_passes_a_wake_on_to_a_receiver) {
     begin(PLACES);
-    send_one(b, 1); /* it woke `a`, who leaves without it */
+    send_one(b, 1); /* it woke `a`, which leaves without it */
     const mq_u32 *word = doze(c, MQ_RECEIVING);
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(wakes(word) == 1);
@@ -100,7 +100,7 @@ TEST(leave_notifies_about_messages_that_were_left_to_its_handle) {
     begin(PLACES);
     mq_queue_bit_on(&queue->notified, c->number);
     doze(a, MQ_RECEIVING);
-    send_one(b, 1); /* notifies nobody, because `a` waits */
+    send_one(b, 1); /* without a notification, because `a` waits */
     uint32_t before = arrived();
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(arrived() == before + 1);
@@ -117,7 +117,7 @@ TEST(leave_with_a_debt_notifies) {
     CHECK(arrived() == before + 1 && mq_load_acquire_u64(&queue->rows[0].owes[1]) == 0);
 }
 
-TEST(leave_without_a_debt_notifies_nobody) {
+TEST(leave_without_a_debt_makes_no_notification) {
     begin(PLACES);
     mq_queue_bit_on(&queue->notified, c->number);
     send_one(b, 1);
@@ -220,7 +220,7 @@ static void want_notifications(unsigned time) {
         mq_queue_bit_on(&queue->notified, c->number);
 }
 
-TEST(wish_that_comes_with_a_message_is_fulfilled) {
+TEST(notification_that_is_requested_during_a_send_is_made) {
     begin(PLACES);
     meet("mq_queue_commit: stored &h->parts.words*", want_notifications);
     send_one(a, 1);
@@ -239,7 +239,7 @@ TEST(sender_owes_a_notification_from_ready_on) {
     CHECK(arrived() == 1 && mq_load_relaxed_u64(&a->row->owes[0]) == 0);
 }
 
-/* ---- looking without taking ---- */
+/* ---- peeks ---- */
 
 static void next_message(unsigned time) {
     if (time == 1)

@@ -20,7 +20,7 @@ TEST(wake_goes_to_the_smallest_ticket) {
     CHECK(wakes(mq_queue_sleep_word(b, MQ_RECEIVING)) == 2 && wakes(mq_queue_sleep_word(a, MQ_RECEIVING)) == 0);
 }
 
-TEST(second_wake_without_result_takes_the_turn) {
+TEST(call_that_was_overtaken_twice_takes_the_turn) {
     begin(PLACES);
     mq_queue_wait call = waiting(a, 0);
     for (uint64_t wake = 1; wake <= MQ_QUEUE_OVERTAKEN_MAX; wake++) {
@@ -87,7 +87,7 @@ TEST(end_of_a_turn_wakes_a_row_for_each_message) {
     CHECK(wakes(word) == before + 1);
 }
 
-TEST(look_for_the_dead_ends_the_turn_of_a_dead_row) {
+TEST(settle_ends_the_turn_of_a_dead_row) {
     begin(PLACES);
     waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
     mq_queue_get_up(a, MQ_RECEIVING);

@@ -145,7 +145,7 @@ static void holder_changes(unsigned time) {
     mq_u64 *version = mq_cell_version(&parts, 2);
     mq_store_release_u64(version, mq_cell_times(version_of(2)) << MQ_CELL_TIMES);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_ALIVE;
-    open_writer(&two, 1); /* the row has another owner, which has this element */
+    open_writer(&two, 1); /* the row has another owner, which holds this element */
     CHECK(mq_cell_take(version, two.who) == 0);
 }
 
@@ -167,7 +167,7 @@ TEST(turn_of_an_element_that_was_wrested_reports_it) {
     CHECK(mq_cell_who(version_of(2)) == two.who);
 }
 
-TEST(join_gives_back_what_the_dead_owner_of_its_row_had) {
+TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
     begin(2, 0);
     CHECK(write_at(&two, 3, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(mq_cell_take(mq_cell_version(&parts, 2), one.who) == 0);
@@ -187,7 +187,7 @@ TEST(claim_takes_from_the_dead_alone) {
     CHECK(!mq_record_claim(&one, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     CHECK(mq_record_claim(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.who);
-    mq_record_let_go(&two, &record->owner); /* it is another one's by now */
+    mq_record_let_go(&two, &record->owner); /* another writer owns it by now */
     CHECK(mq_load_acquire_u64(&record->owner) == one.who);
 }
 
@@ -323,7 +323,7 @@ TEST(board_value_has_its_length) {
     CHECK(!mq_board_stands(&parts, 0, &value));
 }
 
-TEST(board_value_longer_than_any_is_nonsense) {
+TEST(board_value_longer_than_the_limit_is_corrupt) {
     mq_board_value value;
     begin(2, MQ_RECORD_BOARD);
     mq_u64 *length = mq_cell_copy(&parts, mq_cell_version(&parts, 0), 0) + 1;

@@ -11,7 +11,7 @@ TEST(positions_are_intact_up_to_the_limit_one_lap_later) {
     CHECK(mq_intact(mq_position(0, 8), mq_position(UINT32_MAX, 64))); /* cycles wrap */
 }
 
-TEST(positions_behind_a_silent_publisher_keep_a_margin_of_the_largest_message) {
+TEST(positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message) {
     uint32_t margin = DATA / 3 + 8, at = 600;
     CHECK(mq_intact_unannounced(mq_position(2, at - margin), mq_position(1, at), DATA));
     CHECK(!mq_intact_unannounced(mq_position(2, at - margin + 1), mq_position(1, at), DATA));
@@ -134,7 +134,7 @@ TEST(send_that_another_publisher_overtakes_publishes_nothing) {
         meet(patterns[i], another_starts);
         CHECK(send_one(&one, 2) == MQ_TAKEN_OVER);
         CHECK(mq_load_acquire_u64(&ring->write_pointer) == position);
-        CHECK(!mq_send_in_progress(one.entry)); /* so the other one does not wait for it */
+        CHECK(!mq_send_in_progress(one.entry)); /* so the next publisher does not wait for it */
         forget_steps();
         CHECK(mq_publisher_start(&two, &me) == MQ_OK && send_one(&one, 3) == MQ_TAKEN_OVER);
         send_many(&two, 4, 1);
@@ -176,13 +176,13 @@ TEST(next_publisher_continues_the_count_of_messages) {
     CHECK(s.lost == 0);
 }
 
-TEST(start_wakes_whoever_sleeps) {
+TEST(start_wakes_all_sleepers) {
     begin();
     start(&two);
-    CHECK(wakes(&side->attention) == 1); /* no flag says that somebody sleeps */
+    CHECK(wakes(&side->attention) == 1); /* although no flag announces a sleeper */
 }
 
-TEST(close_tells_that_nobody_publishes_and_wakes_sleepers) {
+TEST(close_clears_the_owner_and_wakes_sleepers) {
     begin();
     mq_subscriber_announce_sleep(&s);
     mq_publisher_close(&one);

@@ -1,4 +1,4 @@
-/* Topics: subscribers, slots, sizes, and those who look on. */
+/* Topics: subscribers, slots, sizes, and observers. */
 #include "ring_fixture.h"
 
 /* ---- receiving ---- */
@@ -19,13 +19,13 @@ TEST(ring_that_is_one_lap_ahead_is_not_empty) {
     CHECK(mq_subscriber_refresh(&s) == MQ_OK);
 }
 
-TEST(lapped_subscriber_counts_what_it_lost) {
+TEST(lapped_subscriber_counts_lost_messages) {
     begin();
     send_many(&one, 1, 3);
     CHECK(receive(false) == 1);
     send_many(&one, 4, 96);
     uint64_t number = receive(false);
-    if (!number) { /* it continues at the present */
+    if (!number) { /* it continues at the newest position */
         send_many(&one, 100, 1);
         number = receive(false);
     }
@@ -33,7 +33,7 @@ TEST(lapped_subscriber_counts_what_it_lost) {
     CHECK(s.received == 2 && s.lost == number - 2);
 }
 
-TEST(oldest_record_is_the_first_one_behind_the_limit) {
+TEST(oldest_record_is_the_first_one_after_the_limit) {
     CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, 0) == mq_position(0, 2 * NEED));
     CHECK(mq_oldest_of(mq_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_position(0, 3 * NEED));
     CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, NEED) == mq_position(0, 3 * NEED));
@@ -81,7 +81,7 @@ TEST(copy_is_validated_after_a_fence_by_the_limit) {
     CHECK(mq_subscriber_accept(&s, &found));
     CHECK(in_order("mq_subscriber_certain: fenced acquire", "mq_subscriber_witness_holds: loaded *",
                    "mq_subscriber_intact: fenced acquire", "mq_subscriber_intact: loaded *limit"));
-    /* What was copied is near an announced limit, though no message has come there. */
+    /* The copied message is near an announced limit, and no new message is there. */
     mq_store_relaxed_u64(&side->limit, mq_position(1, 512));
     CHECK(!mq_subscriber_intact(&s, mq_position(0, 504)) && mq_subscriber_intact(&s, mq_position(0, 512)));
 }
@@ -119,7 +119,7 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
     CHECK(mq_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + NEED), DATA);
     CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == -1);
-    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* its end is behind the end of a lap */
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* it ends after the end of the lap */
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_WRAP_MARK);
     CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
@@ -127,9 +127,9 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
     CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == 1);
 }
 
-/* ---- looking on ---- */
+/* ---- observers ---- */
 
-TEST(losses_are_told_before_the_subscriber_notices_them) {
+TEST(observer_counts_losses_before_the_subscriber_detects_them) {
     mq_reader_copy found;
     begin();
     mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
@@ -141,12 +141,12 @@ TEST(losses_are_told_before_the_subscriber_notices_them) {
     send_many(&one, 4, 97);
     mq_judge_reader(&judge, entry, &found);
     CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
-    lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it looks no more */
+    lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it detects nothing more */
     mq_judge_reader(&judge, entry, &found);
     CHECK(found.lost == 0);
 }
 
-TEST(losses_are_unknown_to_who_has_the_base_of_another_era) {
+TEST(losses_are_unknown_with_the_base_of_another_era) {
     mq_reader_copy found;
     begin();
     mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
@@ -169,7 +169,7 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
 }
 
-TEST(last_slot_goes_back_to_those_who_know_the_count_alone) {
+TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {
     begin();
     CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
     CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 1);
@@ -184,11 +184,11 @@ TEST(last_slot_goes_back_to_those_who_know_the_count_alone) {
     CHECK(mq_load_acquire_u32(&side->attention) & MQ_ATTENTION_SLOTS);
 }
 
-TEST(flags_of_stock_subscribers_are_cleared_where_the_limit_goes) {
+TEST(limit_clears_flags_of_stock_subscribers_in_its_way) {
     begin();
     static const struct {
         uint64_t cursor;
-        uint64_t valid; /* afterwards */
+        uint64_t valid; /* after the call */
     } readers[] = {{0, 0}, {504, 0}, {512, 0}, {520, 1}};
     for (int i = 0; i < 4; i++) {
         mq_store_release_u64(&ring->read_pointers[1 + i], readers[i].cursor);
@@ -261,7 +261,7 @@ TEST(ring_without_its_tail_is_not_whole) {
     CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_TAKEN_OVER);
 }
 
-TEST(ring_that_was_made_smaller_begins_the_next_lap) {
+TEST(truncated_ring_begins_the_next_lap) {
     begin();
     mq_store_release_u64(&ring->write_pointer, mq_position(3, 800));
     mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
@@ -277,7 +277,7 @@ TEST(ring_that_was_made_smaller_begins_the_next_lap) {
 
 /* ---- from the oldest message on ---- */
 
-TEST(subscriber_from_the_oldest_message_on_counts_what_was_before) {
+TEST(subscriber_from_the_oldest_message_on_counts_earlier_ones) {
     begin();
     send_many(&one, 1, 100);
     CHECK(mq_cycle(one.position) > 0);

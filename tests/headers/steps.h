@@ -1,12 +1,12 @@
-/* Unit tests of headers, in one thread. Each access to shared memory, of the headers that are included after this one, is
- * a step with a name such as "mq_pin_set: set &slots->pool->pins[slot].holders". A test can
+/* Unit tests of headers, in one thread. Each access to shared memory by the headers that are included after this one is a
+ * step with a name such as "mq_pin_set: set &slots->pool->pins[slot].holders". A test can
  *
  *   meet(PATTERN, act)        let another participant act after each step whose name matches (fnmatch)
- *   hold_at_each_step(check)  check what must hold after each step: the participant may be killed or stopped there
- *   in_order(PATTERN, ...)    ask whether steps that match were taken in this order
- *   wakes(word)               ask how often the sleepers of a word were woken
+ *   hold_at_each_step(check)  check an invariant after each step, because the participant may be killed or stopped there
+ *   in_order(PATTERN, ...)    return whether matching steps were taken in this order
+ *   wakes(word)               return how often the sleepers of a word were woken
  *
- * lives[BYTE] says whether a process lives that holds this byte of a file. No file is opened, and no thread sleeps.
+ * lives[BYTE] is the liveness of the process that holds this byte of a file. No file is opened, and no thread sleeps.
  * `PROGRAM NAME` runs one test, `PROGRAM` all.
  */
 #ifndef STEPS_H
@@ -27,7 +27,7 @@ static const char *meeting;
 static unsigned met;
 static void (*other_acts)(unsigned time);
 static void (*must_hold)(void);
-static bool is_other; /* acts now: its steps are not the test's */
+static bool is_other; /* another participant acts: its steps do not count */
 
 static const char *step_name(unsigned i) {
     static char name[256];
@@ -87,7 +87,7 @@ __attribute__((unused)) static void *hold_byte(uint64_t byte) {
 #define mq_owner_life(inquiry, byte, pid, pid_namespace)                                                               \
     ((void)(inquiry), (void)(pid), (void)(pid_namespace), lives[byte])
 
-/* ---- what tests use ---- */
+/* ---- for tests ---- */
 
 static struct {
     const char *name;
@@ -146,7 +146,7 @@ __attribute__((unused)) static unsigned wakes(const mq_u32 *word) {
 
 static const mq_self me = {.pid = 1, .thread_id = 1, .start_time = 1, .pid_namespace = 1, .name = "test"};
 
-/* Pages of zeros, which the process keeps. */
+/* Return pages of zeros; they are not freed. */
 __attribute__((unused)) static void *zeros(size_t bytes) {
     bytes = (bytes + 4095) & ~(size_t)4095;
     void *memory = aligned_alloc(4096, bytes);

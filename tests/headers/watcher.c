@@ -1,4 +1,4 @@
-/* The watcher's list, and what its thread does in one turn; no thread runs. */
+/* The watcher's list, and one turn of its thread; no thread runs. */
 #include "steps.h"
 
 #include <poll.h>
@@ -66,7 +66,7 @@ TEST(turn_marks_readers_that_have_something) {
     CHECK(nap_ns == 5 * MQ_WATCH_RARE_NS);
     one.more = true;
     scan();
-    CHECK(nap_ns == -1); /* nobody is quiet */
+    CHECK(nap_ns == -1); /* no reader is quiet */
 }
 
 TEST(turn_marks_a_reader_whose_message_comes_with_the_announcement) {
@@ -89,7 +89,7 @@ TEST(quiet_empties_the_descriptor_of_its_reader_alone) {
     CHECK(is_readable(fds[0]));
 }
 
-TEST(quiet_wakes_the_thread_where_it_looks_by_the_clock) {
+TEST(quiet_of_a_polled_reader_wakes_the_thread) {
     begin();
     mq_watcher_quiet(fds[0], 5 * MQ_WATCH_RARE_NS);
     CHECK(wakes(&mq_watcher.changed) == 0);
@@ -97,7 +97,7 @@ TEST(quiet_wakes_the_thread_where_it_looks_by_the_clock) {
     CHECK(wakes(&mq_watcher.changed) == 1);
     one.more = true;
     scan();
-    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* the thread did not look at one that was ready */
+    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* the thread does not poll a reader that is ready */
     CHECK(wakes(&mq_watcher.changed) == 2);
 }
 
@@ -118,7 +118,7 @@ TEST(removed_reader_leaves_copies_of_its_descriptor_readable) {
     CHECK(is_readable(copy));
 }
 
-TEST(readers_beyond_those_that_a_futex_tells_of_are_looked_at_by_the_clock) {
+TEST(readers_beyond_the_limit_of_the_futex_are_polled) {
     static reader many[MQ_FUTEX_MANY];
     begin();
     for (int i = 0; i < MQ_FUTEX_MANY - 2; i++)

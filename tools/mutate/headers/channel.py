@@ -68,7 +68,7 @@ MUTANTS = [
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
     ),
     publisher(
-        "what is in limbo stays there",
+        "slots in limbo stay there",
         "if (slot == MQ_NO_SLOT) slot = mq_channel_leave_limbo(p);",
         "",
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
@@ -159,7 +159,7 @@ MUTANTS = [
         "lapped_subscriber_counts_each_message_that_it_passes",
     ),
     subscriber(
-        "what was gone before the join is lost",
+        "messages from before the join are lost",
         "if (from < s->forgiven) from = cursor < s->forgiven ? cursor : s->forgiven;",
         "",
         "messages_before_the_join_are_not_lost",
@@ -183,7 +183,7 @@ MUTANTS = [
         "lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once",
     ),
     subscriber(
-        "a subscriber that was lapped naps for ever",
+        "a lapped subscriber never stops napping",
         "return now_ns < s->behind_until && s->order.capacity",
         "return s->behind_until && s->order.capacity",
         "lapped_subscriber_naps_for_a_while",
@@ -197,7 +197,7 @@ MUTANTS = [
         "own_messages_are_passed_and_not_lost",
     ),
     subscriber(
-        "what conflating passes over is not lost",
+        "messages that conflation skips are not lost",
         "mq_channel_lose(s, at - 1); return;",
         "mq_channel_move(s, at - 1); return;",
         "conflating_subscriber_takes_the_newest_and_counts_the_rest",

@@ -102,13 +102,13 @@ MUTANTS = [
         "for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++) "
         "mq_store_release_u32(&table->rows[row].lease[buffer], 0);",
         "",
-        "row_reset_leaves_nothing_of_the_client_before",
+        "row_reset_removes_the_state_of_the_previous_client",
     ),
     leases(
-        "a row's next client has passed what the former one had",
+        "a row's next client inherits `passed`",
         "mq_store_release_u32(&table->rows[row].passed, 0);",
         "",
-        "row_reset_leaves_nothing_of_the_client_before",
+        "row_reset_removes_the_state_of_the_previous_client",
     ),
     leases(
         "a published buffer keeps its place in the order",

@@ -78,16 +78,16 @@ MUTANTS = [
         "sleepers of one event are sent away",
         "for (int i = 0; i < 2; i++) { mq_event *e",
         "for (int i = 0; i < 1; i++) { mq_event *e",
-        "close_and_disable_send_sleepers_of_both_events_away",
+        "close_and_disable_end_the_waits_for_both_events",
     ),
     gate(
         "sleepers are sent away before the gate is closed",
         "mq_store_release_u32(&g->closed, 1); mq_gate_dismiss(g);",
         "mq_gate_dismiss(g); mq_store_release_u32(&g->closed, 1);",
-        "close_and_disable_send_sleepers_of_both_events_away",
+        "close_and_disable_end_the_waits_for_both_events",
     ),
     gate(
-        "those who wait for the last event do not see it",
+        "a wait for the last event of a list does not see it",
         "for (unsigned j = 0; j < count; j++)",
         "for (unsigned j = 0; j + 1 < count; j++)",
         "spin_ends_with_the_last_event_of_a_list",
@@ -153,7 +153,7 @@ MUTANTS = [
         "process_is_known_by_its_start_and_namespace",
     ),
     liveness(
-        "the signal before is taken",
+        "an earlier signal is taken",
         "taken >> (signal_number - 1) & 1",
         "taken >> (signal_number - 2) & 1",
         "signal_is_taken_by_a_thread_that_blocks_it",

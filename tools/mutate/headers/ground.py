@@ -15,7 +15,7 @@ MUTANTS = [
         "roster_take_stores_the_generation_between_two_owners",
     ),
     roster(
-        "a generation is stored while the former owner is named",
+        "a generation is stored while the previous owner is named",
         "mq_identity_clear(&row->who);",
         "",
         "roster_take_stores_the_generation_between_two_owners",
@@ -27,7 +27,7 @@ MUTANTS = [
         "roster_take_stores_the_generation_between_two_owners",
     ),
     roster(
-        "an identity is written over the former one",
+        "an identity is written over the previous one",
         "mq_store_release_u64(&who->uid, 0); mq_fence_release();",
         "",
         "identity_is_whole_at_each_step",
@@ -69,13 +69,13 @@ MUTANTS = [
         "roster_find_passes_over_a_free_row_whose_lock_is_held",
     ),
     roster(
-        "a leaver clears the row of its next owner",
+        "a leaving owner clears the row of its next owner",
         "mq_compare_exchange_u64(&who->uid, uid, 0); mq_row_let_go(*hold);",
         "(void)uid; mq_identity_clear(who); mq_row_let_go(*hold);",
         "identity_leave_leaves_the_row_of_its_next_owner",
     ),
     roster(
-        "a leaver lets go of its lock first",
+        "a leaving owner releases its lock first",
         "mq_compare_exchange_u64(&who->uid, uid, 0); mq_row_let_go(*hold);",
         "mq_row_let_go(*hold); mq_compare_exchange_u64(&who->uid, uid, 0);",
         "identity_leave_leaves_the_row_of_its_next_owner",
@@ -192,7 +192,7 @@ MUTANTS = [
         "origin_that_another_one_takes_is_not_given_twice",
     ),
     origin(
-        "an origin of foreign bytes is continued",
+        "an origin of invalid data is continued",
         "seen - now < MQ_ORIGIN_AHEAD_NS ?",
         "seen >= now ?",
         "origins_differ_also_within_a_nanosecond",

@@ -9,7 +9,7 @@ MUTANTS = [
         "a fault is not noted",
         "mq_store_release_u64(&guard->whole, 0);",
         "",
-        "fault_replaces_the_whole_mapping_by_zeros_and_says_so",
+        "fault_replaces_the_whole_mapping_by_zeros_and_notes_it",
         "fault_replaces_the_partner_as_well",
         "partner_of_a_mapping_that_was_replaced_is_reported",
     ),
@@ -26,13 +26,13 @@ MUTANTS = [
         "fault_replaces_the_partner_as_well",
     ),
     guard(
-        "a partner is held for ever",
+        "a partner stays held",
         "mq_guard_zero(partner); mq_fetch_add_u32(&partner->inside, (uint32_t)-1);",
         "mq_guard_zero(partner);",
         "fault_replaces_the_partner_as_well",
     ),
     guard(
-        "a mapping that was replaced gets a partner without a word",
+        "pairing does not report a mapping that was replaced",
         "mq_fence_seq_cst(); return mq_load_acquire_u64(&guard->whole) == 1;",
         "mq_fence_seq_cst(); return true;",
         "partner_of_a_mapping_that_was_replaced_is_reported",
@@ -48,6 +48,6 @@ MUTANTS = [
         "signals of others are dropped",
         "if (!address || !mq_guard_replace(address)) mq_guard_pass_on(number, info, context);",
         "if (address) mq_guard_replace(address); else (void)number, (void)context;",
-        "signal_of_others_is_passed_on",
+        "signal_without_a_guard_is_passed_on",
     ),
 ]

@@ -25,7 +25,7 @@ MUTANTS = [
         "mq_queue_wake_receivers(h->parts.queue, 1);",
         "",
         "returned_message_wakes_a_receiver_and_is_notified",
-        "sweep_brings_back_the_message_of_a_dead_consumer_and_wakes_a_receiver",
+        "sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver",
     ),
     sender(
         "a returned message is not notified",
@@ -34,7 +34,7 @@ MUTANTS = [
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
     sender(
-        "a return in vain leaves a debt",
+        "a failed return leaves a debt",
         "mq_queue_owe_no_more(h->row, 1); return false;",
         "return false;",
         "returned_message_wakes_a_receiver_and_is_notified",
@@ -60,10 +60,10 @@ MUTANTS = [
         "queue_sleepers-message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
     ),
     sender(
-        "a wish that comes with a message is not seen",
+        "a notification requested during a send is not made",
         "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) mq_queue_arrived(h->parts.queue);",
         "",
-        "queue_sleepers-wish_that_comes_with_a_message_is_fulfilled",
+        "queue_sleepers-notification_that_is_requested_during_a_send_is_made",
     ),
     sender(
         "a sender owes no notification",
@@ -84,23 +84,23 @@ MUTANTS = [
         "commit_makes_the_word_ready_before_it_counts",
     ),
     sender(
-        "what is entered is not counted",
+        "`entered` is not counted",
         "mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);",
         "",
-        "message_that_comes_to_a_remembered_block_is_found",
+        "message_in_a_cached_block_is_found",
         "commit_makes_the_word_ready_before_it_counts",
     ),
     sender(
-        "a message's former lease stays",
+        "the lease of the previous message stays",
         "mq_store_relaxed_u64(&head->lease, 0);",
         "",
-        "message_has_nothing_of_the_one_before_it_in_its_place",
+        "message_inherits_nothing_from_the_previous_one_in_its_place",
     ),
     sender(
-        "a message has the deliveries of the one before it",
+        "a message inherits the deliveries of the previous one",
         "mq_store_relaxed_u64(&head->deliveries, 0);",
         "",
-        "message_has_nothing_of_the_one_before_it_in_its_place",
+        "message_inherits_nothing_from_the_previous_one_in_its_place",
     ),
     sender(
         "a dropped place wakes no sender",
@@ -128,23 +128,23 @@ MUTANTS = [
         "equal_keys_of_two_places_are_two_messages",
     ),
     receiver(
-        "a block with places of others is remembered",
+        "a block with places of others is cached",
         ".known = !owned};",
         ".known = true};",
-        "block_with_a_held_or_taken_place_is_not_remembered",
+        "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
-        "what was taken is remembered as READY",
+        "a taken message stays cached as READY",
         "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);",
         "",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
-        "block_with_a_held_or_taken_place_is_not_remembered",
+        "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
-        "places of others are not met",
+        "places of others are not noted",
         "h->met |= owned;",
         "",
-        "block_with_a_held_or_taken_place_is_not_remembered",
+        "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
         "a lease is stored with the previous take",
@@ -160,7 +160,7 @@ MUTANTS = [
         "queue_sleepers-free_place_wakes_one_sender",
     ),
     receiver(
-        "what came back is freed",
+        "a returned message is freed",
         "if (!mq_compare_exchange_u64(&h->parts.words[taken->place], taken->word, 0)) return false;",
         "mq_store_release_u64(&h->parts.words[taken->place], 0);",
         "free_of_a_message_that_came_back_fails",
@@ -169,7 +169,7 @@ MUTANTS = [
         "a length beyond the place is believed",
         "return taken->length <= h->parts.max_message_size;",
         "return taken->length <= h->parts.max_message_size + 1;",
-        "message_longer_than_any_is_reported_and_can_be_freed",
+        "message_longer_than_the_limit_is_reported_and_can_be_freed",
     ),
     receiver(
         "deliveries are not counted",
@@ -207,7 +207,7 @@ MUTANTS = [
         "a leaving handle notifies without a debt",
         "if (owed) mq_queue_tell_of_rest(parts);",
         "mq_queue_tell_of_rest(parts);",
-        "queue_sleepers-leave_without_a_debt_notifies_nobody",
+        "queue_sleepers-leave_without_a_debt_makes_no_notification",
     ),
     repair(
         "a waiting handle owes no notification",
@@ -222,7 +222,7 @@ MUTANTS = [
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
     repair(
-        "one that gives up notifies nobody",
+        "a waiter that gives up notifies no process",
         "mq_queue_pass_on_wake(h); mq_queue_tell_of_rest(&h->parts);",
         "mq_queue_pass_on_wake(h);",
         "queue_sleepers-giving_up_passes_the_wake_on_and_notifies",
@@ -234,16 +234,16 @@ MUTANTS = [
         "queue_sleepers-settle_leaves_rows_of_the_living",
     ),
     repair(
-        "a wish to be notified outlives its owner",
+        "a request for notification outlives its owner",
         "mq_queue_bit_off(&queue->notified, row);",
         "",
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
     repair(
-        "an owner of whom nobody can tell is dead",
+        "an owner of unknown liveness is dead",
         ".died = life == MQ_DEAD,",
         ".died = life != MQ_ALIVE,",
-        "sweep_brings_back_the_message_of_a_dead_consumer_and_wakes_a_receiver",
+        "sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver",
     ),
     repair(
         "a handle takes itself for dead",
@@ -264,18 +264,18 @@ MUTANTS = [
         "sweep_asks_in_time_for_the_next_lease",
     ),
     repair(
-        "a leaver brings nothing back",
+        "a leaving handle returns nothing",
         "if (kind == MQ_WORD_TAKEN) mq_queue_return(h, place, word); else mq_queue_drop",
         "if (kind != MQ_WORD_TAKEN) mq_queue_drop",
-        "queue_sleepers-leave_brings_back_what_the_handle_had",
+        "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     # Equivalent: mq_queue_owner_died without its look at the generation. mq_roster_life compares it as well, and the
     # next sweep finds a row that changes hands during a sweep.
     repair(
-        "a leaver frees places of others",
+        "a leaving handle frees places of others",
         "|| mq_word_row(word) != h->number || mq_word_generation(word) != h->generation)",
         ")",
-        "queue_sleepers-leave_brings_back_what_the_handle_had",
+        "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     words(
         "a lease of another take counts",
@@ -296,7 +296,7 @@ MUTANTS = [
         "queue_sleepers-sleeper_shows_itself_before_a_fence",
     ),
     handle(
-        "one that gets up has no fence after its bit",
+        "a sleeper that wakes has no fence after its bit",
         "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row)); mq_fence_seq_cst();",
         "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row));",
         "queue_sleepers-sleeper_shows_itself_before_a_fence",
@@ -342,7 +342,7 @@ MUTANTS = [
         "a wake without result is not counted",
         "wait->overtaken++; wait->expected = 0;",
         "wait->expected = 0;",
-        "second_wake_without_result_takes_the_turn",
+        "call_that_was_overtaken_twice_takes_the_turn",
     ),
     turn(
         "the end of a turn wakes nobody",
@@ -354,7 +354,7 @@ MUTANTS = [
         "a call keeps its turn when it ends",
         "mq_queue_turn_end(&h->parts, wait->kind, wait->ticket);",
         "(void)h;",
-        "second_wake_without_result_takes_the_turn",
+        "call_that_was_overtaken_twice_takes_the_turn",
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
     outlook(
@@ -370,7 +370,7 @@ MUTANTS = [
         "queue_sleepers-last_watcher_of_a_handle_takes_its_bit_away",
     ),
     outlook(
-        "a notice is taken again and again",
+        "a notification is consumed repeatedly",
         "mq_store_release_u32(&notice->seen, arrived); return due;",
         "return due;",
         "queue_sleepers-notice_is_taken_once",

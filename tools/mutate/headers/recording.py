@@ -142,7 +142,7 @@ MUTANTS = [
         "gather_copies_payloads_within_the_bytes_alone",
     ),
     crc(
-        "the CRC of what came before is left out",
+        "the CRC of the previous bytes is ignored",
         "_mm_cvtsi32_si128((int)~start)",
         "_mm_cvtsi32_si128((int)(~start | start))",
         "tests/recording/test_scan.py::test_crc_is_zlibs",

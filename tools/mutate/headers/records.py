@@ -31,7 +31,7 @@ MUTANTS = [
         "write_goes_on_where_it_was_interrupted",
     ),
     writer(
-        "an element is taken from a holder of whom nobody can tell",
+        "an element is taken from a holder of unknown liveness",
         "mq_record_life(w->parts.record, &inquiry, who) == MQ_DEAD;",
         "mq_record_life(w->parts.record, &inquiry, who) != MQ_ALIVE;",
         "write_to_an_element_that_another_one_holds_fails",
@@ -43,38 +43,38 @@ MUTANTS = [
         "wrest_takes_nothing_from_the_next_owner_of_a_row",
     ),
     writer(
-        "a joiner leaves what the dead owner of its row had",
+        "a joining writer keeps the elements of the dead owner of its row",
         "mq_record_give_back(&w->parts, row); w->who",
         "(void)row; w->who",
-        "join_gives_back_what_the_dead_owner_of_its_row_had",
+        "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
-        "a joiner gives back what others have",
+        "a joining writer releases elements of others",
         "if (mq_cell_who(held) && mq_cell_row(mq_cell_who(held)) == row)",
         "if (mq_cell_who(held))",
-        "join_gives_back_what_the_dead_owner_of_its_row_had",
+        "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
         "a file is owned by a row's next owner",
         "if (owner && mq_cell_row(owner) == row) mq_store_release_u64(&parts->record->owner, 0);",
         "(void)owner;",
-        "join_gives_back_what_the_dead_owner_of_its_row_had",
+        "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
-        "what a process owns of which nobody can tell is claimed",
+        "a key whose owner has unknown liveness is claimed",
         "if (life != MQ_DEAD) return false;",
         "if (life == MQ_ALIVE) return false;",
         "claim_takes_from_the_dead_alone",
     ),
     writer(
-        "a leaver lets go of what another one owns by now",
+        "a leaving writer clears the ownership of another one",
         "{ mq_compare_exchange_u64(owner, w->who, 0); }",
         "{ (void)w; mq_store_release_u64(owner, 0); }",
         "claim_takes_from_the_dead_alone",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
     ),
     writer(
-        "a leaver keeps its last key",
+        "a leaving writer keeps its last key",
         "for (uint64_t i = 0; board && i < w->parts.shape.length; i++) mq_record_let_go",
         "for (uint64_t i = 0; board && i + 1 < w->parts.shape.length; i++) mq_record_let_go",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
@@ -116,7 +116,7 @@ MUTANTS = [
         "take_that_another_one_overtakes_fails",
     ),
     cell(
-        "an element that another one took is turned",
+        "an element that another writer took is committed",
         "return mq_compare_exchange_u64(version, times << MQ_CELL_TIMES | who, mq_cell_next(parts, times) "
         "<< MQ_CELL_TIMES);",
         "return who && (mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES), true);",
@@ -199,7 +199,7 @@ MUTANTS = [
         "a length beyond the element is believed",
         "value->nonsense = length > mq_board_value_bytes(parts);",
         "value->nonsense = length > mq_board_value_bytes(parts) + 8;",
-        "board_value_longer_than_any_is_nonsense",
+        "board_value_longer_than_the_limit_is_corrupt",
     ),
     layout(
         "a file that is too short is taken for whole",

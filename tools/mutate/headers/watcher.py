@@ -31,7 +31,7 @@ MUTANTS = [
         "turn_announces_quiet_readers_and_sleeps_on_their_words",
     ),
     watcher(
-        "the thread looks by the clock for readers that are ready",
+        "the thread polls readers that are ready",
         "if (!watch->ready && (*nap_ns < 0 ||",
         "if ((*nap_ns < 0 ||",
         "turn_marks_readers_that_have_something",
@@ -43,16 +43,16 @@ MUTANTS = [
         "quiet_empties_the_descriptor_of_its_reader_alone",
     ),
     watcher(
-        "a reader that became quiet is not looked at by the clock",
+        "a reader that became quiet is not polled",
         "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
         "if (watch && (look_ns < watch->look_ns || (emptied && by_clock && !watch)))",
-        "quiet_wakes_the_thread_where_it_looks_by_the_clock",
+        "quiet_of_a_polled_reader_wakes_the_thread",
     ),
     watcher(
-        "a reader that looks sooner waits for the others",
+        "a reader that is polled sooner waits for the others",
         "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
         "if (watch && emptied && by_clock)",
-        "quiet_wakes_the_thread_where_it_looks_by_the_clock",
+        "quiet_of_a_polled_reader_wakes_the_thread",
     ),
     watcher(
         "another reader is removed",
@@ -67,9 +67,9 @@ MUTANTS = [
         "removed_reader_leaves_copies_of_its_descriptor_readable",
     ),
     watcher(
-        "a reader beyond those that a futex tells of is not looked at",
+        "a reader beyond the limit of the futex is not polled",
         "watch->unheard = blind || count == MQ_FUTEX_MANY;",
         "watch->unheard = blind;",
-        "readers_beyond_those_that_a_futex_tells_of_are_looked_at_by_the_clock",
+        "readers_beyond_the_limit_of_the_futex_are_polled",
     ),
 ]

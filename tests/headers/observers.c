@@ -1,4 +1,4 @@
-/* Those who look on: figures, censuses, events, and sources of a recorder. */
+/* Observers: meters, censuses, events, and sources of a recorder. */
 #include "steps.h"
 
 #include "channel/hub.h"
@@ -118,12 +118,12 @@ TEST(census_of_a_queue_counts_places_by_their_words) {
     CHECK(mq_queue_return(&b, t.place, t.word));
     look(1);
     CHECK(census.redelivered == 1 && census.taken == 0);
-    join(&a, 0); /* the next owner of its row */
+    join(&a, 0); /* a later owner of its row */
     look(1);
     CHECK(census.astray == 1 && census.owned[0].held == 0);
 }
 
-TEST(census_of_a_queue_tells_leases_that_are_over) {
+TEST(census_of_a_queue_counts_expired_leases) {
     begin_queue();
     send_one(1);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
@@ -141,7 +141,7 @@ static void take_it(unsigned time) {
         CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
-TEST(census_leaves_out_a_message_that_changes_meanwhile) {
+TEST(census_omits_a_message_that_changes_during_the_count) {
     begin_queue();
     send_one(5);
     meet("mq_snapshot_message: loaded &head->deliveries", take_it);
@@ -157,7 +157,7 @@ TEST(counts_of_an_owner_begin_at_those_of_its_row) {
     CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
     send_one(1);
     CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 1);
-    mq_store_relaxed_u64(&a.row->before.sent, 5); /* foreign bytes */
+    mq_store_relaxed_u64(&a.row->before.sent, 5); /* invalid data */
     CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
 }
 
@@ -170,19 +170,19 @@ TEST(events_have_numbers_of_their_own) {
     CHECK(mq_queue_event_refused(&log_of_a, 3, 8, 0).event.number == 0);
 }
 
-TEST(event_of_a_message_that_comes_back_has_the_time_of_its_own_take) {
+TEST(event_of_a_returned_message_has_the_time_of_its_own_take) {
     begin_queue();
     a.log = &log_of_a, b.log = &log_of_b;
     send_one(1);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
-    uint64_t former = t.word;
+    uint64_t earlier = t.word;
     CHECK(mq_queue_return(&a, t.place, t.word));
     CHECK(log_of_a.end == 1 && noted[0][0].event.event == MQ_EVENT_RETURNED && noted[0][0].event.deliveries == 1);
     CHECK(noted[0][0].event.taken_time == t.taken_time);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
-    mq_queue_noted back = mq_queue_event_back(&log_of_a, &a.parts.heads[0], t.key, 0, former);
-    CHECK(back.event.taken_time == 0); /* nobody knows when */
-    CHECK(!mq_queue_return(&a, t.place, former) && log_of_a.end == 1);
+    mq_queue_noted back = mq_queue_event_back(&log_of_a, &a.parts.heads[0], t.key, 0, earlier);
+    CHECK(back.event.taken_time == 0); /* the time of the take is unknown */
+    CHECK(!mq_queue_return(&a, t.place, earlier) && log_of_a.end == 1);
 }
 
 TEST(events_without_room_are_counted) {
@@ -229,7 +229,7 @@ static void publish(uint64_t first, uint64_t count) {
     }
 }
 
-TEST(channel_source_gives_messages_and_keeps_those_without_room) {
+TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     uint8_t bytes[8];
     mq_room room = {.to = bytes, .bytes = 7, .whole = true};
     mq_taken taken;
@@ -258,14 +258,14 @@ TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
     CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_CORRUPT && source.from.received == 0);
 }
 
-TEST(channel_source_passes_over_what_is_pending_as_lost) {
+TEST(channel_source_counts_skipped_messages_as_lost) {
     begin_channel();
     publish(1, 3);
     mq_channel_source_pass_pending(&source);
     CHECK(source.from.lost == 3 && mq_channel_source_pending(&source) == 0);
 }
 
-TEST(part_of_a_payload_is_what_there_is_room_for) {
+TEST(part_of_a_payload_fills_the_room) {
     uint8_t bytes[8] = {0};
     mq_room_fill(&(mq_room){.to = bytes, .bytes = 3, .from = 2}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "cde\0", 4));
@@ -351,7 +351,7 @@ TEST(board_source_gives_values_of_named_keys) {
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
 }
 
-TEST(census_of_records_tells_present_from_former_owners) {
+TEST(census_of_records_separates_present_from_previous_owners) {
     mq_record_census found;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_name(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));

@@ -2,16 +2,16 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-counting = mutants_of("msgq/impl/meter/counting.h", "looking")
-channel_meter = mutants_of("msgq/impl/meter/channel.h", "looking")
-record_meter = mutants_of("msgq/impl/meter/records.h", "looking")
-jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "looking")
-events = mutants_of("msgq/impl/workqueue/events.h", "looking")
-channel = mutants_of("msgq/impl/channel/snapshot.h", "looking")
-records = mutants_of("msgq/impl/records/snapshot.h", "looking")
-taken = mutants_of("msgq/impl/sources/taken.h", "looking")
-channel_source = mutants_of("msgq/impl/sources/channel.h", "looking")
-record_source = mutants_of("msgq/impl/sources/records.h", "looking")
+counting = mutants_of("msgq/impl/meter/counting.h", "observers")
+channel_meter = mutants_of("msgq/impl/meter/channel.h", "observers")
+record_meter = mutants_of("msgq/impl/meter/records.h", "observers")
+jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "observers")
+events = mutants_of("msgq/impl/workqueue/events.h", "observers")
+channel = mutants_of("msgq/impl/channel/snapshot.h", "observers")
+records = mutants_of("msgq/impl/records/snapshot.h", "observers")
+taken = mutants_of("msgq/impl/sources/taken.h", "observers")
+channel_source = mutants_of("msgq/impl/sources/channel.h", "observers")
+record_source = mutants_of("msgq/impl/sources/records.h", "observers")
 
 MUTANTS = [
     counting(
@@ -51,25 +51,25 @@ MUTANTS = [
         "census_of_a_queue_counts_places_by_their_words",
     ),
     jobs(
-        "places of former owners are those of the present one",
+        "places of previous owners count for the present one",
         "!= mq_word_generation(word);",
         "!= mq_word_generation(word) && !out;",
         "census_of_a_queue_counts_places_by_their_words",
     ),
     jobs(
-        "a lease that ends now goes on",
+        "a lease that ends now is not counted as expired",
         "mq_lease_left(lease, now_tick) <= 0;",
         "mq_lease_left(lease, now_tick) < 0;",
-        "census_of_a_queue_tells_leases_that_are_over",
+        "census_of_a_queue_counts_expired_leases",
     ),
     jobs(
         "the head of another message is counted",
         "if (mq_load_relaxed_u64(&parts->words[place]) != word) return;",
         "",
-        "census_leaves_out_a_message_that_changes_meanwhile",
+        "census_omits_a_message_that_changes_during_the_count",
     ),
     jobs(
-        "counts of a former owner are those of the present one",
+        "counts of a previous owner count for the present one",
         "return now > then ? now - then : 0;",
         "return now > then ? now : 0;",
         "counts_of_an_owner_begin_at_those_of_its_row",
@@ -90,7 +90,7 @@ MUTANTS = [
         "the time of another take is that of this one",
         "if (mq_load_acquire_u64(&head->taken_by) == taken)",
         "if (mq_load_acquire_u64(&head->taken_by) || taken)",
-        "event_of_a_message_that_comes_back_has_the_time_of_its_own_take",
+        "event_of_a_returned_message_has_the_time_of_its_own_take",
     ),
     events(
         "events without room are not counted",
@@ -111,16 +111,16 @@ MUTANTS = [
         "views_of_messages_that_left_the_order_are_outdated",
     ),
     records(
-        "what former owners have is the present one's",
+        "elements of previous owners count for the present one",
         "return own ? row : MQ_RECORD_ROWS;",
         "return own || row ? row : row;",
-        "census_of_records_tells_present_from_former_owners",
+        "census_of_records_separates_present_from_previous_owners",
     ),
     taken(
         "a part of a payload is as long as the rest of it",
         "size - room->from < room->bytes ? size - room->from : room->bytes);",
         "size - room->from);",
-        "part_of_a_payload_is_what_there_is_room_for",
+        "part_of_a_payload_fills_the_room",
     ),
     taken(
         "a mapping that was cut is whole",
@@ -138,7 +138,7 @@ MUTANTS = [
         "a message without room is copied",
         "if (mq_unlikely(room->whole && m->length > room->bytes))",
         "if (mq_unlikely(room->whole && m->length > room->bytes + 1))",
-        "channel_source_gives_messages_and_keeps_those_without_room",
+        "channel_source_returns_messages_and_keeps_those_without_room",
     ),
     record_source(
         "the last element is not looked at",
@@ -147,7 +147,7 @@ MUTANTS = [
         "record_source_gives_each_element_that_changed_once",
     ),
     record_source(
-        "an element that changed once is given again",
+        "an element that changed once is returned again",
         "r->seen[index] = times;",
         "",
         "record_source_gives_each_element_that_changed_once",
@@ -159,7 +159,7 @@ MUTANTS = [
         "board_source_gives_values_of_named_keys",
     ),
     record_source(
-        "a value that was taken is given again",
+        "a value that was taken is returned again",
         "r->seen[r->at] = value.times;",
         "",
         "board_source_gives_values_of_named_keys",
