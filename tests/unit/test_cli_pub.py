@@ -198,6 +198,25 @@ def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text:
         assert record.count == 0
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ('{"three": [1]}', "three: [1] has the shape (1,), and the field (3,)"),
+        ('{"three": 5}', "three: 5 has the shape (), and the field (3,)"),
+        ('{"three": [1, 2, 2.5]}', "three: [1, 2, 2.5] is not whole"),
+        ('{"count": 1.5}', "count: 1.5 is not whole"),
+        ('{"count": [1]}', "count: [1] has the shape (1,), and the field ()"),
+    ],
+)
+def test_pub_refuses_values_that_numpy_would_repeat_or_cut(prefix: str, message: str, text: str) -> None:
+    with msgq.Seqlock("e", np.dtype([("three", "<i4", (3,)), ("count", "<u8")])) as record:
+        pub("records/e", '{"three": [1, 2, 3], "count": 18446744073709551615}')
+        assert text in refused("records/e", message)
+        pub("records/e", '{"count": 2.0}')
+        found = record.read()
+        assert (found["three"].tolist(), int(found["count"])) == ([1, 2, 3], 2)
+
+
 def test_a_message_has_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
         assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--as", "json")

@@ -79,11 +79,26 @@ def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
     return missing
 
 
+def _check(former: Any, value: Any) -> None:
+    """Refuse a value that NumPy would repeat or cut to make it fit.
+
+    Raises
+    ------
+    ValueError : it has another number of elements, or a fraction where the field has whole numbers.
+    """
+    if np.shape(value) != np.shape(former):
+        raise ValueError(f"{value!r} has the shape {np.shape(value)}, and the field {np.shape(former)}")
+    numbers = np.asarray(value)
+    if former.dtype.kind in "iu" and numbers.dtype.kind == "f" and (numbers != np.trunc(numbers)).any():
+        raise ValueError(f"{value!r} is not whole")
+
+
 def _assign(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
     """Write one field, or one element of an array of records, and return what it leaves out."""
     inner = outer[at]
     if inner.dtype.names is None:
         try:
+            _check(inner, value)
             outer[at] = value
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}: {error}") from error
