@@ -261,7 +261,7 @@ class MissingLibraryError(MsgqError, ImportError):
 
 
 class ForkedSocketError(IpcError):
-    """A call, reservation, loan, job, recorder or server of frames is the parent's. Begin it again in the child.
+    """A call, reservation, loan, job, recorder or server of frames belongs to the parent. Begin it again in the child.
 
     On the fake backend, all sockets and handles that were made before the fork are the parent's.
     """

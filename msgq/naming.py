@@ -79,12 +79,12 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint", most: int = NAM
     return name
 
 
-#: How a program opens what other tools know by a name with a mark.
+#: Classes that open the endpoints whose names have a mark in other tools.
 _OPENED_BY = {CHANNEL_MARK: "Channel", QUEUE_MARK: "MessageQueue", RECORDS_MARK: "SeqlockVector or Board"}
 
 
 def _advice(name: str) -> str:
-    """Return a valid name in place of one with slashes, or what opens the endpoint; "" if there is neither."""
+    """Return advice for an invalid name: a valid one without slashes, or the class that opens the endpoint; or ""."""
     for mark, kind in _OPENED_BY.items():
         if name.startswith(mark):
             return f"msgq.{kind} opens {name.removeprefix(mark)!r}"

@@ -1,4 +1,4 @@
-"""Texts that stay short, however much they are about."""
+"""Lists and counts in short texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def some(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
-    """Return the first `most` of these texts, and how many more there are."""
+    """Return the first `most` of these texts, and the number of the others."""
     every = list(texts)
     more = len(every) - most
     return separator.join(every[:most]) + (f" and {more} more" if more > 0 else "")

@@ -83,7 +83,7 @@ class VisionIpcClient(Receiver):
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._stale = 0
-        self._dropped = 0  # in previous lives of the stream
+        self._dropped = 0  # in previous incarnations of the stream
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
         self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
         self._forks = shared.forks
@@ -328,7 +328,7 @@ class VisionIpcClient(Receiver):
 
     @property
     def num_buffers(self) -> int:
-        """Buffers that frames can come in, with the server's four spare ones; 0 without a stream."""
+        """Number of buffers of the stream, with the server's four spare ones; 0 without a stream."""
         return 0 if self._stream is None else len(self._stream.records)
 
     @property

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-#: Buffers that a stream gets in addition, one at a time, when clients hold all others. Clients that hold a frame while
-#: they wait for the next one then do not stop the stream, and programs written for stock work with the number of
-#: buffers that they ask for. The memory of a spare buffer is allocated at its first use.
+#: Spare buffers of a stream, which are added one at a time while clients hold all others. Clients that hold a frame
+#: while they wait for the next one then do not stop the stream, so programs written for stock work with few buffers.
+#: The memory of a spare buffer is allocated at its first use.
 SPARE_BUFFERS = 4
 
 
 def with_spare(buffers: int) -> int:
-    """Return the number of buffers that a stream can have when `create_buffers` makes so many."""
+    """Return the number of buffers of a stream, with spare ones, for this argument of `create_buffers`."""
     return min(buffers + SPARE_BUFFERS, wire.BUFFERS_MAX)
 
 
@@ -148,7 +148,7 @@ class _Stream(Outgoing):
         return self._scratch
 
     def grow(self) -> bool:
-        """Add a spare buffer. False: there is none, or no memory for it."""
+        """Add a spare buffer. False if none is left, or there is no memory for it."""
         *buffers, _ = self._fds
         if self.leases.buffers == len(buffers) or not shared.allocate(buffers[self.leases.buffers]):
             return False

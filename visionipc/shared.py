@@ -46,7 +46,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False, alloca
         fd = os.memfd_create(name, flags)
         os.ftruncate(fd, size)
         if allocated:
-            os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
+            os.posix_fallocate(fd, 0, size)  # fail here, not by SIGBUS while a frame is written
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         os.fchmod(fd, _READ_ONLY)
     except OSError as error:
@@ -59,7 +59,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False, alloca
 
 
 def allocate(fd: int) -> bool:
-    """Give memory to all bytes of a descriptor that `create` returned. False: there is not so much memory."""
+    """Allocate the memory of a descriptor that `create` returned. False if there is not enough."""
     try:
         os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
     except OSError:

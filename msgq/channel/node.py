@@ -75,7 +75,9 @@ class Node:
         return self._subscribe(Channel, channel, settings)
 
     def join_broadcast(self, name: str, config: None = None, *, own: bool = False, **settings: Any) -> Broadcast:
-        """Return both sides of a channel in which each node hears all others. Its name is apart from channels'.
+        """Return both sides of a channel in which each node receives the messages of all others.
+
+        Broadcasts and channels have separate names.
 
         Parameters
         ----------

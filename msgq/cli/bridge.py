@@ -100,7 +100,7 @@ def command(
 
 
 def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
-    """Name what goes out when it comes."""
+    """Name the endpoints that are forwarded when they appear."""
     if out:
         names = Names(out, prefix)
         names.existing()

@@ -183,7 +183,7 @@ def command(
         _watch(recorder, awaited, where, over, seconds, messages, as_json, keeps)
         try:
             recorder.stop()
-        finally:  # after a failure, too: it tells how much is missing
+        finally:  # after a failure, too: the summary has the losses
             _summarize(recorder, where, as_json, keeps)
     if not over:
         awaited.require_all()
@@ -205,7 +205,7 @@ class _Awaited:
         self.look()
 
     def look(self) -> None:
-        """See what is there now."""
+        """Note the endpoints that exist now."""
         if self._names.unmatched:
             self._names.existing()
         if self._servers:
@@ -213,7 +213,7 @@ class _Awaited:
                 self._servers -= {*wire.server_names()}
 
     def say(self) -> None:
-        """Name what is not there."""
+        """Name the endpoints that do not exist."""
         say_waiting(self._names.unmatched)
         if self._servers:
             echo(f"msgq: {self._nothing_of_servers()} yet; waiting", err=True)

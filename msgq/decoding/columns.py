@@ -71,7 +71,7 @@ class ColumnDecoder:
             yield self._one_by_one(schema, data)
 
     def type(self, schema: Schema | None) -> pa.DataType | None:
-        """Return the type of all messages of a schema; None: only the messages tell."""
+        """Return the type of all messages of a schema; None if it depends on the messages."""
         if schema is None:
             return None
         if is_event(schema):
@@ -94,7 +94,7 @@ class ColumnDecoder:
         return self._plans[schema]
 
     def kind(self, schema: Schema | None) -> Kind | None:
-        """Return what the schema says of the columns of messages that are decoded one by one; None: nothing."""
+        """Return the columns that the schema states for messages that are decoded one by one; None: none."""
         if schema is None:
             return None
         if schema not in self._kinds:
@@ -205,7 +205,7 @@ class ColumnDecoder:
         return fields(value) if hasattr(value, "DESCRIPTOR") and not self._is_text else value
 
     def column(self, schema: Schema | None, values: list[Any]) -> pa.Array:
-        """Return values of messages of one schema as a column, by the schema as far as it says their types."""
+        """Return values of messages of one schema as a column, with the types that the schema states."""
         kind = self.kind(schema)
         made = value_column(values) if kind is None else self._made(kind, values, [None] * len(values), None)
         return self._typed(made)
@@ -233,11 +233,11 @@ class ColumnDecoder:
 
 
 def _unfit(column: Callable[[list[Any]], pa.Array], value: Any) -> str | None:
-    """Return why a value does not fit a column; None: it does."""
+    """Return why a value does not fit a column; None if it fits."""
     try:
         column([value])
     except UNFIT as error:
-        return f"it is not what its schema says: {error}"
+        return f"it does not match its schema: {error}"
     return None
 
 

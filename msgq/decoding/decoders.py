@@ -111,7 +111,7 @@ def _decoder(schema: Schema) -> Decode | str:
 
 
 def nonsense(schema: Schema) -> str:
-    """Return why a schema makes no sense; "" if it does, or if the package that could tell is not installed."""
+    """Return why a schema is invalid; "" if it is valid, or if the package that checks it is not installed."""
     try:
         _MAKERS[schema.encoding](schema)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Definitions that a file of ROS or of IDL needs from other files. A schema has all of them in one text."""
+"""Definitions that a ROS or IDL file imports from other files. A schema has all of them in one text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTI
 _ENCODED = {
     "encoding": "utf-8",
     "errors": "surrogateescape",
-}  # a definition is bytes; the decoder says if it is no text
+}  # a definition is bytes; the decoder reports one that is not text
 
 
 def with_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
-    """Return a definition of ROS, and behind it the messages that it needs, as far as they are found.
+    """Return a ROS definition, followed by the messages that it needs, as far as they are found.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def with_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
     text = _text(path)
     try:
         texts = parted(name, text)
-    except ValueError:  # the decoder says why
+    except ValueError:  # the decoder reports it
         return path.read_bytes()
     waiting = [*texts]
     while waiting:
@@ -51,7 +51,7 @@ def with_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
 
 
 def _message_files(name: str, path: Path, folders: Sequence[Path]) -> Iterator[Path]:
-    """Give the files of a message. name : "pkg/Point"."""
+    """Yield the files of a message. name : "pkg/Point"."""
     package, _, message = name.partition("/")
     parts = (Path(package, "msg", f"{message}.msg"), Path(package, f"{message}.msg"))
     yield from _existing(folder / part for folder in _around(path, folders) for part in parts)
@@ -60,7 +60,7 @@ def _message_files(name: str, path: Path, folders: Sequence[Path]) -> Iterator[P
 
 
 def with_includes(path: Path, folders: Sequence[Path]) -> bytes:
-    """Return a text in IDL, and behind it the files that it includes, as far as they are found; each once.
+    """Return an IDL text, followed by the files that it includes, as far as they are found; each once.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def with_includes(path: Path, folders: Sequence[Path]) -> bytes:
 
 
 def _around(path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the folders, and those that hold the package of a file, as in "share/pkg/msg/Scan.msg"."""
+    """Return the folders, and the folders around the package of a file, as in "share/pkg/msg/Scan.msg"."""
     return (*folders, *path.absolute().parents[:3])
 
 

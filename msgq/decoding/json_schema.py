@@ -1,4 +1,4 @@
-"""What JSON Schema says of the types of columns: https://json-schema.org.
+"""Types of columns from a JSON Schema: https://json-schema.org.
 
 Where it leaves the type open (any type, several types, a type within itself), columns are as the values are.
 """
@@ -17,7 +17,7 @@ _SCALARS = {"string": TEXT, "boolean": NUMBERS["b1"], "number": NUMBERS["f8"]}
 
 
 def json_kind(text: bytes) -> Kind | None:
-    """Return what messages have by a schema in JSON; None: it says nothing of their fields.
+    """Return the type of messages by a JSON Schema; None if it states no fields.
 
     Raises
     ------
@@ -33,7 +33,7 @@ class _Schema:
         self._root, self._fields = root, 0
 
     def kind(self, said: Any, within: tuple[int, ...]) -> Kind:
-        """Return what a schema in the root says. within : the ids of those above it."""
+        """Return the type of a schema within the root. within : the ids of the schemas above it."""
         said = self._followed(said)
         if not isinstance(said, dict) or id(said) in within or len(within) > _DEPTH_MAX:
             return BY_VALUE
@@ -59,7 +59,7 @@ class _Schema:
         return struct_of(fields, is_more=said.get("additionalProperties") is not False) or BY_VALUE
 
     def _followed(self, said: Any) -> Any:
-        """Return what a reference within the text leads to."""
+        """Return the schema that a reference within the text leads to."""
         for _ in range(_DEPTH_MAX):
             if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):
                 return said
@@ -71,7 +71,7 @@ class _Schema:
 
 
 def _is_unsigned(said: dict[str, Any]) -> bool:
-    """Return whether whole numbers may be beyond int64, and are not negative."""
+    """Return whether integers may be above the range of int64, and are not negative."""
     most = said.get("maximum", said.get("exclusiveMaximum", 0))
     least = said.get("minimum", said.get("exclusiveMinimum", -1))
     numbers = (int, float)

@@ -79,7 +79,7 @@ def parted(name: str, text: str) -> dict[str, str]:
         if said := _NAME.match(one):
             found[_short(said[1])] = one[said.end() :]
         elif one.strip():
-            raise ValueError(f"behind a separator stands {one.strip()[:40]!r}, and not MSG: and a name")
+            raise ValueError(f"after a separator, expected 'MSG:' and a name, got {one.strip()[:40]!r}")
     return found | {_short(name): first}
 
 

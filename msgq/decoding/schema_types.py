@@ -1,4 +1,4 @@
-"""The columns that messages of a schema have, whatever the messages say: the same schema, the same types.
+"""Types of the columns of messages from their schema: the same schema gives the same types.
 
 A type that is within itself, or deeper than 16 levels, is text: JSON. So are structs when a schema has more fields than
 are counted here. Messages without any fields, and values that are always None, have no columns. Members of a union of
@@ -26,18 +26,18 @@ _PROTOBUF = ("", "f8", "f4", "i8", "u8", "i4", "u8", "u4", "b1", *[""] * 4, "u4"
 
 
 def kind_of(schema: Schema) -> Kind | None:
-    """Return what the messages of a schema have; None: only the messages tell."""
+    """Return the type of the messages of a schema; None if it depends on the messages."""
     make = _MAKERS.get(schema.encoding)
     if make is None:
         return None
     try:
         return make(schema)
-    except Exception:  # whatever a library raises: the decoder says what is wrong with the schema
+    except Exception:  # of any library: the decoder reports the error of the schema
         return None
 
 
 class _Kinds:
-    """Makes the kinds of one schema. Whoever goes down into a type does so by `within`."""
+    """Makes the types of one schema. Nested types go through `within`, which bounds their depth."""
 
     def __init__(self) -> None:
         self._within: list[Any] = []
@@ -57,7 +57,7 @@ class _Kinds:
     # Protocol Buffers
 
     def of_message(self, of: Any) -> Kind | None:
-        """Return what a message of Protocol Buffers has. of : its descriptor."""
+        """Return the type of a Protocol Buffers message. of : its descriptor."""
         return self.within(
             of.full_name, len(of.fields), lambda: struct_of((one.name, self._of_field(one)) for one in of.fields)
         )
@@ -75,7 +75,7 @@ class _Kinds:
     # Cap'n Proto
 
     def of_capnproto(self, of: capnproto.Type) -> Kind | None:
-        """Return what a type of Cap'n Proto has."""
+        """Return the type of a Cap'n Proto type."""
         match of:
             case capnproto.Scalar():
                 return NUMBERS[of.code] if of.names is None else TEXT
@@ -96,7 +96,7 @@ class _Kinds:
     # FlatBuffers
 
     def of_flatbuffer(self, of: flatbuffer.Type) -> Kind | None:
-        """Return what a type of FlatBuffers has."""
+        """Return the type of a FlatBuffers type."""
         match of:
             case flatbuffer.Scalar():
                 return NUMBERS[of.code] if of.names is None else TEXT
@@ -116,7 +116,7 @@ class _Kinds:
         return self.within(id(of), len(of.fields), make)
 
     def _of_union(self, of: list[flatbuffer.Type]) -> Kind | None:
-        """Return what any of several types has: all their fields, or text where they differ."""
+        """Return a type for all of several types: the fields of all, or text where they differ."""
         found = [kind for one in of if (kind := self.of_flatbuffer(one)) is not None]
         if len(found) < 2:
             return found[0] if found else None
@@ -132,7 +132,7 @@ class _Kinds:
     # ROS, DDS
 
     def of_definition(self, of: definitions.Type) -> Kind | None:
-        """Return what a type of a definition has, as `plans` make it."""
+        """Return the type of a type in a definition, as `plans` make it."""
         match of:
             case definitions.Number():
                 return NUMBERS[of.code]

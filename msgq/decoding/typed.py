@@ -1,4 +1,4 @@
-"""Values of Python as Arrow columns whose types are known before the values."""
+"""Arrow columns of Python values, with types that are known before the values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTS = {list, tuple, *_ARRAYS}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a column has.
+    """The type of a column.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Kind:
         object.__setattr__(self, "is_open", is_open or any(part.is_open for part in self.parts))
 
     def part(self, name: str) -> Kind | None:
-        """Return what a field of a struct has; None: the schema does not name it."""
+        """Return the type of a field of a struct; None if the schema does not name it."""
         return self.parts[self.names.index(name)] if name in self.names else None
 
     def column(self, values: Sequence[Any]) -> pa.Array:

@@ -235,7 +235,7 @@ def _encoded(table: pa.Table) -> pa.Table:
 
 
 def _complete(rows: pa.Table) -> pa.Table:
-    """Return the columns that a part of a former release does not have, too."""
+    """Return all columns, with those that a part of a previous release lacks."""
     for one in COLUMNS:
         if one.name not in rows.column_names:
             value = pa.scalar(TOPIC.kind if one.name == "kind" else None, one.type)

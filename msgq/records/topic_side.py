@@ -148,7 +148,7 @@ class TopicSide:
             self._set_timeout(timeout)
             records = self.reader.receive_array(self.dtype, limit, timeout != 0)
             while not len(records) and limit != 0 and self.lost not in (None, self._told):
-                self._told = self.lost or 0  # it was lapped, and goes on at the oldest that is left
+                self._told = self.lost or 0  # after a lap, it continues at the oldest record
                 records = self.reader.receive_array(self.dtype, limit)
         if not self._described and len(records):
             agreed(self.dtype, self._schema(), self._name)  # who produces says it before the first record

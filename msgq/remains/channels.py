@@ -162,7 +162,7 @@ def ailments(channel: ChannelStats) -> list[Flaw]:
 
 
 def _kept_long(viewer: ChannelViewer) -> str:
-    """Say that a subscriber keeps views of old messages for long; "": it does not."""
+    """Return a text if a subscriber keeps views of old messages for long; else ""."""
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
     if not viewer.outdated or kept_s <= KEPT_LONG_S:
         return ""

@@ -83,5 +83,5 @@ def ailments(queue: QueueStats) -> list[Flaw]:
         flaws.append(Flaw(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
     left = _left(queue)
     if left:
-        flaws.append(Flaw(f"{name}: {some(left)} (the next to open it puts it right; so does --fix)", wrong=False))
+        flaws.append(Flaw(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", wrong=False))
     return flaws

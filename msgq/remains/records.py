@@ -55,5 +55,5 @@ def ailments(record: RecordStats) -> list[Flaw]:
     if gone > 0:
         left.append(f"{plural(gone, 'element')} of writers that are gone")
     if left:
-        flaws.append(Flaw(f"{name}: {some(left)} (whoever writes next takes its place)", wrong=False))
+        flaws.append(Flaw(f"{name}: {some(left)} (reclaimed by the next writer)", wrong=False))
     return flaws

@@ -55,11 +55,11 @@ def reason(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody 
     """Return why something goes or stays that these use, see `Users`; `nobody` says that there are none."""
     if living:
         return f"in use by {some(living)}"
-    return f"nobody can say whether these live: {some(unknown)}" if unknown else nobody
+    return f"in use by processes of unknown liveness: {some(unknown)}" if unknown else nobody
 
 
 def by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return a text about the dead of each role, with their count. dead : pairs of role and participant."""
+    """Return a text per role about its dead participants, with their count. dead : pairs of role and participant."""
     found: dict[str, list[str]] = {}
     for role, who in dead:
         found.setdefault(role, []).append(str(who))

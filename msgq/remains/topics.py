@@ -50,7 +50,7 @@ def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
 
 
 def ailments(topic: TopicStats) -> list[Flaw]:
-    """Return what a supervisor should know: who died in it. A topic without a living publisher is wrong."""
+    """Return the dead participants of a topic as flaws. A topic without a living publisher is an error."""
     published = topic.publisher_kind == "stock" or any(
         role == "publisher" and who.alive is not False for role, who in topic.participants
     )

@@ -97,7 +97,7 @@ def test_what_ros_1_has_of_its_own() -> None:
         ("Name[] x", "pkg/Name is within itself"),
         ("uint8[99999999999] x", "an array of 99999999999 elements"),
         ("uint8[0] x", "an array of 0 elements"),
-        (f"int32 x\n{LINE}\nint32 y", "behind a separator stands 'int32 y'"),
+        (f"int32 x\n{LINE}\nint32 y", "after a separator, expected 'MSG:' and a name, got 'int32 y'"),
     ],
 )
 def test_texts_that_make_no_sense(text: str, why: str) -> None:

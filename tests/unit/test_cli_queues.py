@@ -270,7 +270,7 @@ def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.
     users = Users((), ("python 17",))
     monkeypatch.setattr(Kept, "users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
-    assert found["reason"] == "nobody can say whether these live: python 17; --force removes it"
+    assert found["reason"] == "in use by processes of unknown liveness: python 17; --force removes it"
     assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
 
 
@@ -322,7 +322,7 @@ def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
     taker, watcher = killed("jobs", "take"), killed("other", "watch")
     status, text = checked()
     assert status == "note"
-    assert f"queue/jobs: python {taker} (dead) left 1 message (the next to open it puts it right" in text
+    assert f"queue/jobs: python {taker} (dead) left 1 message (repaired when a process opens it" in text
     assert f"queue/other: python {watcher} (dead) left its wish to be woken (watching)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
     assert f"put right queue/jobs: python {taker} (dead) left 1 message" in result.output

@@ -222,7 +222,7 @@ def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.
     users = Users((), ("python 17",))
     monkeypatch.setattr(Kept, "users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
-    assert found["reason"] == "nobody can say whether these live: python 17; it has 1 value; --force removes it"
+    assert found["reason"] == "in use by processes of unknown liveness: python 17; it has 1 value; --force removes it"
     assert outcomes("records/v", "--force") == {"records/v": "removed"}
 
 
@@ -276,7 +276,7 @@ def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> No
         for words in ([], ["--fix"]):
             status, text = checked(*words)
             assert status == "note"
-            assert f"records/idle: python {idle} (dead) left its row (whoever writes next takes its place)" in text
+            assert f"records/idle: python {idle} (dead) left its row (reclaimed by the next writer)" in text
             assert f"records/v: python {writer} (dead) left 1 element that it was writing, 1 element of writers" in text
             assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
         vector[2] = 1

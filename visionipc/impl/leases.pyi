@@ -23,7 +23,7 @@ class ServerLeases:
 
     @property
     def buffers(self) -> int:
-        """Number of buffers that frames go into."""
+        """Number of buffers in use for frames."""
 
     def __init__(self, region: Region, fd: int, buffers: int, endpoint: str) -> None:
         """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.

@@ -43,7 +43,7 @@ class Outgoing:
         """Return memory for a frame that will be dropped. To be defined by the subclass."""
 
     def grow(self) -> bool:
-        """Add a buffer, and return whether there was one to add. To be defined by the subclass."""
+        """Add a spare buffer, and return whether there was one. Subclasses define it."""
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
         """Copy a frame into a free buffer, and publish it; False: dropped. See `VisionIpcServer.send`.

@@ -159,7 +159,7 @@ def showing_progress(*opened: LogReader) -> Iterator[None]:
 
 
 def tell_problems(log: LogReader) -> None:
-    """Say on the standard error what was skipped."""
+    """Print on the standard error what was skipped."""
     for problem in log.problems:
         echo(f"skipped: {problem}", err=True)
 

@@ -42,7 +42,7 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
     else:
         shown = _show(log, count, as_hex, echo_json if as_json else None)
     arguments.tell_problems(log)
-    if shown != count:  # else the rest was not read
+    if shown != count:  # all messages were read
         arguments.require_found(log, **chosen)
 
 

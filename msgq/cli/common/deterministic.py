@@ -53,7 +53,7 @@ def play_deterministic(
         comparison = compare(_chosen(sent, outputs), _chosen(run(), outputs), tolerances, time_tolerance=times or 0)
     compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
     if missing := [one.pattern for one in outputs if not any(map(one.search, compared))]:
-        text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so nothing of it was compared"
+        text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so there is nothing to compare"
         raise click.ClickException(text)
     comparisons.tell(comparison, as_json, messages=len(sent))
 

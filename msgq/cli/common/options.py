@@ -68,17 +68,17 @@ def schemas(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=_schemas,
             metavar="[ENDPOINT=]ENCODING:FILE:NAME",
-            help="What messages mean whose endpoint does not say it, as capnproto:log.capnp:Event; repeatable.",
+            help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event; repeatable.",
         ),
         click.option(
             "-I",
             "--import-path",
             multiple=True,
-            is_eager=True,  # before the schemas, wherever it stands
+            is_eager=True,  # parsed before --schema, at any position
             expose_value=False,
             callback=_import_paths,
             type=click.Path(exists=True, file_okay=False, path_type=Path),
-            help="A folder in which files that a --schema imports are looked for; repeatable.",
+            help="Folder with files that a --schema imports; repeatable.",
         ),
     ):
         function = option(function)

@@ -57,7 +57,7 @@ def encode(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
 
 
 def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
-    """Write the fields of a JSON object into a record, and return the names of those that it leaves out.
+    """Write the fields of a JSON object into a record, and return the names of the missing fields.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _check(former: Any, value: Any) -> None:
 
 
 def _assign(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
-    """Write one field, or one element of an array of records, and return what it leaves out."""
+    """Write one field, or one element of an array of records, and return the names of the missing fields."""
     inner = outer[at]
     if inner.dtype.names is None:
         try:

@@ -24,7 +24,7 @@ from msgq.texts import some
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
 )
-_SHOWN = 10  # of the flaws that a check finds, what is wrong first
+_SHOWN = 10  # flaws of a check that are shown, errors first
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 

@@ -21,7 +21,7 @@ from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
 from msgq.schema import Schema
 
-Encode = Callable[[str, bytes | None], bytes]  # a message, and the value that has the fields which it leaves out
+Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
 _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
     TOPIC: TopicOutlet,
@@ -101,7 +101,7 @@ def command(
         outlet = _OUTLETS[kind_of(endpoint)](wanted)
         encode = _encoder(kind or ("json" if _packs(outlet.schema) else "text"), outlet.schema)
         if message is not None:
-            encode(message, outlet.former())  # an error comes before anybody notices us
+            encode(message, outlet.former())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
         with outlet:
             with until_interrupted(), _in_time():
@@ -151,7 +151,7 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
 
 
 def _payloads(outlet: Outlet, encode: Encode, message: str | None, data: bytes | None) -> Iterator[bytes]:
-    """The same message or data for ever, or the lines of the standard input."""
+    """Yield the same message or data forever, or the lines of the standard input."""
     while data is not None:
         yield data
     while message is not None:

@@ -91,7 +91,7 @@ class Outlet(ABC):
         """Leave."""
 
     def former(self) -> bytes | None:
-        """Return the value that the next message replaces; None: none, as for all but records."""
+        """Return the value that the next message replaces; None without one, and for all kinds except records."""
         return None
 
     def send(self, data: bytes) -> None:

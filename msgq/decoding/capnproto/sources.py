@@ -28,7 +28,7 @@ class Sources:
     """
 
     def __init__(self, path: Path, import_paths: Sequence[Path]) -> None:
-        """Read a file and all that it imports.
+        """Read a file and all its imports.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Sources:
             (folder / name).write_bytes(content)
 
     def _replaced(self, found: re.Match[bytes], within: Path) -> bytes:
-        """Return an import with the name in the folder; anything else unchanged."""
+        """Return an import with the file's name in the folder; return other matches unchanged."""
         if found[1] is None:
             return found[0]
         imported = found[2].decode(errors="surrogateescape")
@@ -71,7 +71,7 @@ class Sources:
     def _candidates(self, imported: str, within: Path) -> Iterator[Path]:
         if imported.startswith("/"):
             yield from (folder / imported[1:] for folder in self._folders)
-        else:  # of a link, first beside the link
+        else:  # for a link, first in the folder of the link
             yield from (folder / imported for folder in (within.parent, within.resolve().parent))
 
     def _name(self, file: Path, is_text: bool) -> str:

@@ -266,7 +266,7 @@ class Inbox(Arrivals):
         self.received = self.lost = self.resets = 0
         self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
         self._lapped = False
-        self.keeps = False  # who is lapped goes on at the oldest that is left, as records do
+        self.keeps = False  # after a lap, continue at the oldest message that is left, as for records
         self._arrive: Sink = self.sink
         topic.join(self)
 

@@ -35,5 +35,5 @@ class Lingers:
     def linger(self, milliseconds: int) -> None:
         checked = check_linger(milliseconds, self.endpoint)
         if not self.closed:
-            self._alone(lambda: self._socket.set(zmq.LINGER, checked))  # in a forked child it is another one by then
+            self._alone(lambda: self._socket.set(zmq.LINGER, checked))  # in a forked child, the socket is a new one
         self._linger_ms = checked  # type: ignore[misc]  # a slot of the class that derives from this

@@ -65,7 +65,7 @@ class PubSocket(Lingers, Sender):
 
     def __init__(self) -> None:
         self._linger_ms = LINGER_MS
-        self._sndhwm: int | None = None  # None: as the environment says
+        self._sndhwm: int | None = None  # None: from the environment
         self._dropped = self._readers = 0
         self._unread_from = 0  # the first message that a present subscriber may have been sent
 
@@ -199,7 +199,7 @@ class PubSocket(Lingers, Sender):
 
     @property
     def sndhwm(self) -> int:
-        """Messages that wait for each subscriber, at most; 0: no limit. MSGQ_ZMQ_HWM unless set before `connect`."""
+        """Limit of waiting messages per subscriber; 0: no limit. MSGQ_ZMQ_HWM unless set before `connect`."""
         return naming.zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
 
     @sndhwm.setter
@@ -209,7 +209,7 @@ class PubSocket(Lingers, Sender):
 
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait: 0, whatever is set. A send never waits, and `stats` counts drops."""
+        """Milliseconds that a send may wait: always 0. A send never waits, and `stats` counts drops."""
         return 0
 
     @sndtimeo.setter

@@ -90,7 +90,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
 
     def __init__(self) -> None:
         self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
-        self._rcvhwm: int | None = None  # None: as the environment says
+        self._rcvhwm: int | None = None  # None: from the environment
         self._linger_ms = 0
         self._held: bytes | None = None  # a message that did not suit the call that took it
         self._passed_over = 0
@@ -248,7 +248,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
 
     def _disconnect(self) -> None:
         try:
-            self._end_wait()  # before its descriptor wakes the event loop: the error is the result of the wait
+            self._end_wait()  # before the descriptor wakes the event loop, so the wait ends with an error
         finally:
             if self._loop_fd is not None:
                 self._loop_fd.end()

@@ -22,7 +22,7 @@ typedef struct {
     const msgq_schema *schema; /* publishers: what the messages mean, set anew; NULL: leave it */
 } msgq_topic_options;
 
-/* After a fork, a subscriber continues in the child at the same message, in a place of its own, from its first receive on.
+/* After a fork, a subscriber continues in the child at the same message, with its own row, from its first receive on.
  * A publisher takes over there at its first send, and the parent's next send returns -EADDRINUSE. Both return what open
  * may return as well, and then stay the parent's until the next call. */
 

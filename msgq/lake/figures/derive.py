@@ -70,7 +70,7 @@ def derive(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def epoch_islands(rows: pa.Table) -> pa.Table:
-    """Return the islands of each epoch, but for state.
+    """Return the islands of each epoch, except for state.
 
     Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
     """
@@ -80,7 +80,7 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
 
 
 def _with_ends(rows: pa.Table) -> pa.Table:
-    """Return rows with another one at the far end of losses that no gap shows, so that a gap shows them.
+    """Add a row at the far end of losses that are no gap, so that a gap shows them.
 
     Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
     """

@@ -209,7 +209,7 @@ def _set_aside(family: Family, group: pa.Table, reason: str) -> Decoded:
 
 
 def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | None) -> Decoded:
-    """Return what became of messages. said : what their schema says, if their numbers may be others; else None."""
+    """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
     undecoded = UNDECODED.empty_table()
@@ -234,7 +234,7 @@ def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | Non
 
 
 def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
-    """Return values with double in place of whole numbers that are the same ones, where the schema leaves that open."""
+    """Return values with integers as equal doubles where the schema does not state the type."""
     if not said.is_open:
         return array
     if pa.types.is_int64(array.type):

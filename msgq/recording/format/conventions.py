@@ -27,7 +27,7 @@ FIGURES = "msgq.figures"  # Metadata, at the end of each segment: channel id -> 
 EPOCH = "epoch"  # metadata of a channel
 SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
-# metadata of a channel: messages lost where no gap shows them, decimal or UNKNOWN, and the message next to them
+# metadata of a channel: number of lost messages that are no gap (decimal or UNKNOWN), and the message next to them
 FIRST_SEQUENCE, LOST_BEFORE = "first_sequence", "lost_before"
 LAST_SEQUENCE, LOST_AFTER = "last_sequence", "lost_after"
 UNRECORDED = "unrecorded"  # metadata of a channel: messages lost of an endpoint without any recorded message
@@ -91,7 +91,7 @@ def beside(path: Path, what: str) -> Path:
 def channel_metadata(
     epoch: int, counting: str, tracked: bool = False, source: Source = TOPIC, hidden: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what the metadata of a channel of ours say; see EPOCH, SEQUENCE, TRACKED for what these are.
+    """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.
 
     hidden : losses that no gap shows, as `HiddenLosses.metadata` gives them.
     """

@@ -11,7 +11,7 @@ from mcap.exceptions import McapError
 from msgq.recording.format.container import HEAD, Metadata, RecordStream
 from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX
 
-CRC_BYTES = 4  # behind the data of an attachment
+CRC_BYTES = 4  # after the data of an attachment
 _TIMES = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
 _TEXTS_BYTES = 1 << 16  # of an attachment's name and media type, at most
 
@@ -32,7 +32,7 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
         size = stream.read8()
     except (McapError, ValueError, struct.error) as error:
         raise ValueError(f"an attachment that makes no sense: {str(error) or type(error).__name__}") from None
-    if _TIMES.size + stream.count + size + CRC_BYTES > length - HEAD.size:  # behind the CRC are unknown fields
+    if _TIMES.size + stream.count + size + CRC_BYTES > length - HEAD.size:  # unknown fields follow the CRC
         raise ValueError(f"an attachment whose lengths contradict each other: {size} bytes in a record of {length}")
     return records.AttachmentIndex(
         offset=offset,
@@ -46,7 +46,7 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
 
 
 def crc_offset(index: records.AttachmentIndex) -> int:
-    """Return where in the file the CRC of an attachment is, which covers all of the record before it."""
+    """Return the offset of the CRC of an attachment in the file; it covers the record before it."""
     texts = sum(4 + len(text.encode()) for text in (index.name, index.media_type))
     return int(index.offset + HEAD.size + _TIMES.size + texts + 8 + index.data_size)
 

@@ -17,7 +17,7 @@ AT = "at"  # where in its file the record is: elsewhere it is a copy, of another
 
 
 class Numbering(NamedTuple):
-    """What messages with one numbering have in common.
+    """The shared state of messages with one numbering.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Figures:
         return int(self._numberings[channel])
 
     def numberings(self) -> Iterator[Numbering]:
-        """Give the numberings in which gaps tell losses, in the order of their channels."""
+        """Yield the numberings whose gaps are losses, in the order of their channels."""
         for number in sorted({self.numbering_of(channel) for channel in self._counted}):
             if self._tallies[number]["following"]:
                 yield self._numbering(number)

@@ -58,7 +58,7 @@ class Stretch:
 
 
 class Extra(NamedTuple):
-    """Where a record beside the messages is: an attachment, metadata, or a record that MCAP does not define."""
+    """Location of an attachment, metadata, or a record that MCAP does not define."""
 
     opcode: int
     offset: int

@@ -25,7 +25,7 @@ _TURN = 1 << 32  # a sequence has 32 bits
 
 
 class Hidden(NamedTuple):
-    """Messages lost next to a message. lost : how many; None: unknown."""
+    """Messages lost next to a message. lost : their number; None: unknown."""
 
     sequence: int
     lost: int | None
@@ -44,7 +44,7 @@ class HiddenLosses(NamedTuple):
         return self.before, self.after
 
     def metadata(self) -> dict[str, str]:
-        """Return the metadata that state this."""
+        """Return these losses as metadata of a channel."""
         said = _stated(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _stated(self.after, LAST_SEQUENCE, LOST_AFTER)
         return said | ({UNRECORDED: str(self.unrecorded)} if self.unrecorded else {})
 
@@ -53,7 +53,7 @@ NONE_HIDDEN = HiddenLosses()
 
 
 def hidden_losses(metadata: Mapping[str, str]) -> HiddenLosses:
-    """Return what the metadata of a channel state. Values that are not possible count as none."""
+    """Return the losses in the metadata of a channel. Impossible values count as none."""
     return HiddenLosses(
         _hidden(metadata.get(FIRST_SEQUENCE), metadata.get(LOST_BEFORE)),
         _hidden(metadata.get(LAST_SEQUENCE), metadata.get(LOST_AFTER)),
@@ -62,7 +62,7 @@ def hidden_losses(metadata: Mapping[str, str]) -> HiddenLosses:
 
 
 def lost_at_ends(stated: Iterable[HiddenLosses], first: int, last: int) -> int | None:
-    """Return the losses of a numbering that no gap shows; None: unknown.
+    """Return the losses of a numbering that are no gaps; None: unknown.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _hidden(sequence: str | None, lost: str | None) -> Hidden | None:
 
 
 def _count(text: str | None, bound: int) -> int | None:
-    """Return a decimal number below a bound; None: it is not one."""
+    """Parse a decimal number below a bound; None if the text is not one."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 20):
         return None
     return number if (number := int(text)) < bound else None

@@ -35,7 +35,7 @@ def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
 
 
 class _Hidden:
-    """Losses next to messages that no gap shows. side : the index in `HIDDEN`."""
+    """Losses next to messages that are no gaps. side : the index in `HIDDEN`."""
 
     def __init__(self, contents: Contents, side: int) -> None:
         self._contents, self._side = contents, side

@@ -101,7 +101,7 @@ class Contents:
         return np.array(of_code, np.int32)
 
     def hidden_losses(self) -> dict[int, list[HiddenLosses]]:
-        """Return what channels state of losses that no gap shows, by the numbering, as `numberings` gives it."""
+        """Return the losses that channels state, by numbering, as `numberings` yields them."""
         stated: dict[int, list[HiddenLosses]] = {}
         for channel, numbering in zip(self.channels, self.numberings().tolist(), strict=True):
             if any(channel.hidden):

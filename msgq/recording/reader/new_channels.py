@@ -33,7 +33,7 @@ class _Key(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What a schema says. tail : fields that MCAP does not define yet."""
+    """A schema. tail : fields that MCAP does not define yet."""
 
     name: str
     encoding: str
@@ -74,7 +74,7 @@ class NewChannels:
     """
 
     def __init__(self, continued: Collection[int] = ()) -> None:
-        """Begin with nothing. continued : numbers of logs whose beginning is elsewhere, with what was lost there."""
+        """Begin empty. continued : numbers of logs whose beginning, with its losses, is in another file."""
         self._continued = continued
         self.channels: dict[int, ChannelRecords] = {}
         self._files: dict[LogFile, OfFile] = {}

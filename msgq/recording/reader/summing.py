@@ -183,7 +183,7 @@ class Sums:
                 begun.add(numbering)
 
     def _lost(self, numbering: int, stated: Iterable[HiddenLosses]) -> int | None:
-        """Return the losses of a numbering: those that gaps show, and those at its ends."""
+        """Return the losses of a numbering: gaps, and losses at its ends."""
         tally = self._tallies[numbering]
         at_ends = lost_at_ends(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
         return None if at_ends is None else int(tally["lost"]) + at_ends

@@ -58,7 +58,7 @@ class ChunkQueue:
 
     @property
     def open_chunk(self) -> Chunk | None:
-        """The chunk that is being filled; None: there is none."""
+        """The chunk that is being filled; None without one."""
         return self._open
 
     def next_chunk(self, largest: int) -> Chunk:
@@ -131,7 +131,7 @@ class ChunkQueue:
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Let the thread that fills wait for nothing: the recording has failed."""
+        """End the waits of the filling thread after a failure of the recording."""
         with self._changed:
             self._abandoned = True
             self._changed.notify_all()

@@ -69,7 +69,7 @@ def _sum(*losses: int | None) -> int | None:
 
 
 def _hidden(first: int, lost_before: int | None) -> HiddenLosses | None:
-    """Return the losses that a channel has to state; None: none."""
+    """Return the losses to store in a channel; None without any."""
     return None if lost_before == 0 else HiddenLosses(before=Hidden(first, lost_before))
 
 
@@ -376,7 +376,7 @@ class RecordedEndpoints:
         self._capture.let_go(number)
 
     def pass_pending(self) -> None:
-        """Count what is pending as lost: nothing more is taken."""
+        """Count pending messages as lost: no more messages are taken."""
         for recorded in self.all.values():
             recorded.source.pass_pending()
 

@@ -1,4 +1,4 @@
-"""The losses that the files of a recording show, compared with all that was lost."""
+"""The losses that the files of a recording store, compared with all losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Shown:
 
 
 class Ledger:
-    """Counts what was written. For one thread at a time.
+    """Counts written messages and their losses. For one thread at a time.
 
     Losses after the last message of an endpoint, such as those of a full disk, leave no gap, and neither do those of an
     endpoint without any message. A channel without messages states them.
@@ -42,7 +42,7 @@ class Ledger:
         self._figures.count(chunk)
 
     def stating(self, losses: Mapping[str, int | None], used: int) -> Iterator[ChannelRecords]:
-        """Give the channels that state what of these losses no file shows yet.
+        """Yield channels for the losses that no file stores yet.
 
         Parameters
         ----------
@@ -53,7 +53,7 @@ class Ledger:
         yield from map(_numbered, numbers, self._hidden(losses))
 
     def _hidden(self, losses: Mapping[str, int | None]) -> Iterator[ChannelRecords]:
-        """Give these channels, without their numbers."""
+        """Yield these channels, without their numbers."""
         for endpoint, shown in self._shown().items():
             lost = losses.get(endpoint, 0)
             hidden = None if lost is None or shown.lost is None else lost - shown.lost

@@ -158,9 +158,9 @@ class Recorder:
         self._channels: dict[int, ChannelRecords] = {}
         self._messages = self._bytes = self._corrupt = 0
         self._ledger = Ledger()
-        self._unwritten: Counter[str] = Counter()  # by endpoint: messages that were taken, and could not be written
+        self._unwritten: Counter[str] = Counter()  # by endpoint: number of messages that were taken and not written
         self._unwritten_bytes = 0
-        self._losing = threading.Lock()  # of these two
+        self._losing = threading.Lock()  # of the next two fields
         self._has_failed = False  # to write a chunk
         self._paused = self._was_paused = paused  # the latter as far as the thread that takes has noticed
         self._stopping = self._stopped = False
@@ -313,7 +313,7 @@ class Recorder:
 
     def _fail(self, error: Exception) -> None:
         """End the recording."""
-        if isinstance(error, OSError):  # of the disk, where nothing said it better
+        if isinstance(error, OSError):  # of the disk, without a more specific error
             text = f"cannot write {self._output.path}: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
@@ -343,7 +343,7 @@ class Recorder:
             self._lose(chunk)
 
     def _lose_pending(self) -> None:
-        """Count as lost what was published until now and is not taken any more."""
+        """Count messages that were published until now and not taken as lost."""
         if not (self._was_paused or self._keeps):
             self._sources.pass_pending()
 
@@ -451,11 +451,11 @@ class Recorder:
                 self._closed.set()
 
     def _write_or_lose(self, chunk: Chunk, behind: bool) -> None:
-        """Write a chunk. After one that could not be written, all others are lost: the files have no holes."""
+        """Write a chunk. After a failure all later chunks are lost, so that the files have no holes."""
         if not self._has_failed:
             try:
                 self._output.write(chunk, self._channels, self._stated_losses, compress=not behind)
-            except Exception as error:  # of the disk, or of the compressor
+            except Exception as error:  # from the disk or the compressor
                 self._has_failed = True
                 self._fail(error)
             else:
@@ -484,14 +484,14 @@ class Recorder:
                 self._output.sync()
                 synced = written
 
-    # ---- what was lost ----
+    # ---- losses ----
 
     def _losses(self) -> dict[str, int | None]:
-        """Return what each endpoint has lost; None: unknown."""
+        """Return the number of lost messages by endpoint; None: unknown."""
         losses = self._sources.losses()
         losses |= {receiver.choice.endpoint: receiver.lost for receiver, _ in self._receivers}
         return {name: None if lost is None else lost + self._unwritten[name] for name, lost in losses.items()}
 
     def _stated_losses(self) -> dict[str, str]:
-        """Return them as files state them."""
+        """Return the losses as files store them."""
         return {name: conventions.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}

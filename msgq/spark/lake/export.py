@@ -117,7 +117,7 @@ def _origin(values: dict[str, Any]) -> int:
 
 
 def _hidden(values: dict[str, Any], name: str) -> Hidden | None:
-    """Return losses next to a message that no gap shows; None: there are none."""
+    """Return losses next to a message that are no gap; None without any."""
     lost = values.get(name)
     return Hidden((values.get("sequence") or 0) % _TURN, lost) if lost and lost > 0 else None
 
@@ -138,7 +138,7 @@ class _Channels:
         return self._numbers[key]
 
     def state_after(self, values: dict[str, Any]) -> None:
-        """State what was lost after a row, by a channel without messages."""
+        """Store the losses after a row in a channel without messages."""
         self._new(values, HiddenLosses(after=_hidden(values, "lost_after")))
 
     def _new(self, values: dict[str, Any], hidden: HiddenLosses) -> int:

@@ -18,7 +18,7 @@ def kind(messages: DataFrame) -> Column:
 
 
 def said(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
-    """Return a column that messages may have, of this type; NULL where there is none."""
+    """Return an optional column of this type, NULL if messages do not have it."""
     return F.col(name) if name in messages.columns else F.lit(None).cast(kind_of_value)
 
 
