@@ -1,5 +1,6 @@
 """The subscriber's socket: a Python face on subscriber.h. What is not receiving is in connection.pyx."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -58,6 +59,7 @@ cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
     return bool(non_blocking)
 
 
+@cython.auto_pickle(False)  # its base refuses
 cdef class SubSocket(Connection):
     """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
 
