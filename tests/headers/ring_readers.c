@@ -57,6 +57,38 @@ TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {
     CHECK(s.lost + s.received == 100);
 }
 
+static void publish_a_chunk(unsigned time) {
+    if (time == 1)
+        send_many(&one, 101, 10);
+}
+
+TEST(lapped_consumer_of_records_keeps_what_is_left_when_the_milestone_moves_on) {
+    begin();
+    s.record = SIZE;
+    CHECK(receive(false) == 0);
+    send_many(&one, 1, 100);
+    meet("mq_subscriber_to_oldest_record: loaded *write_pointer*", publish_a_chunk);
+    uint64_t first = receive(false);
+    CHECK(first > 1 && first < 100 && s.lost == first - 1 && s.resets == 1);
+    for (uint64_t number = first + 1; number <= 110; number++)
+        CHECK(receive(false) == number);
+}
+
+static void publish_eight(unsigned time) { send_many(&one, 93 + 8 * time, 8); }
+
+TEST(lapped_consumer_of_records_that_is_overtaken_begins_far_enough_ahead) {
+    begin();
+    s.record = SIZE;
+    CHECK(receive(false) == 0);
+    send_many(&one, 1, 100);
+    meet("mq_subscriber_to_oldest_record: loaded *limit*", publish_eight);
+    uint64_t first = receive(false);
+    CHECK(met == 3); /* it began at the limit, one chunk behind it, and eight chunks behind it */
+    CHECK(first > 80 && first < 100 && s.lost == first - 1 && s.resets == 1);
+    for (uint64_t number = first + 1; number <= 124; number++)
+        CHECK(receive(false) == number);
+}
+
 static void publish_a_lap(unsigned time) {
     if (time == 1)
         send_many(&one, 100, 60);

@@ -3,7 +3,7 @@
 #define MQ_METER_TOPIC_H
 
 #include "meter/counting.h"
-#include "ring/subscriber.h"
+#include "ring/sleeper.h"
 
 /* Count the message at the cursor. False: there is none to be had up to what `published` says. */
 static inline bool mq_meter_topic_take(mq_meter *m, mq_subscriber *s, int64_t wall_ns, mq_status *status) {

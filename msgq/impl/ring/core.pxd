@@ -146,14 +146,17 @@ cdef extern from "ring/subscriber.h" nogil:
     uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
     mq_status mq_subscriber_refresh(mq_subscriber *s)
     mq_status mq_subscriber_reset(mq_subscriber *s)
-    void mq_subscriber_refresh_survey(mq_subscriber *s)
     void mq_subscriber_survey_again(mq_subscriber *s)
     void mq_subscriber_survey(mq_subscriber *s)
-    void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
     bint mq_subscriber_lacks_side(mq_subscriber *s)
     void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
-    uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
     void mq_prefetch(const void *line)
+
+
+cdef extern from "ring/sleeper.h" nogil:
+    void mq_subscriber_refresh_survey(mq_subscriber *s)
+    void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
+    uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
     bint mq_subscriber_has_more(const mq_subscriber *s)
     uint32_t *mq_subscriber_futex(mq_subscriber *s)
     mq_u32 *mq_subscriber_attention(mq_subscriber *s)

@@ -6,7 +6,7 @@
 #define MQ_REGISTRY_H
 
 #include "ground/schema.h"
-#include "ring/subscriber.h"
+#include "ring/sleeper.h"
 
 enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others do the same */
 

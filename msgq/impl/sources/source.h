@@ -7,7 +7,7 @@
 #ifndef MQ_SOURCES_SOURCE_H
 #define MQ_SOURCES_SOURCE_H
 
-#include "ring/subscriber.h"
+#include "ring/sleeper.h"
 #include "sources/channel.h"
 #include "sources/records.h"
 

@@ -300,6 +300,12 @@ MUTANTS = [
         "s->sequence_base = m.sequence + 0 * (uint64_t)count - s->received;",
         "ring_readers-lapped_consumer_of_records_continues_at_the_oldest_one",
     ),
+    subscriber(
+        "a lapped consumer of records that was overtaken goes on in small steps",
+        "tries ? chunk << 3 * (tries - 1) : 0",
+        "tries * chunk",
+        "ring_readers-lapped_consumer_of_records_that_is_overtaken_begins_far_enough_ahead",
+    ),
     slots(
         "a slot of a living owner is taken",
         "if (mq_slot_life(&inquiry, side, owner) == MQ_DEAD)",
