@@ -19,6 +19,7 @@ from msgq.dtypes import struct_dtype
 from msgq.schema import Schema
 
 _Rows = np.ndarray[Any, Any]
+_BLOCK = 32  # values that are tried together, to find those that do not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +227,26 @@ class ColumnDecoder:
         try:
             return column(values)
         except UNFIT:
-            for row in range(len(values)):
-                if (why := _unfit(column, values[row])) is not None:
-                    values[row], reasons[row] = None, why
+            for begin in range(0, len(values), _BLOCK):
+                _set_aside(column, values, reasons, range(begin, min(begin + _BLOCK, len(values))))
             return column(values)
 
 
-def _unfit(column: Callable[[list[Any]], pa.Array], value: Any) -> str | None:
-    """Return why a value does not fit a column; None if it fits."""
+def _set_aside(
+    column: Callable[[list[Any]], pa.Array], values: list[Any], reasons: list[str | None], rows: range
+) -> None:
+    """Give the rows whose values do not fit a column a reason, and no value."""
+    if _unfit(column, values[rows.start : rows.stop]) is None:
+        return
+    for row in rows:
+        if (why := _unfit(column, values[row : row + 1])) is not None:
+            values[row], reasons[row] = None, why
+
+
+def _unfit(column: Callable[[list[Any]], pa.Array], values: list[Any]) -> str | None:
+    """Return why values do not fit a column; None if they fit."""
     try:
-        column([value])
+        column(values)
     except UNFIT as error:
         return f"it does not match its schema: {error}"
     return None

@@ -18,6 +18,7 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msgq.decoding import columns as decoding
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.cdr_writing import cdr_bytes
 from msgq.decoding.columns import ColumnDecoder
@@ -374,6 +375,25 @@ def test_a_message_that_is_not_what_its_json_schema_says_is_kept_aside() -> None
     assert values.reason.is_valid().to_pylist() == [False, *[True] * 9]
     assert values.data.to_pylist() == [None, *payloads[1:]]
     assert "does not match its schema" in values.reason.to_pylist()[1]
+
+
+def test_few_messages_that_are_not_what_their_schema_says_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def counted(column: Any, values: list[Any]) -> str | None:
+        tried.append(len(values))
+        return unfit(column, values)
+
+    unfit = decoding._unfit
+    monkeypatch.setattr(decoding, "_unfit", counted)
+    schema = Schema("reading", "json", b'{"type": "object", "properties": {"x": {"type": "integer"}}}')
+    bad = {0, 31, 32, 2999}
+    payloads = [b'{"x": "far"}' if row in bad else b'{"x": %d}' % row for row in range(3000)]
+    (values,) = ColumnDecoder().values(schema, pa.array(payloads, pa.binary()))
+    assert values.reason is not None
+    assert {row for row, reason in enumerate(values.reason.to_pylist()) if reason} == bad
+    assert values.value.field("x").to_pylist() == [None if row in bad else row for row in range(3000)]
+    assert len(tried) < 500
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"type": "object"}', b"nonsense", b'{"$ref": "#"}'])
