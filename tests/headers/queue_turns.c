@@ -87,6 +87,32 @@ TEST(end_of_a_turn_wakes_a_row_for_each_message) {
     CHECK(wakes(word) == before + 1);
 }
 
+static void end_is_owed(void) { CHECK(turn() || arrived() || mq_load_relaxed_u64(&a->row->owes[1])); }
+
+TEST(end_of_a_turn_notifies_about_what_others_left) {
+    begin(PLACES);
+    mq_queue_bit_on(&queue->notified, c->number);
+    mq_queue_wait call = waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
+    send_one(b, 1);
+    CHECK(!take(c) && !arrived()); /* it yields, and waits to be notified */
+    hold_at_each_step(end_is_owed);
+    mq_queue_wait_end(a, &call);
+    CHECK(arrived() == 1 && !mq_load_relaxed_u64(&a->row->owes[1]));
+}
+
+TEST(looks_for_the_dead_end_a_turn_that_leaves_a_message) {
+    begin(PLACES);
+    waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
+    mq_queue_look(b, mq_now_ns());
+    CHECK(turn() && !b->yielding[MQ_RECEIVING].turn); /* there is no message */
+    send_one(c, 1);
+    mq_queue_look(b, mq_now_ns());
+    CHECK(turn());
+    b->yielding[MQ_RECEIVING].until_ns = 0;
+    mq_queue_look(b, mq_now_ns());
+    CHECK(!turn());
+}
+
 TEST(settle_ends_the_turn_of_a_dead_row) {
     begin(PLACES);
     waiting(a, MQ_QUEUE_OVERTAKEN_MAX);

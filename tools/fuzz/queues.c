@@ -298,7 +298,7 @@ static void call(void) {
 /* As after MQ_QUEUE_TURN_NS: this handle ends the turns at its next call that finds something. */
 static void outwait_turns(member *m) {
     for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        m->h.patience[kind] = (mq_queue_patience){.turn = mq_load_relaxed_u64(&queue()->turn[kind])};
+        m->h.yielding[kind] = (mq_queue_yielding){.turn = mq_load_relaxed_u64(&queue()->turn[kind])};
 }
 
 /* The stranger holds still: what is sent is received, unless there is no room. */

@@ -209,7 +209,10 @@ def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     for number in range(stage.below(3)):
         if stage.chance(0.5):
             patience = FOR_EVER * stage.below(2)
-            stage.sleeper(f"sleeper {number}", 1 + stage.below(2), patience=patience, refuses=0.3, idles=1)
+            overtaken = OVERTAKEN_MAX * stage.below(2)
+            stage.sleeper(
+                f"sleeper {number}", 1 + stage.below(2), patience=patience, overtaken=overtaken, refuses=0.3, idles=1
+            )
         else:
             stage.receiver(f"receiver {number}", 1 + stage.below(3), refuses=0.5, idles=2)
     return stage
@@ -369,6 +372,7 @@ FAIRNESS = [
     mutation("queue-turn-younger", "workqueue_turns", "a younger call keeps the turn", turn_taken_over=False),
     mutation("queue-turn-kept", "workqueue_turns", "a turn stays when its call ends", turn_ends=False),
     mutation("queue-turn-silent", "workqueue_turns", "its end wakes nobody", turn_end_wakes=False),
+    mutation("queue-turn-untold", "workqueue_told", "its end tells nobody", turn_end_tells=False),
     mutation("queue-dead-turn", "workqueue_turns", "the turn of a dead one stays", dead_turns_end=False),
 ]
 TELLING = [

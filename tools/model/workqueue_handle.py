@@ -122,15 +122,16 @@ class Handle(Waiter):
         if (yield from self.survey()):
             yield from self.tell()
 
-    def owe(self) -> Steps[None]:
-        """From now on others may rely on us to tell. One without a row has the debts of the dead one before it."""
-        if self.us.row >= 0 and self.rules.debts:
-            yield ("rmw_relaxed", owes(self.us.row), lambda count: count + 1)
+    def owe(self, row: int = -1) -> Steps[None]:
+        """From now on others may rely on us to tell, or on a dead one whose row is settled. One without a row has the
+        debts of the dead one before it."""
+        if (row := row if row >= 0 else self.us.row) >= 0 and self.rules.debts:
+            yield ("rmw_relaxed", owes(row), lambda count: count + 1)
 
-    def pay(self) -> Steps[None]:
+    def pay(self, row: int = -1) -> Steps[None]:
         """We have told, or need not."""
-        if self.us.row >= 0 and self.rules.debts:
-            yield ("rmw_relaxed", owes(self.us.row), lambda count: count - 1)
+        if (row := row if row >= 0 else self.us.row) >= 0 and self.rules.debts:
+            yield ("rmw_relaxed", owes(row), lambda count: count - 1)
 
     # ---- the dead, and leases ----
 
@@ -212,7 +213,7 @@ class Handle(Waiter):
         for kind in KINDS:
             owner: int = yield load(turn(kind), ACQUIRE)
             if owner and owner == (yield load(since(row, kind))):
-                yield from self.end_turn(kind, owner)
+                yield from self.end_turn(kind, owner, row)
 
     def settle_row(self, row: int) -> Steps[None]:
         """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""

@@ -84,6 +84,7 @@ class Rules:
     larger_yield: bool = True  # to the turn; else: smaller tickets, too
     turn_ends: bool = True  # with its call
     turn_end_wakes: bool = True  # those who yielded
+    turn_end_tells: bool = True  # those who are to be told
     dead_turns_end: bool = True  # when their owners leave messages there
     # Notification.
     surveys: Literal["both", "before", "after"] = "both"

@@ -4,7 +4,7 @@ from .memory import SEQ_CST
 from .ops import fence
 from .task import Steps
 from .workqueue_sleep import Sleeper
-from .workqueue_store import TICKETS, turn
+from .workqueue_store import TICKETS, WAITING, turn
 
 NO_TICKET = 1 << 62  # for calls that have not waited
 OVERTAKEN_MAX = 2  # times that a call is overtaken before it takes the turn
@@ -71,16 +71,30 @@ class Waiter(Sleeper):
                 self.store.insisting[kind].append((self.ticket, self.store.host.clock))
                 return
 
-    def end_turn(self, kind: str, ticket: int) -> Steps[None]:
-        """Wake the calls that yielded: they have consumed their wakes."""
-        if (yield self.store.exchange(turn(kind), ticket, 0)) != ticket:
-            return
-        self.store.insisting[kind].clear()
-        if not self.rules.turn_end_wakes:
-            return
-        yield fence(SEQ_CST)
-        if count := (yield from self.available(kind)):
-            yield from self.wake(kind, count)
+    def end_turn(self, kind: str, ticket: int, row: int = -1) -> Steps[None]:
+        """Wake the calls that yielded, because they have consumed their wakes, and notify. `row`: the dead row that owes
+        this."""
+        yield from self.owe(row)
+        if (yield self.store.exchange(turn(kind), ticket, 0)) == ticket:
+            self.store.insisting[kind].clear()
+            yield fence(SEQ_CST)
+            if self.rules.turn_end_wakes and (count := (yield from self.available(kind))):
+                yield from self.wake(kind, count)
+            if self.rules.turn_end_tells and kind == WAITING:
+                yield from self.tell_if_ready()
+        yield from self.pay(row)
+
+    def owe(self, row: int = -1) -> Steps[None]:
+        """See `Handle`."""
+        raise NotImplementedError
+
+    def pay(self, row: int = -1) -> Steps[None]:
+        """See `Handle`."""
+        raise NotImplementedError
+
+    def tell_if_ready(self) -> Steps[None]:
+        """See `Handle`."""
+        raise NotImplementedError
 
     def must_yield(self, kind: str) -> Steps[bool]:
         """Must this call leave messages (places) to the call with the turn?"""

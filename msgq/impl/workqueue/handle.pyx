@@ -526,5 +526,5 @@ cdef class Wait(Waitable):
 
     cdef void _end(self) noexcept:
         """End the wait, and its turn if it has one."""
-        if self._generation == fork_generation:
+        if self._generation == fork_generation and self._queue._joined:
             mq_queue_wait_end(&self._queue._h, &self._c)

@@ -76,17 +76,6 @@ static inline bool mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns) 
     return now_ns - h->looked_ns >= (h->met ? MQ_QUEUE_MET_NS : MQ_QUEUE_LOOK_NS);
 }
 
-/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
-static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
-    if (!mq_queue_bits_any(&parts->queue->notified))
-        return;
-    /* EDGE alone: sequentially consistent. A message was taken, then the others are loaded. Partner:
-     * mq_queue_commit_watched, which may have seen that message. If weaker: as there. */
-    mq_fence_seq_cst();
-    if (mq_queue_has_ready(parts))
-        mq_queue_arrived(parts->queue);
-}
-
 /* ---- under the lock ---- */
 
 static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
@@ -121,7 +110,8 @@ static inline void mq_queue_settle_row(const mq_queue_parts *parts, unsigned row
     mq_queue_clear_bits(queue, row);
     for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
         if (mq_queue_row_turn(queue, row, kind))
-            mq_queue_turn_end(parts, (mq_queue_sleep)kind, mq_load_relaxed_u64(&queue->rows[row].since[kind]));
+            mq_queue_turn_end(parts, &queue->rows[row], (mq_queue_sleep)kind,
+                              mq_load_relaxed_u64(&queue->rows[row].since[kind]));
     mq_fence_seq_cst();
     if (owed)
         mq_queue_tell_of_rest(parts);
@@ -144,6 +134,9 @@ static inline void mq_queue_settle_dead_rows(mq_queue_handle *h) {
 /* Look for all that the dead left. Returns as mq_queue_sweep. */
 static inline int64_t mq_queue_look(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_sweep(h, now_ns);
+    for (unsigned kind = 0; kind < MQ_SLEEPS;
+         kind++) /* calls with a time-out of 0 yield once, and may not come again */
+        mq_queue_must_yield(h, (mq_queue_sleep)kind, MQ_NO_TICKET);
     mq_hold_begin(); /* a child that is forked now would keep the lock */
     int fd = mq_roll_open(h->roll, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)

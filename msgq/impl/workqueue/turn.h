@@ -17,8 +17,9 @@
  * call took over the turn of another call, that one ends nothing: the older call ends the turn for both.
  *
  *   owner killed                  the next sweep ends the turn, if the row shows this ticket
- *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_TURN_NS ends the turn
- *   killed before the wake        sleepers scan once a second
+ *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_TURN_NS, or has found a message at
+ *                                 two sweeps, ends the turn
+ *   killed before the wake        sleepers scan once a second; a debt
  */
 #ifndef MQ_WORKQUEUE_TURN_H
 #define MQ_WORKQUEUE_TURN_H
@@ -64,6 +65,17 @@ static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_sleep
     return count;
 }
 
+/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
+static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
+    if (!mq_queue_bits_any(&parts->queue->notified))
+        return;
+    /* EDGE alone: sequentially consistent. A message was taken, then the others are loaded. Partner:
+     * mq_queue_commit_watched, which may have seen that message. If weaker: as there. */
+    mq_fence_seq_cst();
+    if (mq_queue_has_ready(parts))
+        mq_queue_arrived(parts->queue);
+}
+
 /* ---- turns ---- */
 
 /* Take the turn, unless a call with a smaller ticket has it. */
@@ -76,13 +88,20 @@ static inline void mq_queue_turn_take(const mq_queue_handle *h, mq_queue_sleep k
     }
 }
 
-/* End the turn, if this ticket has it. */
-static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_sleep kind, uint64_t ticket) {
-    if (!mq_compare_exchange_u64(&parts->queue->turn[kind], ticket, 0))
-        return;
-    /* EDGE asleep: sequentially consistent. The turn is over, then words and bits are loaded. Partner: mq_queue_bit_on. */
-    mq_fence_seq_cst();
-    mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));
+/* End the turn, if this ticket has it; then notify. A call that yielded notified no process of the message that it left, and
+ * a process that receives when it is notified may have yielded itself. Until then `row` owes the notification. */
+static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_row *row, mq_queue_sleep kind,
+                                     uint64_t ticket) {
+    mq_queue_owe(row, 1);
+    if (mq_compare_exchange_u64(&parts->queue->turn[kind], ticket, 0)) {
+        /* EDGE asleep: sequentially consistent. The turn is over, then words and bits are loaded. Partner:
+         * mq_queue_bit_on. */
+        mq_fence_seq_cst();
+        mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));
+        if (kind == MQ_RECEIVING)
+            mq_queue_tell_of_rest(parts);
+    }
+    mq_queue_owe_no_more(row, 1);
 }
 
 /* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_TURN_NS, and its turn was ended. */
@@ -97,7 +116,7 @@ static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_sleep kind, uint6
         *yielding = (mq_queue_yielding){.turn = turn, .until_ns = now + MQ_QUEUE_TURN_NS};
     if (now < yielding->until_ns)
         return true;
-    mq_queue_turn_end(&h->parts, kind, turn);
+    mq_queue_turn_end(&h->parts, h->row, kind, turn);
     return false;
 }
 
@@ -152,7 +171,7 @@ static inline int64_t mq_queue_wait_nap(const mq_queue_handle *h, const mq_queue
 
 static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait) {
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        mq_queue_turn_end(&h->parts, wait->kind, wait->ticket);
+        mq_queue_turn_end(&h->parts, h->row, wait->kind, wait->ticket);
 }
 
 #endif

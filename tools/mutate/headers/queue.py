@@ -178,6 +178,12 @@ MUTANTS = [
         "returned_message_is_found_by_a_scan_that_has_passed_its_place",
     ),
     repair(
+        "looks for the dead leave turns",
+        "mq_queue_must_yield(h, (mq_queue_sleep)kind, MQ_NO_TICKET);",
+        "(void)kind;",
+        "queue_turns-looks_for_the_dead_end_a_turn_that_leaves_a_message",
+    ),
+    repair(
         "freeing a filling slot wakes no sender",
         "else if (mq_compare_exchange_u64(&h->parts.words[place], word, 0)) mq_queue_wake_sender(h->parts.queue);",
         "else mq_compare_exchange_u64(&h->parts.words[place], word, 0);",
@@ -351,8 +357,20 @@ MUTANTS = [
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
     turn(
+        "the end of a turn notifies nobody",
+        "if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts);",
+        "",
+        "end_of_a_turn_notifies_about_what_others_left",
+    ),
+    turn(
+        "the debt of a turn is paid before its end is known",
+        "if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts); } mq_queue_owe_no_more(row, 1);",
+        "mq_queue_owe_no_more(row, 1); if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts); }",
+        "end_of_a_turn_notifies_about_what_others_left",
+    ),
+    turn(
         "a call keeps its turn when it ends",
-        "mq_queue_turn_end(&h->parts, wait->kind, wait->ticket);",
+        "mq_queue_turn_end(&h->parts, h->row, wait->kind, wait->ticket);",
         "(void)h;",
         "call_that_was_overtaken_twice_takes_the_turn",
         "end_of_a_turn_wakes_a_row_for_each_message",
