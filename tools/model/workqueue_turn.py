@@ -72,8 +72,8 @@ class Waiter(Sleeper):
                 return
 
     def end_turn(self, kind: str, ticket: int, row: int = -1) -> Steps[None]:
-        """Wake the calls that yielded, because they have consumed their wakes, and notify. `row`: the dead row that owes
-        this."""
+        """Wake the calls that yielded, because they have consumed their wakes, and notify. `row`: the dead row that
+        owes this."""
         yield from self.owe(row)
         if (yield self.store.exchange(turn(kind), ticket, 0)) == ticket:
             self.store.insisting[kind].clear()
