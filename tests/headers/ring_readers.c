@@ -41,8 +41,9 @@ TEST(oldest_record_is_the_first_one_after_the_limit) {
     CHECK(mq_oldest_of(mq_position(0, 2 * NEED), DATA, NEED, 0) == mq_position(0, 0));
     begin();
     send_many(&one, 1, 3);
-    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED) == 3);
-    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED + 8) == -1);
+    uint64_t last;
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED, &last) == 3);
+    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED + 8, &last) == -1);
 }
 
 TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {

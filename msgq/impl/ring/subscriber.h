@@ -289,7 +289,8 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
             return false;
         if (mq_ahead(m.position, from) < 0)
             continue; /* a lap passed between the two loads */
-        int64_t count = mq_walk_of(s->data, s->data_bytes, from, m.position, need);
+        uint64_t last; /* not used */
+        int64_t count = mq_walk_of(s->data, s->data_bytes, from, m.position, need, &last);
         if (!mq_subscriber_certain(s, from))
             continue;
         if (count < 0)

@@ -42,16 +42,17 @@ static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_
     return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
 }
 
-/* Count the messages from `from` to `to`; *last is the position of the last one. -1: the bytes do not lead there, or
- * the two are more than a lap apart, so that counting might take for ever. */
-static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
+/* Count the messages from `from` to `to`; *last is the position of the last one. `need`: the bytes that each message needs;
+ * 0: any. -1: the sizes do not lead to `to`, or the two are more than a lap apart, so that counting might not end. */
+static inline int64_t mq_walk_of(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t need,
+                                 uint64_t *last) {
     int64_t count = 0;
     if (mq_ahead(to, from) > 0 && !mq_intact(to, from))
         return -1;
     while (mq_ahead(to, from) > 0) {
         bool is_message;
         uint64_t next = mq_step(data, data_bytes, from, &is_message);
-        if (next == from)
+        if (next == from || (need && is_message && next != from + need))
             return -1;
         if (is_message) {
             *last = from;
@@ -62,28 +63,17 @@ static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t
     return from == to ? count : -1;
 }
 
+/* As mq_walk_of, for messages of any size. */
+static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
+    return mq_walk_of(data, data_bytes, from, to, 0, last);
+}
+
 /* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each lap
  * begins with a message. `spare` bytes after the limit are skipped as well. */
 static inline uint64_t mq_oldest_of(uint64_t limit, uint32_t data_bytes, uint64_t need, uint64_t spare) {
     uint64_t offset = (mq_offset(limit) + spare + need - 1) / need * need;
     bool fits = mq_cycle(limit) > 0 && offset + need <= mq_lap_end(data_bytes);
     return fits ? mq_position(mq_cycle(limit) - 1, (uint32_t)offset) : mq_position(mq_cycle(limit), 0);
-}
-
-/* As mq_walk, but also -1 if a message does not need exactly `need` bytes. */
-static inline int64_t mq_walk_of(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t need) {
-    int64_t count = 0;
-    if (mq_ahead(to, from) > 0 && !mq_intact(to, from))
-        return -1;
-    while (mq_ahead(to, from) > 0) {
-        bool is_message;
-        uint64_t next = mq_step(data, data_bytes, from, &is_message);
-        if (is_message ? next != from + need : next == from)
-            return -1;
-        count += is_message;
-        from = next;
-    }
-    return from == to ? count : -1;
 }
 
 #endif

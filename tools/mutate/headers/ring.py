@@ -278,8 +278,8 @@ MUTANTS = [
     ),
     walk(
         "records of another size are counted",
-        "if (is_message ? next != from + need : next == from) return -1; count += is_message;",
-        "if (next == from) return -1; count += is_message && need;",
+        "if (next == from || (need && is_message && next != from + need))",
+        "if (next == from || (is_message && need == 1))",
         "ring_readers-oldest_record_is_the_first_one_after_the_limit",
     ),
     walk(
