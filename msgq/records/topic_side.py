@@ -109,6 +109,8 @@ class TopicSide:
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
         """See `Side`. What it comes from is in the records, if anywhere."""
         publisher = self._publisher or self._connected()
+        if self._forked:  # it takes over now, as `_connected` would
+            agreed(self.dtype, self._schema(), self._name)
         first = self._sent
         try:
             if len(rows) == 1:

@@ -29,6 +29,7 @@ from msgq.errors import (
 )
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock, origin
+from msgq.impl.ring.topic import unlink_topic
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
 from tests.contract import record_actors
@@ -656,6 +657,22 @@ class TestWaiting:
         else:
             assert producer.produce(quotes(6, 1)) == 6
         assert taken(consumer, 6 + (queues.mode == "mpmc")) == list(range(6 + (queues.mode == "mpmc")))
+
+
+def test_producer_in_child_does_not_take_over_a_topic_with_records_of_another_dtype(endpoint: str) -> None:
+    producer = RecordQueue(endpoint, QUOTE)
+    producer.produce(quotes(0, 1))
+
+    def child() -> None:
+        unlink_topic(endpoint)
+        with RecordQueue(endpoint, "f8") as other:
+            other.produce(1.0)
+            with pytest.raises(RecordMismatchError):
+                producer.produce(quotes(1, 1))
+            other.produce(2.0)
+
+    with producer:
+        in_fork_quietly(child)
 
 
 def test_lapped_consumer_takes_no_message_of_another_size_for_records(endpoint: str) -> None:
