@@ -249,7 +249,7 @@ def forked_publisher(name: str, endpoint: str) -> dict[str, Any]:
 
 
 def superseded(pub: Any) -> str:
-    """Send; return what the error says when another publisher has taken over."""
+    """Send; return the text of the error if another publisher has taken over."""
     try:
         pub.send(b"too late")
     except MultiplePublishersError as error:

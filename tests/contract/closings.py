@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import msgq
+from msgq import backend as backends
 from msgq import fake_events
 from msgq.bridge import Bridge
 from msgq.channel import Channel
@@ -88,6 +90,19 @@ class Place:
         sub.connect(self.context, self.name)
         sub.setTimeout(-1)
         return sub
+
+
+@contextlib.contextmanager
+def place_on(backend: str, name: str, prefix: str, tmp_path: Path) -> Iterator[Place]:
+    """Choose a backend, and close what is opened on it."""
+    module = backends.load(backend)
+    previous = backends.choose(module)
+    place = Place(module, backend, name, prefix, tmp_path)
+    try:
+        yield place
+    finally:
+        place.close()
+        backends.choose(previous)
 
 
 def closing(one: Any) -> tuple[Any, dict[str, Callable[[], Any]]]:

@@ -15,7 +15,7 @@ def lap(publisher: object, messages: int, first: int = 0) -> None:
         publisher.send(number.to_bytes(4, "little"))  # type: ignore[attr-defined]
 
 
-def test_subscriber_lapped_once_receives_all_that_is_there(channels: Channels) -> None:
+def test_subscriber_lapped_once_receives_all_messages_of_the_order(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 100)
     assert sub.receive(0) == (68).to_bytes(4, "little")
@@ -27,7 +27,7 @@ def test_subscriber_lapped_once_receives_all_that_is_there(channels: Channels) -
     assert sub.lost + sub.received == 200
 
 
-def test_subscriber_lapped_at_once_again_goes_on_further_each_time(channels: Channels) -> None:
+def test_subscriber_that_is_lapped_again_at_once_continues_further_each_time(channels: Channels) -> None:
     """So it gets ahead of publishers that overwrite a message while it is copied."""
     pub, sub = channels.pair(capacity=64)
     margins = []

@@ -1,4 +1,4 @@
-"""Each close ends each wait for what it closes: closings.py has the table of both, this file the threads and tasks."""
+"""Each close ends each wait for the closed object. closings.py has the table of closes and waits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from msgq import backend as backends
 from msgq.errors import EndpointClosedError
-from tests.contract.closings import APART, POLLS, TABLE, Place, Row
+from tests.contract.closings import APART, POLLS, TABLE, Place, Row, place_on
 from tests.support import DEADLINE, ROOT, Task
 
 #: Folders whose classes are not for users to wait with.
@@ -68,14 +67,8 @@ def _opener(row: Row) -> str:
 @pytest.fixture
 def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
-    module = backends.load(backend)
-    former = backends.choose(module)
-    place = Place(module, backend, token, prefix, tmp_path)
-    try:
+    with place_on(backend, token, prefix, tmp_path) as place:
         yield place
-    finally:
-        place.close()
-        backends.choose(former)
 
 
 def _call(place: Place, row: Row, name: str, one: Any) -> Callable[[], Any]:

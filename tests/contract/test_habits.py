@@ -98,7 +98,7 @@ class TestReceiving:
             sub.recv(NOBLOCK, copy=False)
 
     @pytest.mark.parametrize("copy", [True, False])
-    def test_send_copies_whatever_copy_says(self, backend: Backend, endpoint: str, copy: bool) -> None:
+    def test_send_copies_with_any_value_of_copy(self, backend: Backend, endpoint: str, copy: bool) -> None:
         pub, sub = backend.pair(endpoint)
         data = bytearray(b"x")
         pub.send(data, copy=copy)
@@ -135,7 +135,7 @@ class TestOptions:
                 socket.closed or socket.connect(backend.context, endpoint)
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
-    def test_attribute_that_only_tells_cannot_be_set(self, backend: Backend, role: str) -> None:
+    def test_read_only_attribute_cannot_be_set(self, backend: Backend, role: str) -> None:
         with getattr(backend, role)() as socket, pytest.raises(SocketOptionError, match=r"endpoint.*read"):
             socket.endpoint = "x"
 

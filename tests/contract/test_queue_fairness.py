@@ -21,7 +21,7 @@ RECEIVING = ["receive", "take", "receive_into"]
 
 
 def serve(queue: Any, call: str) -> int:
-    """Let one of those who wait in `call` go on; return the number of a sender."""
+    """Let one of the calls that wait in `call` continue; return the number of a sender."""
     if call in SENDING:
         return int(queue.receive(0).data)
     queue.send(b"work")
@@ -53,7 +53,7 @@ class Waiters:
 
 
 def rounds(queue: Any, call: str, waiters: Waiters, count: int) -> list[int]:
-    """Serve one after the other, each time when all wait; return who was served."""
+    """Serve one call after the other, each time when all wait; return the numbers of the served calls."""
     order = []
     for _ in range(count):
         sender = serve(queue, call)
@@ -63,7 +63,7 @@ def rounds(queue: Any, call: str, waiters: Waiters, count: int) -> list[int]:
 
 
 def is_in_turn(order: list[int]) -> bool:
-    """Whether at each moment nobody had been served three times more than another one.
+    """Whether at each moment no call had been served three times more than another one.
 
     Once a second each sleeper looks by itself. If that is the moment in which another one is woken, it may be faster.
     """

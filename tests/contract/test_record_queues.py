@@ -319,7 +319,7 @@ class TestLoss:
 
     @pytest.mark.needs("segment")
     @pytest.mark.parametrize("produced", [1000, 65, 129, 4096])
-    def test_a_lapped_consumer_keeps_what_is_left(self, queues: Queues, produced: int) -> None:
+    def test_lapped_consumer_keeps_the_records_that_are_left(self, queues: Queues, produced: int) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         for sent in range(0, produced, 50):
             producer.produce(quotes(sent, min(50, produced - sent)))
@@ -329,7 +329,7 @@ class TestLoss:
         assert consumer.lost == produced - len(found)
 
     @pytest.mark.needs("segment")
-    def test_a_lapped_consumer_of_single_records_keeps_what_is_left(self, queues: Queues) -> None:
+    def test_lapped_consumer_of_single_records_keeps_those_that_are_left(self, queues: Queues) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         producer.produce(quotes(0, 1000))
         found = [int(record["number"]) for record in iter(lambda: consumer.receive(0), None)]

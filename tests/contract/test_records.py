@@ -635,14 +635,14 @@ def calls_of(vector: Any) -> list[Any]:
 
 class TestClosed:
     @pytest.mark.parametrize("selection", [3, np.int64(3), slice(1, 4), [3, 1], slice(None)])
-    def test_assignment_to_a_field_of_what_was_read_raises(self, records: Records, selection: Any) -> None:
+    def test_assignment_to_a_field_of_a_read_element_raises(self, records: Records, selection: Any) -> None:
         vector = records.vector([("bid", "<f8"), ("ask", "<f8")], 5)
         vector[:] = [(1.0, 2.0)] * 5
         with pytest.raises(ValueError, match="read-only"):
             vector[selection]["bid"] = 7.0
         assert vector[3].tolist() == (1.0, 2.0)
 
-    def test_assignment_to_what_an_iteration_yields_raises(self, records: Records) -> None:
+    def test_assignment_to_an_iterated_element_raises(self, records: Records) -> None:
         vector = records.vector([("bid", "<f8")], 2)
         for record in vector:
             with pytest.raises(ValueError, match="read-only"):

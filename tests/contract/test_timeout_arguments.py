@@ -1,4 +1,4 @@
-"""Each public time-out refuses what is no time, alike and with advice, also when the call would not wait."""
+"""Each public time-out rejects values that are not times with the same advice, also if the call would not wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import backend as backends
 from msgq import fake_events
 from msgq.errors import InvalidTypeError, InvalidValueError, MsgqError
 from tests.contract import closings
-from tests.contract.closings import ALL, OURS, RING, Place
+from tests.contract.closings import ALL, OURS, RING, Place, place_on
 from tests.contract.test_closing import BASES, INTERNAL, PARTS
 from tests.support import ROOT
 
@@ -159,14 +158,8 @@ def cases() -> Iterator[Any]:
 @pytest.fixture
 def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
-    module = backends.load(backend)
-    former = backends.choose(module)
-    place = Place(module, backend, token, prefix, tmp_path)
-    try:
+    with place_on(backend, token, prefix, tmp_path) as place:
         yield place
-    finally:
-        place.close()
-        backends.choose(former)
 
 
 @pytest.mark.parametrize(("backend", "timed"), list(cases()))

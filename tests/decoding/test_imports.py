@@ -1,4 +1,4 @@
-"""Schemas of several files: what they import is found, and all of it is in the schema."""
+"""Schemas of several files: imports are found, and the schema contains them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_capnproto_text_without_the_end_of_a_string_is_refused_soon(tmp_path: Pa
     assert time.process_time() - begin < 5
 
 
-def test_capnproto_import_that_is_not_found_names_the_option(tmp_path: Path) -> None:
+def test_capnproto_import_that_is_missing_names_the_option(tmp_path: Path) -> None:
     path = write_schema(tmp_path, "absolute")
     with pytest.raises(InvalidValueError, match=r"/car\.capnp.*-I"):
         named(f"capnproto:{path}:Event")
@@ -188,7 +188,7 @@ def test_ros_1_definitions_are_found_without_a_folder_msg(tmp_path: Path) -> Non
     assert Decoders().value(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
 
 
-def test_ros_definitions_that_stand_behind_count_before_files(tmp_path: Path) -> None:
+def test_ros_definitions_in_the_file_are_used_before_other_files(tmp_path: Path) -> None:
     behind = "=" * 80 + "\nMSG: std_msgs/Header\nuint8 own\n"
     write_tree(tmp_path, MSG | {"pkg/msg/Scan.msg": f"std_msgs/Header header\n{behind}"})
     schema = named(f"cdr:{tmp_path}/pkg/msg/Scan.msg:pkg/msg/Scan", tmp_path / "more")
@@ -208,7 +208,7 @@ def test_idl_includes_are_found_once(tmp_path: Path) -> None:
 # Protocol Buffers
 
 
-def test_protobuf_schema_without_its_imports_says_how_to_include_them(tmp_path: Path) -> None:
+def test_protobuf_schema_without_its_imports_names_the_option_of_protoc(tmp_path: Path) -> None:
     from google.protobuf import descriptor_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", dependency=["b.proto"])
@@ -220,7 +220,7 @@ def test_protobuf_schema_without_its_imports_says_how_to_include_them(tmp_path: 
     assert "--include_imports" in value.reason
 
 
-def test_protobuf_text_says_how_to_compile_it(tmp_path: Path) -> None:
+def test_protobuf_text_names_the_command_to_compile_it(tmp_path: Path) -> None:
     (tmp_path / "a.proto").write_text('syntax = "proto3"; message A {}')
     with pytest.raises(InvalidValueError, match="--include_imports"):
         named(f"protobuf:{tmp_path}/a.proto:A")

@@ -1,4 +1,4 @@
-"""The types of columns come from the schema, whatever the messages say."""
+"""The types of columns come from the schema, not from the messages."""
 
 from __future__ import annotations
 
@@ -279,14 +279,14 @@ def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = f
 @pytest.mark.parametrize("kind", MADE)
 @given(data=st.data())
 @settings(max_examples=15)
-def test_columns_of_a_schema_have_the_same_types_whatever_the_values(kind: str, data: st.DataObject) -> None:
+def test_columns_of_a_schema_have_the_same_types_for_all_values(kind: str, data: st.DataObject) -> None:
     schema, make = MADE[kind]
     check_types(schema, make(data.draw))
 
 
 @given(data=st.data())
 @settings(max_examples=15)
-def test_columns_of_capnproto_have_the_same_types_whatever_the_values(
+def test_columns_of_capnproto_have_the_same_types_for_all_values(
     capnproto: tuple[Schema, Any], data: st.DataObject
 ) -> None:
     schema, event = capnproto
@@ -295,7 +295,7 @@ def test_columns_of_capnproto_have_the_same_types_whatever_the_values(
     check_types(schema, [event.new_message(**one).to_bytes() for one in found], frozenset(("left", "right")))
 
 
-def test_columns_have_the_types_that_the_schema_says(capnproto: tuple[Schema, Any]) -> None:
+def test_columns_have_the_types_of_the_schema(capnproto: tuple[Schema, Any]) -> None:
     decoder = ColumnDecoder()
     protobuf, flatbuffer = decoder.type(PROTOBUF), decoder.type(FLATBUFFER)
     event, idl = full_type(capnproto[0]), decoder.type(IDL)
@@ -354,7 +354,7 @@ _JSON = {
 
 @given(st.lists(st.fixed_dictionaries({}, optional=_JSON), min_size=1, max_size=4))
 @settings(max_examples=15)
-def test_columns_of_a_json_schema_have_the_same_types_whatever_the_values(messages: list[dict[str, Any]]) -> None:
+def test_columns_of_a_json_schema_have_the_same_types_for_all_values(messages: list[dict[str, Any]]) -> None:
     check_types(JSON, [json.dumps(one).encode() for one in messages])
 
 
@@ -366,7 +366,7 @@ def test_fields_that_a_json_schema_does_not_name_have_the_types_of_their_values(
     assert ColumnDecoder().type(closed) is None, "points may have more"
 
 
-def test_a_message_that_is_not_what_its_json_schema_says_is_kept_aside() -> None:
+def test_message_that_does_not_match_its_json_schema_is_kept_aside() -> None:
     payloads = [b'{"whole": 1}', b'{"whole": 9223372036854775808}', b'{"whole": 1.5}', b'{"truth": "yes"}', b"[1]"]
     payloads += [b'{"whole": true}', b'{"truth": 1}', b'{"number": "1"}', b'{"wholes": [1, "a"]}', b'{"points": {}}']
     (values,) = ColumnDecoder().values(JSON, pa.array(payloads))
@@ -377,7 +377,7 @@ def test_a_message_that_is_not_what_its_json_schema_says_is_kept_aside() -> None
     assert "does not match its schema" in values.reason.to_pylist()[1]
 
 
-def test_few_messages_that_are_not_what_their_schema_says_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
     def counted(column: Any, values: list[Any]) -> str | None:
@@ -397,7 +397,7 @@ def test_few_messages_that_are_not_what_their_schema_says_cost_little(monkeypatc
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"type": "object"}', b"nonsense", b'{"$ref": "#"}'])
-def test_a_json_schema_that_says_nothing_leaves_types_to_the_values(text: bytes) -> None:
+def test_types_of_an_empty_json_schema_come_from_the_values(text: bytes) -> None:
     schema = Schema("A", "json", text)
     assert columns(schema, [b'{"n": 1}']).type == pa.struct([("n", pa.int64())])
     assert columns(schema, [b'{"n": 1.5}']).type == pa.struct([("n", pa.float64())])

@@ -1,1 +1,1 @@
-"""Unit tests of the headers in C (`steps.h`): a test decides what happens between any two accesses to shared memory."""
+"""Unit tests of the C headers (`steps.h`): a test lets another participant act between any two accesses."""

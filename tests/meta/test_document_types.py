@@ -34,7 +34,7 @@ def python_lines(text: str) -> str:
 
 
 def complaints(folder: Path, pages: list[Path], version: str, *options: str) -> list[str]:
-    """Return what mypy says of the blocks of pages."""
+    """Return mypy's messages about the blocks of pages."""
     files = []
     for page in pages:
         if (text := python_lines(page.read_text())).strip():

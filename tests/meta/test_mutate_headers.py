@@ -44,7 +44,7 @@ def test_mutant_is_applied_across_comments_and_line_breaks() -> None:
 
 
 @pytest.mark.parametrize("code", ["return 4;", "int", "{ return 2; } int three(void) { return 4; }"])
-def test_mutant_whose_code_is_not_there_once_is_an_error(code: str) -> None:
+def test_mutant_whose_code_does_not_occur_once_is_an_error(code: str) -> None:
     with pytest.raises(ValueError, match=r"a\.h: wrong: its code occurs [0-9]+ times"):
         mutants_of("a.h", "a")("wrong", code, "", "b").apply(HEADER.encode())
 

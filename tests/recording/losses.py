@@ -1,4 +1,4 @@
-"""A bus that laps its recorder, and what is counted of its losses."""
+"""A bus that laps its recorder, and counts of its losses."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def accounted(recorder: Recorder, bus: Bus) -> None:
 
 
 def stated(path: Path) -> Losses:
-    """Return what `msgq.losses` says at the end of a recording."""
+    """Return the `msgq.losses` at the end of a recording."""
     (*_, last) = [one.values for one in LogReader(path).metadata if one.name == "msgq.losses"]
     return {endpoint: None if lost == "unknown" else int(lost) for endpoint, lost in last.items()}
 

@@ -224,7 +224,7 @@ def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path:
     assert (last["final"], last["messages"], last["lost"] > 0) == (True, 0, True)
 
 
-def test_record_to_a_file_that_reaches_its_limit_tells_what_is_lost(prefix: str, tmp_path: Path) -> None:
+def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
         done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-bytes", "10kB", code=1)
     assert "limit" in done.stderr

@@ -121,7 +121,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {"filter": copied, "reindex"
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_copies_have_what_was_written(folder: Path, way: str, tmp_path: Path) -> None:
+def test_copies_have_the_written_values(folder: Path, way: str, tmp_path: Path) -> None:
     for variant in variants():
         output = tmp_path / f"{variant.name}.mcap"
         COPIES[way](path(folder, variant), output)

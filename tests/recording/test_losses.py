@@ -45,7 +45,7 @@ def bus(prefix: str) -> Iterator[Bus]:
 
 
 def shown(path: Path, *options: str) -> Losses:
-    """Return what `msgq bag info` says."""
+    """Return the losses that `msgq bag info` prints."""
     lines = map(json.loads, run("bag", "info", "--json", path, *options).stdout.splitlines())
     return {line["endpoint"]: line["lost"] for line in lines if "endpoint" in line}
 
@@ -115,7 +115,7 @@ def accounts_for(recorder: Recorder, published: int) -> bool:
 
 
 def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path: Path) -> None:
-    """A topic whose schema changes begins an epoch, in which no gap shows what was lost before its first message."""
+    """A topic whose schema changes begins an epoch, in which losses before its first message are no gap."""
     published = 0
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder, ExitStack() as stack:
         for name in ("first", "second", "third"):

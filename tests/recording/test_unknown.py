@@ -144,9 +144,7 @@ def first_chunk(found: list[Found]) -> list[Found]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unknown_fields_survive_a_copy_unless_the_record_says_what_the_copy_is(
-    verb: Verb, kind: str, tmp_path: Path
-) -> None:
+def test_unknown_fields_survive_a_copy_except_in_records_about_the_copy(verb: Verb, kind: str, tmp_path: Path) -> None:
     for number, path in enumerate(copies(verb, tmp_path, tails={KINDS[kind]: TAIL})):
         there = records(path)
         if kind in ("chunk", "message index"):

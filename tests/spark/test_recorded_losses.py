@@ -1,4 +1,4 @@
-"""Losses that no gap shows: a lake counts what readers of its recordings count."""
+"""Losses that are no gaps: a lake counts the same ones as readers of its recordings."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
         Options.parse({"path": str(log), "schemas": "nonsense"})
 
 
-def test_import_paths_are_folders_of_what_a_schema_needs(log: Path, tmp_path: Path) -> None:
+def test_import_paths_are_folders_with_the_imports_of_a_schema(log: Path, tmp_path: Path) -> None:
     (tmp_path / "Scan.msg").write_text("more_msgs/Name name\nfloat32[] ranges\n")
     (tmp_path / "more" / "more_msgs").mkdir(parents=True)
     (tmp_path / "more" / "more_msgs" / "Name.msg").write_text("string name\n")

@@ -17,7 +17,7 @@ HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob(
 
 
 def complaints(*command: str | Path, source: str | None = None) -> str:
-    """Return what a compiler says about a source: a file, or a text on its standard input."""
+    """Return a compiler's messages about a source: a file, or a text on its standard input."""
     return subprocess.run([*command], input=source, text=True, capture_output=True, check=False).stderr
 
 

@@ -15,7 +15,7 @@ MOMENT = 1e-6  # shorter than a nap, so no second sleep follows it
 
 
 def announced(channel: Channel) -> bool:
-    """Whether publishers are to wake somebody."""
+    """Return whether publishers have a subscriber to wake."""
     word = (SHM / f"msgqchan_{channel.name}").read_bytes()[ATTENTION : ATTENTION + 4]
     return bool(int.from_bytes(word, "little") & WAITERS)
 

@@ -184,14 +184,14 @@ def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
         assert len(checks["channels"]["text"]) < 2000
 
 
-def test_a_dead_publisher_whose_place_another_took_is_a_note(prefix: str) -> None:
+def test_dead_publisher_that_was_replaced_is_a_note(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     assert diagnose()[1]["participants"]["status"] == "wrong"
     with msgq.pub_sock("weather"):
         assert diagnose()[1]["participants"]["status"] != "wrong"
 
 
-def test_line_that_is_wrong_has_its_notes_last_and_marked(prefix: str) -> None:
+def test_line_with_an_error_has_its_notes_last_and_marked(prefix: str) -> None:
     with msgq.pub_sock("abc"):
         killed(subscribers, "abc")
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9

@@ -137,9 +137,7 @@ def test_name_that_selects_nothing_is_named_and_has_an_exit_code(
 @pytest.mark.parametrize(
     "verb", ["list", "info", "stat --once --interval 0.01", "top --once --interval 0.01", "record --seconds 0 -o {new}"]
 )
-def test_names_that_are_there_are_shown_beside_one_that_is_not(
-    words: Callable[[str, str], list[str]], verb: str
-) -> None:
+def test_existing_names_are_shown_before_a_missing_one_fails(words: Callable[[str, str], list[str]], verb: str) -> None:
     done = run(*words(f"{verb} there nosuch", ""), code=1)
     assert "there" in done.stdout or verb.startswith(("stat", "record"))
     assert "no endpoint matches nosuch; `msgq list`" in done.stderr
@@ -147,7 +145,9 @@ def test_names_that_are_there_are_shown_beside_one_that_is_not(
 
 
 @pytest.mark.parametrize("verb", ["hz", "bw"])
-def test_measurement_that_ends_names_what_never_came(words: Callable[[str, str], list[str]], verb: str) -> None:
+def test_measurement_that_ends_names_endpoints_that_never_appeared(
+    words: Callable[[str, str], list[str]], verb: str
+) -> None:
     done = run(*words(f"{verb} there nosuch.* {LOOKS}", ""), code=1)
     assert "there" in done.stdout
     assert done.stderr.splitlines() == [
@@ -161,7 +161,7 @@ def test_list_of_an_empty_bus_is_no_error(prefix: str) -> None:
         run(*verb.split())
 
 
-def test_delay_of_a_pattern_leaves_out_what_has_no_times(prefix: str) -> None:
+def test_delay_of_a_pattern_omits_endpoints_without_times(prefix: str) -> None:
     with msgq.pub_sock("plain"), msgq.pub_sock("tracked", tracked=True), msgq.pub_sock("also plain"):
         done = run("delay", "*", "--once", "--json", "--interval", "0.3")
         assert [json.loads(line)["endpoint"] for line in done.stdout.splitlines()] == ["tracked"]
@@ -179,7 +179,7 @@ def test_check_reports_a_name_that_selects_nothing(prefix: str, tmp_path: Path) 
 
 
 @pytest.mark.ci
-def test_bridge_says_what_it_waits_for(prefix: str) -> None:
+def test_bridge_names_the_endpoints_that_it_waits_for(prefix: str) -> None:
     with start("bridge", "--out", "nosuch.*", "--json", env={"MSGQ_ZMQ_TRANSPORT": "ipc"}) as bridge:
         assert bridge.stderr is not None
         assert bridge.stderr.readline() == "msgq: no endpoint matches nosuch.* yet; waiting\n"

@@ -39,7 +39,7 @@ def cut(file: str, prefix: str, name: str, size: int = 0) -> None:
 
 
 def outcomes(file: str, program: str, prefix: str, token: str, env: dict[str, str]) -> list[list[str] | int | None]:
-    """Return what each call of a program came to: an error, None, or the exit code of the process."""
+    """Return the result of each call of a program: an error, None, or the exit code of the process."""
     found: list[list[str] | int | None] = []
     count = 1
     while len(found) < count:

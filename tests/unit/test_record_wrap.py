@@ -19,7 +19,7 @@ def age(endpoint: str, element: int, times: int) -> None:
 
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_vector_counter_at_its_end_never_says_never_written(endpoint: str, exclusive: bool, copies: int) -> None:
+def test_vector_counter_at_its_end_does_not_mean_never_written(endpoint: str, exclusive: bool, copies: int) -> None:
     with (
         SeqlockVector(endpoint, "f8", 2, exclusive=exclusive, copies=copies) as vector,
         SeqlockVector(endpoint, passive=True) as reader,
