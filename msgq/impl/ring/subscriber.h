@@ -287,8 +287,8 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
         uint64_t from = mq_oldest_of(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
         if (mq_ahead(from, s->cursor) <= 0 || mq_ahead(now, m.position) < 0)
             return false;
-        if (mq_ahead(m.position, from) < 0)
-            continue; /* a lap passed between the two loads */
+        if (mq_ahead(m.position, from) < 0) /* a lap passed between the two loads */
+            continue;
         uint64_t last; /* not used */
         int64_t count = mq_walk_of(s->data, s->data_bytes, from, m.position, need, &last);
         if (!mq_subscriber_certain(s, from))
