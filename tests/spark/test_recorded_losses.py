@@ -58,7 +58,7 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
         fail(bus, path)
     else:
         record(bus, path, holding)
-    losses = counted(path)
+    losses = {name: info.lost for name, info in LogReader(path).endpoints.items() if info.messages}  # rows in a lake
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([path])
     assert of_lake(lake) == losses
@@ -73,7 +73,7 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
     log: Any = LogReader(path)
     third = (log.end_time - log.start_time) // 3 + 1
     assert len(list(write_pieces(log, tmp_path / "pieces", third))) > 1
-    assert counted(tmp_path / "pieces") == losses
+    assert counted(tmp_path / "pieces") == counted(path)
     of_pieces = Lake(spark, tmp_path / "of_pieces")
     of_pieces.ingest([tmp_path / "pieces"])
     assert of_lake(of_pieces) == losses
