@@ -63,15 +63,17 @@ def rounds(queue: Any, call: str, waiters: Waiters, count: int) -> list[int]:
 
 
 def is_in_turn(order: list[int]) -> bool:
-    """Whether at each moment no call had been served three times more than another one.
+    """Whether each waiter was served after each other one was served once, and had overtaken it as often as is allowed.
 
-    Once a second each sleeper looks by itself. If that is the moment in which another one is woken, it may be faster.
+    In a full queue each sleeper scans every 10 ms, else once a second. If another one was just woken, it may be faster.
     """
-    counts = Counter(dict.fromkeys(range(WAITERS), 0))
-    for number in order:
-        counts[number] += 1
-        if max(counts.values()) - min(counts.values()) > 2:
+    overtaken = 2 + WAITERS - 1  # at most, as docs/queue-protocol.md says
+    last = dict.fromkeys(range(WAITERS), -1)
+    ends = [*enumerate(order), *((len(order), number) for number in range(WAITERS))]
+    for at, number in ends:
+        if at - last[number] - 1 > WAITERS - 1 + overtaken:
             return False
+        last[number] = at
     return True
 
 
