@@ -98,7 +98,7 @@ HEADER_LAYERS = [
     {"workqueue/events.h"},
     {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
     {
-        *("ring/registry.h", "ring/rows.h", "ring/onlooker.h"),
+        *("ring/registry.h", "ring/rows.h", "ring/onlooker.h", "ring/sleeper.h"),
         *("channel/snapshot.h", "workqueue/turn.h", "workqueue/snapshot.h"),
     },
     {

@@ -6,7 +6,8 @@ from libc.stdlib cimport calloc, free
 
 from msgq.impl.ground.context cimport CLOSED
 from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_lookout_announce_many, mq_u32,
+    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_lookout_announce_many,
+    mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready

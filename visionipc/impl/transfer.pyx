@@ -79,7 +79,7 @@ cdef class Outgoing:
         raise NotImplementedError
 
     cdef int _begin(self) except -2:
-        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, unless this raises."""
+        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, or this raises."""
         cdef int buffer
         cdef bint stock
         if self._busy:

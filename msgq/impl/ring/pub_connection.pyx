@@ -18,9 +18,9 @@ from msgq.impl.ground.segment cimport Segment
 from msgq.impl.ground.wake cimport can_order_stores
 from msgq.impl.ring.core cimport (
     MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED,
-    mq_can_track, mq_file_shrank, mq_is_whole, mq_other_send_in_progress, mq_publisher, mq_publisher_claim, mq_publisher_close,
-    mq_publisher_disown, mq_publisher_entry, mq_publisher_pid, mq_publisher_row_take, mq_publisher_start,
-    mq_publisher_unclaim, mq_ring_header, mq_side, mq_side_schema,
+    mq_can_track, mq_file_shrank, mq_is_whole, mq_other_send_in_progress, mq_publisher, mq_publisher_claim,
+    mq_publisher_close, mq_publisher_disown, mq_publisher_entry, mq_publisher_pid, mq_publisher_row_take,
+    mq_publisher_start, mq_publisher_unclaim, mq_ring_header, mq_side, mq_side_schema,
 )
 from msgq.impl.ring.topic cimport Topic, open_topic, resized
 
@@ -69,7 +69,7 @@ cdef class PubConnection:
         remember(self)
 
     cdef int _open(self, int ticket, int generation) except -1:
-        """Become the endpoint's publisher with the options of `connect`. After an error, restore ticket and generation."""
+        """Become the endpoint's publisher with the options of `connect`. An error restores ticket and generation."""
         cdef Topic topic
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options

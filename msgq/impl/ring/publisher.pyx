@@ -326,7 +326,8 @@ cdef class PubSocket(PubConnection):
 
     def _count_readers(self):
         cdef int attached = 0, updated = 0
-        inherited = self._ticket != CLOSED and self._generation != fork_generation  # counting must not take over the topic
+        # An inherited publisher counts, too: counting must not take over the topic.
+        inherited = self._ticket != CLOSED and self._generation != fork_generation
         if self._ticket != fork_generation and not inherited:
             self._refuse()
         if not mq_is_whole(&self._publisher.whole):

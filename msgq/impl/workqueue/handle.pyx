@@ -25,14 +25,14 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK,
-    MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind,
-    mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold, mq_queue_join,
-    mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
-    mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
-    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wait_begin, mq_queue_wait_end,
-    mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap, mq_queue_wait_overtaken, mq_queue_wake_receivers,
-    mq_queue_watch, mq_store_relaxed_u64,
+    MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count,
+    mq_queue_event_kind, mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold,
+    mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce,
+    mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message,
+    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word,
+    mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wait_begin,
+    mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap, mq_queue_wait_overtaken,
+    mq_queue_wake_receivers, mq_queue_watch, mq_store_relaxed_u64,
 )
 from msgq.impl.workqueue.events cimport new_outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
