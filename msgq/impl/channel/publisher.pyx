@@ -120,7 +120,7 @@ cdef class Publisher:
             self._own.leave(True)
 
     cdef int _interrupt_wait(self) except -1:
-        """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread does not block."""
+        """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread never blocks."""
         self._closing = True
         while self._closing and self._waiter != PyThread_get_thread_ident():
             mq_futex_wake_all(mq_futex_word(&self._own.c.slots.pool.released))
