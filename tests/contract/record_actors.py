@@ -141,7 +141,7 @@ def forked_board(backend: str, name: str) -> dict[str, Any]:
 
     def child() -> None:
         assert observed.data() == b"before"
-        assert outcome(lambda: entry.write(b"child")) == "StateError"
+        assert outcome(lambda: entry.write(b"child")) == "ForkedSocketError"
         assert outcome(lambda: status.declare("parent")) == KeyTakenError.__name__
         status.declare("child").write(b"child")
         status.close()

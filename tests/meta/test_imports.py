@@ -97,8 +97,9 @@ HEADER_LAYERS = [
     {"ring/publisher.h", "channel/hub.h", "channel/publisher.h", "workqueue/words.h", "records/snapshot.h"},
     {"workqueue/events.h"},
     {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
+    {"ring/sleeper.h"},
     {
-        *("ring/registry.h", "ring/rows.h", "ring/onlooker.h", "ring/sleeper.h"),
+        *("ring/registry.h", "ring/rows.h", "ring/onlooker.h"),
         *("channel/snapshot.h", "workqueue/turn.h", "workqueue/snapshot.h"),
     },
     {
