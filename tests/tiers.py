@@ -34,7 +34,7 @@ CI = (
     "tests/unit/test_bench",
     "tests/unit/test_c_programs.py",
     "tests/unit/test_c_queue_events.py",
-    "tests/unit/test_ground.py",
+    "tests/unit/test_base.py",
     "tests/unit/test_pytest_plugin.py",
     "tests/unit/test_sharing.py",
     "tests/visionipc/test_stock_",

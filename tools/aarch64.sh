@@ -21,16 +21,16 @@ PROBE void publisher_announce(mq_publisher *p, uint64_t limit) { mq_publisher_an
 PROBE mq_status publisher_commit(mq_publisher *p) { return mq_publisher_commit(p); }
 PROBE void publisher_notify(mq_publisher *p) { mq_publisher_notify(p); }
 PROBE uint64_t publisher_claim(mq_publisher *p, const mq_self *me) { return mq_publisher_claim(p, me, 1, 1); }
-PROBE bool send_in_progress(const mq_publisher_entry *former) { return mq_send_in_progress(former); }
+PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_send_in_progress(former); }
 PROBE mq_status subscriber_refresh(mq_subscriber *s) { return mq_subscriber_refresh(s); }
 PROBE bool subscriber_intact(const mq_subscriber *s, uint64_t at) { return mq_subscriber_intact(s, at); }
 PROBE void subscriber_announce_sleep(mq_subscriber *s) { mq_subscriber_announce_sleep(s); }
-PROBE uint32_t announce_many(mq_u32 *word) { return mq_attention_announce_many(word); }
+PROBE uint32_t announce_many(mq_u32 *word) { return mq_eventcount_prepare_wait_mp(word); }
 PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {
     mq_fetch_add_u32(entry, 1);
-    return mq_attention_due_many(word);
+    return mq_eventcount_has_waiters_mp(word);
 }
-PROBE bool milestone_read(const mq_side *side, mq_milestone *m) { return mq_milestone_read(side, m); }
+PROBE bool checkpoint_read(const mq_side *side, mq_checkpoint *m) { return mq_checkpoint_read(side, m); }
 PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1, true); }
 PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
 PROBE bool schema_read(const mq_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
@@ -40,13 +40,13 @@ PROBE int event_clear(mq_event *e) { return mq_event_clear(e); }
 PROBE void event_watch(mq_event *e) { mq_event_watch(e, 1, 1); }
 PROBE bool event_sleep(mq_event *e, mq_gate *g) { return mq_event_announce_sleep(e) && mq_gate_closed(g); }
 PROBE void gate_close(mq_gate *g) { mq_gate_close(g); }
-PROBE bool lease_take(mq_leases *t, uint32_t r, uint32_t b) { return mq_lease_take(t, r, b, 7); }
-PROBE void lease_return(mq_leases *t, uint32_t r, uint32_t b) { mq_lease_return(t, r, b); }
-PROBE void lease_leave(mq_leases *t, uint32_t r) { mq_lease_leave(t, r); }
+PROBE bool lease_take(mq_leases *t, uint32_t r, uint32_t b) { return mq_frame_lease_take(t, r, b, 7); }
+PROBE void lease_return(mq_leases *t, uint32_t r, uint32_t b) { mq_frame_lease_return(t, r, b); }
+PROBE void lease_leave(mq_leases *t, uint32_t r) { mq_frame_row_set_left(t, r); }
 PROBE int buffer_take(mq_leases *t, uint32_t rows, uint32_t b) { return mq_buffer_take(t, rows, b, 7); }
 PROBE void buffer_publish(mq_leases *t, uint32_t b) { mq_buffer_publish(t, b, 7); }
-PROBE bool row_done(const mq_leases *t, uint32_t r, const uint32_t *g) { return mq_row_done(t, r, g); }
-PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, NULL, 1, 1); }
+PROBE bool row_done(const mq_leases *t, uint32_t r, const uint32_t *g) { return mq_frame_row_is_done(t, r, g); }
+PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_reader_slot_claim(ring, side, NULL, 1, 1); }
 EOF
 
 "$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
@@ -78,7 +78,7 @@ must publisher_commit 'stlr;.*dmb;ish;.*ldr' "EDGE sleep: write_pointer, fence, 
 must subscriber_refresh 'ldar' "EDGE commit, acquire"
 must send_in_progress 'ldar.*;ldar' "EDGE done, acquire, before begun is loaded"
 must publisher_announce 'str;.*stlr;.*dmb;ish' "EDGE turn: fields, turn; EDGE grant: the fence behind them"
-must milestone_read 'ldar;.*ldr;.*dmb;ishld;.*ldr' "EDGE turn: turn, fields, fence, turn"
+must checkpoint_read 'ldar;.*ldr;.*dmb;ishld;.*ldr' "EDGE turn: turn, fields, fence, turn"
 must publisher_extend 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and flags"
 must subscriber_intact 'dmb;ishld;.*ldr' "EDGE grant: the fence before limit is loaded"
 must publisher_claim 'stlxr;.*dmb;ish;.*bl;syscall' "EDGE takeover: write_uid, fence, membarrier"

@@ -278,7 +278,7 @@ class VisionIpcClient(Receiver):
 
     async def arecv(self) -> VisionBuf:
         """Return the next frame, in a task of an asyncio loop; as `SubSocket.arecv`."""
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         socket: Any = self._socket()
         while (frame := self.recv(0)) is None:

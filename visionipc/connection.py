@@ -9,7 +9,7 @@ import time
 
 from msgq import sharing
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
-from msgq.impl.ground.views import Region
+from msgq.impl.base.views import Region
 from visionipc import shared, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.transfer import Incoming

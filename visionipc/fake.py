@@ -19,10 +19,10 @@ from msgq.errors import (
     StateError,
     StreamNotFoundError,
 )
+from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
-from msgq.impl.ground.context import Context
 from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
 from msgq.units import NS_PER_MS
 from visionipc import recorded, wire

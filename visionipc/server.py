@@ -18,7 +18,7 @@ from msgq.errors import (
     InvalidValueError,
     StreamNotFoundError,
 )
-from msgq.impl.ground.views import Region, View
+from msgq.impl.base.views import Region, View
 from msgq.impl.ring import Context, PubSocket
 from visionipc import shared, wire
 from visionipc.choice import on_fake

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgq import backend as backends
 from msgq import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
-from msgq.impl.ground.liveness import process_name
+from msgq.impl.base.liveness import process_name
 from msgq.queue_events import SUFFIX
 from msgq.schema import Schema, require_schema, schema_diff
 

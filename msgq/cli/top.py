@@ -15,7 +15,7 @@ from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stacked
 from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 16  # looks that a sparkline shows

@@ -1,1 +1,1 @@
-"""The three backends, and the shared-memory ground that all pieces stand on."""
+"""The three backends, and the base that all kinds in shared memory use."""

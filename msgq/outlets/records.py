@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgq import backend as backends
 from msgq import record_changes
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
-from msgq.impl.ground.origin import origin_time, set_origin
+from msgq.impl.base.origin import origin_time, set_origin
 from msgq.impl.records import arrays
 from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, as_recorded_error, usable_schema
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-from msgq.impl.ground import clock, origin
+from msgq.impl.base import clock, origin
 
 
 class Clock(Protocol):

@@ -15,8 +15,8 @@ from msgq import backend as backends
 from msgq import naming
 from msgq.dtypes import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
-from msgq.impl.ground import event_loop
-from msgq.impl.ground.origin import origin_time as thread_origin
+from msgq.impl.base import event_loop
+from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.records.arrays import STAMPS, is_tracked, rows
 from msgq.records.channel_side import ChannelSide
 from msgq.records.clocks import clock_of

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from msgq import naming
-from msgq.impl.ground.waiting import Waitable
+from msgq.impl.base.waiting import Waitable
 
 Stamps = tuple[int, int]
 Known = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]

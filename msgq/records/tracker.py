@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgq import backend as backends
 from msgq import naming
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
-from msgq.impl.ground.rounds import Desk, Round, Rounds
+from msgq.impl.base.rounds import Desk, Round, Rounds
 from msgq.impl.sockets.checks import timeout_ms, timeout_ns
 from msgq.records.clocks import HostClock, clock_of
 from msgq.records.sources import source_of, stamps_of

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from msgq import naming, sharing
 from msgq.errors import EndpointNameError, SegmentError
+from msgq.impl.base import clock
 from msgq.impl.channel.hub import open_hub, remove_orphan
-from msgq.impl.ground import clock
 from msgq.naming import CHANNEL_MARK
 from msgq.queue_events import queue_of
 from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories

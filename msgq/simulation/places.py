@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from msgq import naming
 from msgq.channel import Channel
+from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.channel import Subscriber
 from msgq.impl.fake.records import Board, SeqlockVector
 from msgq.impl.fake.records_store import BoardStore
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.workqueue import MessageQueue
-from msgq.impl.ground.context import Context
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, kind_of
 from msgq.outlets import Played
 from msgq.outlets.queues import sent_event

@@ -13,9 +13,9 @@ from typing import Any, Self
 from msgq import backend
 from msgq.errors import InvalidValueError, StateError
 from msgq.impl import fake
+from msgq.impl.base.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
-from msgq.impl.ground.context import watch_connects
 from msgq.outlets import Played, Wanted
 from msgq.simulation.engine import Engine, Given
 from msgq.simulation.faults import Fault, Faults, Injector

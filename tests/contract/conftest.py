@@ -16,8 +16,8 @@ from msgq import backend as backends
 from msgq.channel import Channel, Node
 from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
+from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.ground import clock
 from tests.contract import posix_actors, posix_programs, record_actors
 from tests.contract.queue_actors import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep

@@ -25,7 +25,7 @@ from msgq.errors import (
     QueueMismatchError,
     SegmentError,
 )
-from msgq.impl.ground.origin import set_origin
+from msgq.impl.base.origin import set_origin
 from msgq.impl.workqueue.options import O_CREAT
 from msgq.queue_events import FORMAT, HEAD_BYTES, SCHEMA, Event, events_channel
 from tests.contract import queue_actors

@@ -27,8 +27,8 @@ from msgq.errors import (
     SegmentSizeError,
     StateError,
 )
+from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.ground import clock, origin
 from msgq.impl.ring.topic import unlink_topic
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation

@@ -15,7 +15,7 @@ from msgq.errors import (
     MultiplePublishersError,
     StateError,
 )
-from msgq.impl.ground import origin
+from msgq.impl.base import origin
 from tests.contract.conftest import Backend
 
 pytestmark = pytest.mark.needs("tracked")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgq.impl.ground import origin
+from msgq.impl.base import origin
 from tests.support import Task
 
 

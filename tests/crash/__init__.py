@@ -14,7 +14,7 @@ publisher: identity written                    an entry                         
 publisher: write_uid stored                    an owner that never sent             the next publisher
 publisher: notify of its start                 a complete start                     nobody needs to
 begun stored                                   begun != sent                        the next publisher, by its death
-milestone stored, turn not                      half a grant                         the next publisher's grant
+checkpoint stored, turn not                      half a grant                         the next publisher's grant
 limit stored (announced)                       a limit ahead of write_pointer       nobody needs to; it is kept
 wrap mark, write_pointer at the next lap       a lap that ends early, no message    subscribers step over it
 payload half copied, or whole                  bytes beyond write_pointer           nobody needs to

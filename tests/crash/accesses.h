@@ -4,8 +4,8 @@
 #ifndef ACCESSES_H
 #define ACCESSES_H
 
-#include "ground/futex.h"
-#include "ground/life.h"
+#include "base/futex.h"
+#include "base/liveness_lock.h"
 
 static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
     memcpy(shared, from, n / 2);
@@ -43,8 +43,8 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
 #define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
 #define mq_fetch_add_u32(word, n) VALUE_THEN(mq_fetch_add_u32(word, n), "counted", word)
 #define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
-#define mq_row_hold(roll, row, shared) VALUE_THEN(mq_row_hold(roll, row, shared), "held", row)
-#define mq_row_let_go(hold) (mq_row_let_go(hold), POINT("let go of", hold))
+#define mq_liveness_lock(roll, row, shared) VALUE_THEN(mq_liveness_lock(roll, row, shared), "held", row)
+#define mq_liveness_unlock(hold) (mq_liveness_unlock(hold), POINT("let go of", hold))
 #define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
 #define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)

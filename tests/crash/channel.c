@@ -15,7 +15,7 @@ enum { DEAD_POOLS = 8, KEPT_MAX = 64 };
 
 static const char *hub_path, *pools_path;
 static mq_hub *hub;
-static mq_roll roll;
+static mq_liveness_file roll;
 static uint64_t page;
 static char node[MQ_NODE_NAME] = "driver";
 
@@ -29,7 +29,7 @@ static void *listed, *views;
 static int viewer = -1;
 static uint64_t listed_uid, view_uid, held, begun; /* begun: the first position */
 static struct {
-    mq_slots pool;
+    mq_pool_map pool;
     uint32_t slot;
     uint64_t number, length;
 } kept[KEPT_MAX];
@@ -59,7 +59,7 @@ static void unlock_hub(int fd) {
 /* ---- pools ---- */
 
 /* As make_pool: complete, and without a name. */
-static int make_pool(uint64_t count, uint64_t slot_bytes, mq_slots *slots, size_t *bytes) {
+static int make_pool(uint64_t count, uint64_t slot_bytes, mq_pool_map *slots, size_t *bytes) {
     *bytes = mq_pool_head(count, page) + count * mq_pool_stride(slot_bytes);
     int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, (off_t)*bytes) != 0)
@@ -83,7 +83,7 @@ static void name_pool(int fd, uint64_t uid) {
 }
 
 /* As open_pool. False: there is no such file. */
-static bool open_pool(uint64_t uid, mq_slots *slots) {
+static bool open_pool(uint64_t uid, mq_pool_map *slots) {
     struct stat found;
     int fd = open(pool_path(uid), O_RDWR | O_CLOEXEC);
     if (fd < 0)
@@ -99,18 +99,19 @@ static bool open_pool(uint64_t uid, mq_slots *slots) {
 
 /* As sweep, without the limit of bytes. */
 static int sweep(int most) {
-    mq_order order;
+    mq_index_ring order;
     uint64_t newest[MQ_PUBLISHERS];
     int left = 0;
     bool dead[MQ_PUBLISHERS] = {false}, begun = mq_channel_order(hub, &order);
-    mq_inquiry inquiry = mq_inquire(&roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        dead[i] = mq_load_acquire_u64(&hub->publishers[i].pool_uid) && mq_hub_life(hub, &inquiry, i) == MQ_DEAD;
+        dead[i] =
+            mq_load_acquire_u64(&hub->publishers[i].pool_uid) && mq_channel_row_liveness(hub, &inquiry, i) == MQ_DEAD;
         if (dead[i] && (!begun || mq_hub_references(&order, (unsigned)i, &newest[i]) == 0))
             newest[i] = 0;
         left += dead[i];
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     for (;;) {
         int oldest = -1;
         for (int i = 0; i < MQ_PUBLISHERS; i++)
@@ -149,8 +150,8 @@ static void join(uint64_t count, uint64_t slot_bytes) {
     mq_channel_publisher_begin(&publisher);
     mq_hub_enter(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
-    if (mq_attention_due_many(&hub->attention))
-        mq_attention_wake_many(&hub->attention);
+    if (mq_eventcount_has_waiters_mp(&hub->attention))
+        mq_eventcount_notify_mp(&hub->attention);
     unlock_hub(lock);
 }
 
@@ -201,7 +202,7 @@ static void publish(mq_channel_publisher *p, uint32_t slot, uint64_t size) {
     if (status == MQ_CHANNEL_CORRUPT)
         fail("corrupt");
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_attention_wake_many(&hub->attention);
+        mq_eventcount_notify_mp(&hub->attention);
 }
 
 /* send:SIZE:NUMBER */
@@ -237,8 +238,8 @@ static void account(void) {
 /* As Membership.join, and Subscriber. */
 static void listen_in(void) {
     int lock = lock_hub();
-    mq_roster roster = mq_hub_listeners(hub, MQ_LISTENERS);
-    int row = mq_roster_find(&roster, &roll, &listed);
+    mq_row_table roster = mq_hub_listeners(hub, MQ_LISTENERS);
+    int row = mq_row_table_reserve(&roster, &roll, &listed);
     if (row == MQ_NO_ROW)
         fail("no listener's row");
     listed_uid = new_uid();
@@ -253,14 +254,14 @@ static void listen_in(void) {
 
 /* As _clear_pins of membership.pyx. */
 static void clear_pins(int row) {
-    mq_inquiry inquiry = mq_inquire(&roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        mq_slots pool;
+        mq_pool_map pool;
         uint64_t uid = mq_load_acquire_u64(&hub->publishers[i].pool_uid);
-        if (uid && mq_hub_life(hub, &inquiry, i) != MQ_DEAD && open_pool(uid, &pool))
+        if (uid && mq_channel_row_liveness(hub, &inquiry, i) != MQ_DEAD && open_pool(uid, &pool))
             mq_hub_clear_pins(&pool, row);
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
 }
 
 /* As Membership.become_viewer. */
@@ -269,7 +270,7 @@ static void become_viewer(void) {
     while (row != MQ_NO_ROW) {
         if (mq_hub_viewer_died(hub, row))
             clear_pins(row);
-        views = mq_row_hold(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false);
+        views = mq_liveness_lock(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false);
         if (views)
             break;
         row = mq_hub_vacant_viewer(hub, &roll, row + 1);
@@ -321,7 +322,7 @@ static void receive(uint64_t count) {
     uint8_t copy[512];
     mq_channel_message message;
     while (count && look(&message)) {
-        mq_copy_out(copy, mq_slot_payload(message.slot), message.length);
+        mq_copy_out(copy, mq_pool_slot_payload(message.slot), message.length);
         if (!mq_channel_accept(&subscriber, &message))
             continue;
         check_number(&message, copy);
@@ -338,7 +339,7 @@ static void hold(uint64_t count) {
         kept[held].pool = subscriber.pools[message.row];
         kept[held].slot = message.number;
         kept[held].length = message.length;
-        kept[held].number = check_number(&message, mq_slot_payload(message.slot));
+        kept[held].number = check_number(&message, mq_pool_slot_payload(message.slot));
         mq_store_release_u64(&subscriber.row->held, ++held);
     }
 }
@@ -346,8 +347,8 @@ static void hold(uint64_t count) {
 /* What is held has not changed; then let it go. */
 static void let_go(void) {
     while (held) {
-        mq_slot *slot = mq_slot_at(&kept[held - 1].pool, kept[held - 1].slot);
-        if (number_of(mq_slot_payload(slot), kept[held - 1].length) != kept[held - 1].number)
+        mq_pool_slot *slot = mq_pool_slot_at(&kept[held - 1].pool, kept[held - 1].slot);
+        if (number_of(mq_pool_slot_payload(slot), kept[held - 1].length) != kept[held - 1].number)
             fail("a view has changed");
         mq_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)viewer);
         mq_store_release_u64(&subscriber.row->held, --held);
@@ -387,7 +388,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "release"))
         let_go();
     else if (!strcmp(name, "announce"))
-        mq_attention_announce_many(&hub->attention);
+        mq_eventcount_prepare_wait_mp(&hub->attention);
     else if (!strcmp(name, "leave"))
         leave();
     else if (!strcmp(name, "tell"))

@@ -7,13 +7,13 @@
 #include "points.h"
 
 #include "ring/registry.h"
-#include "ring/rows.h"
+#include "ring/batch.h"
 
 static mq_ring_header *ring;
 static mq_side *side;
 static uint32_t data_bytes;
 static int lock_fd;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_publisher publisher;
 static mq_subscriber subscriber;
 static mq_track track; /* what claim wants */
@@ -27,7 +27,7 @@ static void claim(void) {
     publisher.side = side;
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
-    publisher.whole = mq_whole_always();
+    publisher.whole = mq_canary_none();
     publisher.fences = !mq_membarrier_register();
     publisher.roll = &roll;
     publisher.track = track;
@@ -53,7 +53,7 @@ static void join(void) {
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
     subscriber.roll = &roll;
-    subscriber.whole = mq_whole_always();
+    subscriber.whole = mq_canary_none();
     if (mq_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);
@@ -160,7 +160,7 @@ static void receive(bool conflate, uint64_t count) {
 
 /* Sleep as a subscriber does that has found nothing. */
 static void doze(void) {
-    mq_subscriber_refresh_survey(&subscriber);
+    mq_subscriber_recheck_publisher(&subscriber);
     uint32_t expected = mq_subscriber_announce_sleep(&subscriber);
     if (mq_subscriber_has_more(&subscriber))
         return;
@@ -202,7 +202,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
 
 int main(int count, char **arguments) {
     size_t bytes;
-    mq_roll ring_roll;
+    mq_liveness_file ring_roll;
     int side_fd;
     begin();
     if (count < 6)

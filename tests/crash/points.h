@@ -46,12 +46,12 @@ static void fail(const char *why) {
 }
 
 /* Map a file. What it is goes into *roll: where the locks of those who live in it are. */
-static inline void *map(const char *path, int *fd, size_t *bytes, mq_roll *roll) {
+static inline void *map(const char *path, int *fd, size_t *bytes, mq_liveness_file *roll) {
     struct stat found;
     if ((*fd = open(path, O_RDWR | O_CLOEXEC)) < 0 || fstat(*fd, &found) != 0)
         fail(path);
     *bytes = (size_t)found.st_size;
-    *roll = (mq_roll){.path = path, .device = found.st_dev, .inode = found.st_ino};
+    *roll = (mq_liveness_file){.path = path, .device = found.st_dev, .inode = found.st_ino};
     void *address = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (address == MAP_FAILED)
         fail("mmap");

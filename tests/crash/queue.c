@@ -15,14 +15,14 @@ static int lock_file(int fd, int operation, const char *function) {
     return failed;
 }
 #define flock(fd, operation) lock_file(fd, operation, __func__)
-#define mq_hold_end(fd, hold) VALUE_THEN(mq_hold_end(fd, hold), "gave back", lock)
+#define mq_fork_guard_leave(fd, hold) VALUE_THEN(mq_fork_guard_leave(fd, hold), "gave back", lock)
 
-#include "workqueue/repair.h"
+#include "workqueue/recovery.h"
 
 enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
 
-static mq_roll roll;
-static mq_queue_memory blocks[BLOCKS_MAX];
+static mq_liveness_file roll;
+static mq_queue_block_cache blocks[BLOCKS_MAX];
 static mq_queue_handle h = {.blocks = blocks, .roll = &roll};
 static uint64_t uid;
 static void *row_lock;
@@ -39,15 +39,15 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 /* ---- coming and going ---- */
 
 /* As Handle._sweep. */
-static void sweep(void) { mq_queue_look(&h, mq_now_ns()); }
+static void sweep(void) { mq_queue_recover(&h, mq_now_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
-    mq_roster roster = mq_queue_roster(h.parts.queue);
-    int lock = mq_roll_open(&roll, O_RDWR);
+    mq_row_table roster = mq_queue_row_table(h.parts.queue);
+    int lock = mq_liveness_file_reopen(&roll, O_RDWR);
     if (lock < 0 || flock(lock, LOCK_EX) != 0)
         fail("lock");
-    int row = mq_roster_find(&roster, &roll, &row_lock);
+    int row = mq_row_table_reserve(&roster, &roll, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
@@ -69,7 +69,7 @@ static void leave(void) { mq_queue_leave(&h, uid, &row_lock); }
 /* As Handle._find_room. */
 static int64_t find_room(void) {
     int64_t place = mq_queue_hold(&h, MQ_NO_TICKET);
-    if (place != MQ_NO_PLACE)
+    if (place != MQ_QUEUE_NO_SLOT)
         return place;
     sweep();
     return mq_queue_hold(&h, MQ_NO_TICKET);
@@ -85,7 +85,7 @@ static void fill(uint64_t place, uint64_t number) {
 /* False: there is no room. */
 static bool put(uint64_t number) {
     int64_t place = find_room();
-    if (place == MQ_NO_PLACE) {
+    if (place == MQ_QUEUE_NO_SLOT) {
         mq_queue_count(&h.row->counts.refused, 1);
         say("no room for", number);
         return false;
@@ -176,10 +176,10 @@ static void give_back(void) {
 static void doze(mq_queue_wait *waits, uint64_t ms) {
     uint32_t expected = mq_queue_wait_lie_down(&h, waits, waits->ticket);
     if (!mq_queue_wait_is_over(&h, waits))
-        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, waits->kind)), expected,
+        mq_futex_wait(mq_futex_word(mq_queue_eventcount(&h, waits->kind)), expected,
                       mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
-    mq_queue_get_up(&h, waits->kind);
+    mq_queue_finish_sleep(&h, waits->kind);
 }
 
 /* A call that waits. `overtaken`: how often another call took its message; at 2 it takes the turn. */
@@ -193,12 +193,12 @@ static mq_queue_wait begin_wait(mq_queue_sleep kind, uint64_t overtaken) {
 static void wait_message(uint64_t ms, uint64_t overtaken) {
     mq_queue_taken taken;
     mq_queue_wait waits = begin_wait(MQ_RECEIVING, overtaken);
-    mq_queue_owe(h.row, 1);
+    mq_queue_debt_add(h.row, 1);
     doze(&waits, ms);
     bool found = look(waits.ticket, &taken);
     if (found)
-        mq_queue_tell_of_rest(&h.parts);
-    mq_queue_owe_no_more(h.row, 1);
+        mq_queue_notify_if_not_empty(&h.parts);
+    mq_queue_debt_clear(h.row, 1);
     mq_queue_wait_end(&h, &waits);
     if (!found)
         return;
@@ -209,17 +209,17 @@ static void wait_message(uint64_t ms, uint64_t overtaken) {
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
     mq_queue_wait waits = begin_wait(MQ_RECEIVING, 0);
-    mq_queue_owe(h.row, 1);
+    mq_queue_debt_add(h.row, 1);
     doze(&waits, ms);
-    mq_queue_pass_on_message(&h);
-    mq_queue_owe_no_more(h.row, 1);
+    mq_queue_forward_message_wake(&h);
+    mq_queue_debt_clear(h.row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
     mq_queue_wait waits = mq_queue_wait_begin(&h, MQ_SENDING, false);
     doze(&waits, ms);
-    mq_queue_pass_on_room(&h);
+    mq_queue_forward_room_wake(&h);
 }
 
 /* waitsend:MS:NUMBER, as Handle._await_room of a call that takes a turn: sleep once, then send if there is room. */
@@ -228,7 +228,7 @@ static void wait_and_send(uint64_t ms, uint64_t number) {
     doze(&waits, ms);
     int64_t place = mq_queue_hold(&h, waits.ticket);
     mq_queue_wait_end(&h, &waits);
-    if (place == MQ_NO_PLACE)
+    if (place == MQ_QUEUE_NO_SLOT)
         return;
     fill((uint64_t)place, number);
     mq_queue_wake_receivers(h.parts.queue, 1);

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import pytest
 
 from msgq.errors import QueueFullError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.workqueue import MessageQueue
 from tests.crash.victims import WRITES, Driver
 from tests.support import SHM

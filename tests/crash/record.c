@@ -17,13 +17,13 @@ static int lock_file(int fd, int operation, const char *function) {
     return failed;
 }
 #define flock(fd, operation) lock_file(fd, operation, __func__)
-#define mq_inquiry_end(inquiry) (mq_inquiry_end(inquiry), POINT("asked", whether it lives))
+#define mq_liveness_probe_end(inquiry) (mq_liveness_probe_end(inquiry), POINT("asked", whether it lives))
 
 #include "records/board.h"
 
 enum { KEY_WORDS = 5, BREATH_NS = MQ_NS_PER_MS, PATIENCE_NS = MQ_NS_PER_S };
 
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_record_writer w = {.roll = &roll};
 static uint64_t uid, words;
 static void *row_lock;
@@ -50,9 +50,9 @@ static uint64_t number_of(const uint64_t *filled, uint64_t count) {
 
 /* ---- coming and going ---- */
 
-/* As PieceFile.lock. */
+/* As EndpointFile.lock. */
 static int lock(void) {
-    int fd = mq_roll_open(&roll, O_RDWR);
+    int fd = mq_liveness_file_reopen(&roll, O_RDWR);
     if (fd < 0 || flock(fd, LOCK_EX) != 0)
         fail("lock");
     return fd;
@@ -64,9 +64,9 @@ static void unlock(int fd) {
 
 /* As Handle._take_row. */
 static void join(void) {
-    mq_roster roster = mq_record_roster(w.parts.record);
+    mq_row_table roster = mq_record_row_table(w.parts.record);
     int fd = lock();
-    int row = mq_roster_find(&roster, &roll, &row_lock);
+    int row = mq_row_table_reserve(&roster, &roll, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
@@ -116,7 +116,7 @@ static void write_many(uint64_t count, uint64_t number) {
 /* hold:INDEX: be in the middle of a write. */
 static void hold(uint64_t index) {
     mq_u64 *version = mq_cell_version(&w.parts, index);
-    if (!is_exclusive() && mq_cell_take(version, w.who) != 0 && !mq_record_wrest(&w, version))
+    if (!is_exclusive() && mq_cell_try_acquire(version, w.who) != 0 && !mq_record_steal(&w, version))
         fail("held");
     mq_u64 *copy = mq_cell_begin(&w.parts, version, (uint64_t)host_time());
     mq_copy_in(copy, fill(~0ull), words / 2 * sizeof *value);
@@ -187,12 +187,12 @@ static void watch(void) {
 static void sleep_once(uint64_t ms) {
     uint64_t *seen = calloc(w.parts.shape.length, sizeof *seen);
     for (uint64_t i = 0; i < w.parts.shape.length; i++)
-        seen[i] = mq_cell_times(mq_load_acquire_u64(mq_cell_version(&w.parts, i)));
+        seen[i] = mq_cell_count(mq_load_acquire_u64(mq_cell_version(&w.parts, i)));
     mq_u32 *word = &w.parts.record->attention;
-    uint32_t expected = mq_attention_announce_many(word);
-    if (mq_vector_differs(&w.parts, seen, 0) == w.parts.shape.length)
+    uint32_t expected = mq_eventcount_prepare_wait_mp(word);
+    if (mq_vector_next_changed(&w.parts, seen, 0) == w.parts.shape.length)
         mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
-    say("changed", mq_vector_differs(&w.parts, seen, 0));
+    say("changed", mq_vector_next_changed(&w.parts, seen, 0));
     free(seen);
 }
 
@@ -236,7 +236,7 @@ static void begin_value(uint64_t key) {
 /* return:KEY, as Entry.close */
 static void give_key_back(uint64_t key) {
     char name[MQ_RECORD_KEY];
-    mq_record_let_go(&w, &w.parts.keys[find(key, name)].owner);
+    mq_record_release(&w, &w.parts.keys[find(key, name)].owner);
 }
 
 /* ---- */
@@ -282,7 +282,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "flood"))
         flood(a, b);
     else if (!strcmp(name, "lie"))
-        mq_attention_announce_many(&w.parts.record->attention);
+        mq_eventcount_prepare_wait_mp(&w.parts.record->attention);
     else if (!strcmp(name, "wait"))
         sleep_once(a);
     else if (!strcmp(name, "watch"))

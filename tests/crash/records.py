@@ -16,7 +16,7 @@ import pytest
 
 from msgq import Board, SeqlockVector
 from msgq.errors import IpcError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from tests.crash.victims import WRITES, Driver
 from tests.support import SHM
 

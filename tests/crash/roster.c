@@ -7,34 +7,34 @@
  */
 #include "points.h"
 
-#include "ground/roster.h"
+#include "base/row_table.h"
 
 enum { STRIDE = 96, FIRST_BYTE = 7 };
 
-static mq_roster roster = {.stride = STRIDE, .byte = FIRST_BYTE};
+static mq_row_table roster = {.stride = STRIDE, .byte = FIRST_BYTE};
 static int lock_fd;
-static mq_roll roll;
+static mq_liveness_file roll;
 static int row;
 static void *hold;
 
-static mq_roster_row *row_at(uint64_t number) { return (mq_roster_row *)mq_roster_at(&roster, (int)number); }
+static mq_versioned_row *row_at(uint64_t number) { return (mq_versioned_row *)mq_row_table_at(&roster, (int)number); }
 
 static void take(void) {
     flock(lock_fd, LOCK_EX);
     POINT("holds", lock);
-    row = mq_roster_find(&roster, &roll, &hold);
+    row = mq_row_table_reserve(&roster, &roll, &hold);
     if (row == MQ_NO_ROW)
         fail("no row");
-    unsigned generation = mq_roster_take(row_at((uint64_t)row), &self, self.pid, hold != NULL);
+    unsigned generation = mq_row_table_occupy(row_at((uint64_t)row), &self, self.pid, hold != NULL);
     flock(lock_fd, LOCK_UN);
     printf("row %d generation %u\n", row, generation);
 }
 
 static void ask(uint64_t number, uint64_t generation) {
     static const char *const answers[] = {[MQ_DEAD] = "dead", [MQ_ALIVE] = "alive", [MQ_UNKNOWN] = "unknown"};
-    mq_inquiry inquiry = mq_inquire(&roll);
-    puts(answers[mq_roster_life(&inquiry, row_at(number), (uint16_t)generation, FIRST_BYTE + (int)number)]);
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    puts(answers[mq_row_liveness(&inquiry, row_at(number), (uint16_t)generation, FIRST_BYTE + (int)number)]);
+    mq_liveness_probe_end(&inquiry);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {

@@ -43,7 +43,7 @@ NAMED = {
         "mq_publisher_send: copied to payload",
         "mq_publisher_publish: stored &p->ring->write_pointer",
         "mq_publisher_publish: stored &entry->sent",
-        "mq_attention_wake: exchanged word",
+        "mq_eventcount_notify: exchanged word",
     ],
     "send that extends the grant": ["mq_publisher_announce: stored &side->limit"],
     "send that wraps": ["mq_publisher_extend: stored mark", "mq_publisher_extend: stored &p->ring->write_pointer"],

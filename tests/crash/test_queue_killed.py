@@ -68,20 +68,20 @@ NAMED = {
         "mq_queue_commit: stored &h->parts.words[place]",
         "mq_queue_commit: counted &h->parts.queue->ready",
     ],
-    "send beside a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
-    "send where somebody wants to be told": ["mq_queue_arrived: counted &queue->arrived"],
+    "send beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "send where somebody wants to be told": ["mq_queue_notify_not_empty: counted &queue->arrived"],
     "send to another block": ["mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]"],
     "wait for room": [
-        "mq_attention_announce_many: exchanged word",
+        "mq_eventcount_prepare_wait_mp: exchanged word",
         "mq_queue_bit_on: set &bits->word[row / 64]",
         "doze: slept on a word",
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
     ],
     "join where another died": [
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
-        "mq_roster_take: stored &row->generation",
+        "mq_row_table_occupy: stored &row->generation",
         "enter: gave back lock",
-        "mq_queue_sweep: exchanged &h->parts.words[place]",
+        "mq_queue_reclaim: exchanged &h->parts.words[place]",
     ],
     "receive": [
         "mq_queue_take: exchanged &h->parts.words[found.place]",
@@ -91,22 +91,22 @@ NAMED = {
     ],
     "wait, with a turn": [
         "mq_queue_wait_begin: counted &h->parts.queue->tickets",
-        "mq_queue_lie_down: stored &h->row->since[kind]",
+        "mq_queue_prepare_sleep: stored &h->row->since[kind]",
         "mq_queue_turn_take: exchanged turn",
         "mq_queue_turn_end: exchanged &parts->queue->turn[kind]",
     ],
-    "receive beside one who waits for room": ["mq_attention_wake_many: woke mq_futex_word(word)"],
+    "receive beside one who waits for room": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
     "take for a time": ["mq_queue_lease: stored &h->parts.heads[taken->place].lease"],
     "look for the dead": [
-        "mq_queue_sweep: exchanged &h->parts.words[place]",
+        "mq_queue_reclaim: exchanged &h->parts.words[place]",
         "mq_queue_return: exchanged &h->parts.words[place]",
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
     ],
 }
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
-GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_attention_wake_many: ", "mq_queue_count: ")
+GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_eventcount_notify_mp: ", "mq_queue_count: ")
 
 
 def at_each_step(place: Place, scene: str, places: int, kill: Callable[[Place, int, str], list[str]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from msgq.impl.ground.clock import time_ns
+from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import File, Place, place, points, program, until_ready
 from tests.crash.test_random_kills import end, forked

@@ -223,7 +223,7 @@ def test_who_wakes_counts_no_sleeper_that_another_is_waking(place: Place) -> Non
         sleeper.wait_ready()
         sleeper.proceed()
         wait_asleep(sleeper.pid)
-    victim = place.driver("join arm send:0", "mq_attention_wake_many: exchanged word", 1, signal.SIGSTOP)
+    victim = place.driver("join arm send:0", "mq_eventcount_notify_mp: exchanged word", 1, signal.SIGSTOP)
     victim.wait_stopped()
     place.send(1)
     got = [number for sleeper in sleepers for number in said(sleeper.ended(0), "got")]

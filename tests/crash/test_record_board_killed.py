@@ -68,16 +68,16 @@ NAMED = {
         "unlock: gave back lock",
     ],
     "declare the key of a dead one": ["mq_record_claim: asked whether it lives", "mq_record_claim: stored owner"],
-    "join where the owner died": ["mq_record_give_back: stored owner", "mq_record_claim: stored owner"],
+    "join where the owner died": ["mq_record_reclaim_row: stored owner", "mq_record_claim: stored owner"],
     "write": [
         "mq_cell_begin: stored copy",
         "mq_board_write: stored value",
         "mq_board_write: half copied to value + 1",
-        "mq_cell_turn_alone: stored version",
+        "mq_cell_commit_exclusive: stored version",
     ],
-    "write beside a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
-    "give a key back": ["mq_record_let_go: exchanged owner"],
-    "leave": ["mq_record_let_go: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+    "write beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "give a key back": ["mq_record_release: exchanged owner"],
+    "leave": ["mq_record_release: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
 }
 
 

@@ -79,31 +79,31 @@ EXCLUSIVE = {
 #: The steps that must be among the points, or this test has lost its subject.
 SHARED_STEPS = {
     "write": [
-        "mq_cell_take: exchanged version",
+        "mq_cell_try_acquire: exchanged version",
         "mq_cell_begin: stored copy",
         "mq_vector_write_one: half copied to value",
-        "mq_cell_turn: exchanged version",
-        "mq_record_tell: stored written",
+        "mq_cell_commit: exchanged version",
+        "mq_record_notify: stored written",
     ],
     "write beside a sleeper": [
-        "mq_attention_wake_many: exchanged word",
-        "mq_attention_wake_many: woke mq_futex_word(word)",
+        "mq_eventcount_notify_mp: exchanged word",
+        "mq_eventcount_notify_mp: woke mq_futex_word(word)",
     ],
-    "write where another died": ["mq_cell_wrest: exchanged version"],
+    "write where another died": ["mq_cell_steal: exchanged version"],
     "join where another died": [
         "lock: holds lock",
-        "mq_record_give_back: exchanged version",
-        "mq_roster_take: stored &row->generation",
+        "mq_record_reclaim_row: exchanged version",
+        "mq_row_table_occupy: stored &row->generation",
         "mq_identity_write: stored &who->uid",
         "unlock: gave back lock",
     ],
     "leave": ["mq_identity_leave: exchanged &who->uid"],
 }
 EXCLUSIVE_STEPS = {
-    "write": ["mq_cell_turn_alone: stored version"],
+    "write": ["mq_cell_commit_exclusive: stored version"],
     "join after a dead one": ["mq_record_claim: stored owner"],
-    "join where another died": ["mq_record_give_back: stored &parts->record->owner", "mq_record_claim: stored owner"],
-    "leave": ["mq_record_let_go: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+    "join where another died": ["mq_record_reclaim_row: stored &parts->record->owner", "mq_record_claim: stored owner"],
+    "leave": ["mq_record_release: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
 }
 
 
@@ -216,7 +216,7 @@ def test_a_writer_that_waits_killed_at_any_step(place: Place) -> None:
         write_all_but_third(place.reader)
         return points(lines)
 
-    at_each_step(die, ["mq_record_wrest: asked whether it lives"], often=2)
+    at_each_step(die, ["mq_record_steal: asked whether it lives"], often=2)
     kill(holder)
     write_all(place.reader, 0)
 
@@ -247,7 +247,7 @@ def test_what_a_dead_one_owned_is_given_back_by_who_takes_its_row(
         where.killed("join" if kind == "exclusive" else "join declare:0 declare:1")
         assert any(where.owners())
         where.kill_free_rows()
-        where.driver("arm join", "mq_roster_take: *").ended(-signal.SIGKILL)
+        where.driver("arm join", "mq_row_table_occupy: *").ended(-signal.SIGKILL)
         assert not any(where.owners())
 
 

@@ -229,7 +229,7 @@ def test_who_asked_of_a_dead_one_stops_while_its_row_changes_hands(place: Place)
     """
     place.reader.claim()
     former = place.waiting("join hold:0")
-    victim = place.driver("join ready patience:20 arm write:0:7", "mq_record_wrest: asked*", 1, signal.SIGSTOP)
+    victim = place.driver("join ready patience:20 arm write:0:7", "mq_record_steal: asked*", 1, signal.SIGSTOP)
     victim.wait_ready()
     kill(former)
     victim.proceed()
@@ -253,7 +253,7 @@ def test_who_takes_a_row_stops_in_the_middle_of_giving_back(place: Place) -> Non
     place.reader.claim()
     place.killed("join hold:1 hold:2")
     place.kill_free_rows()
-    newcomer = place.driver("arm join", "mq_record_give_back: loaded version", 3, signal.SIGSTOP)
+    newcomer = place.driver("arm join", "mq_record_reclaim_row: loaded version", 3, signal.SIGSTOP)
     newcomer.wait_stopped()
     writer = place.waiting("ready")
     assert place.holders()[1] == 0

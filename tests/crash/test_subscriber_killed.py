@@ -26,14 +26,14 @@ NAMED = {
     "join": [
         "join: holds lock",
         "mq_identity_write: stored &who->uid",
-        "mq_slot_join: exchanged &ring->num_readers",
-        "mq_slot_try: exchanged &ring->read_uids[slot]",
-        "mq_slots_changed: set &side->attention",
+        "mq_reader_slot_claim: exchanged &ring->num_readers",
+        "mq_reader_slot_try: exchanged &ring->read_uids[slot]",
+        "mq_reader_slots_changed: set &side->attention",
         "join: gave back lock",
     ],
-    "receive": ["receive: half copied from message.payload", "mq_subscriber_show: stored &s->entry->received"],
-    "go to sleep": ["mq_attention_announce: set word"],
-    "leave": ["mq_slot_leave: exchanged &ring->read_uids[slot]"],
+    "receive": ["receive: half copied from message.payload", "mq_subscriber_store_stats: stored &s->entry->received"],
+    "go to sleep": ["mq_eventcount_prepare_wait: set word"],
+    "leave": ["mq_reader_slot_release: exchanged &ring->read_uids[slot]"],
 }
 
 
@@ -138,7 +138,7 @@ def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
     """
     sleeper = topic.driver("join doze", at=1 << 30)
     wait_until(lambda: state(sleeper.pid) == "S" and attention(topic) & 1, "the subscriber sleeps")
-    topic.kill("arm claim", "mq_attention_wake: exchanged*")
+    topic.kill("arm claim", "mq_eventcount_notify: exchanged*")
     topic.pub()
     sleeper.ended(0)
 

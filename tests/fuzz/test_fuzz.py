@@ -61,7 +61,7 @@ def test_level_survives_hostile_bytes_for_long(level: Any, seed: int, prefix: st
 
 
 LENGTH = "value->length = length;"
-PLACED = "mq_queue_place(parts, queue, messages, size)"
+PLACED = "mq_queue_layout(parts, queue, messages, size)"
 CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;"
 
 
@@ -70,7 +70,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
 @pytest.mark.parametrize(
     ("level", "folder", "header", "safe", "unsafe"),
     [
-        ("core", "HEADERS", "ring/subscriber.h", "offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&", ""),
+        ("core", "HEADERS", "ring/subscriber.h", "offset + mq_frame_bytes(size) <= mq_lap_end(s->data_bytes) &&", ""),
         (
             "core",
             "HEADERS",
@@ -83,7 +83,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("gates", "HEADERS", "gate/gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
         ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
         ("core", "HEADERS", "ring/snapshot.h", ".whole = whole", ".whole = {.value = whole.value}"),
-        ("core", "HEADERS", "ground/schema.h", " && *bytes <= room - offset", ""),
+        ("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
         ("logs", "LOG_HEADERS", "format/scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
         ("logs", "LOG_HEADERS", "format/scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
         ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", "(p->size - p->at) / size;", "p->size * size;"),
@@ -92,8 +92,14 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CAPACITY_MAX", "capacity <= 65536"),
         ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
         ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
-        ("channels", "HEADERS", "ground/order.h", "? position : known", "? position : position"),
-        ("channels", "HEADERS", "channel/subscriber.h", "i < s->order.capacity && mq_order_look", "mq_order_look"),
+        ("channels", "HEADERS", "base/index_ring.h", "? position : known", "? position : position"),
+        (
+            "channels",
+            "HEADERS",
+            "channel/subscriber.h",
+            "i < s->order.capacity && mq_index_ring_load",
+            "mq_index_ring_load",
+        ),
         (
             "queues",
             "HEADERS",
@@ -119,7 +125,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("records", "HEADERS", "records/board.h", "value->length = value->nonsense ? 0 : length;", LENGTH),
         ("records", "HEADERS", "records/board.h", "while (i < parts->shape.length && ", "while ("),
         ("records", "HEADERS", "records/cell.h", "(times & (parts->shape.copies - 1))", "(times & 7)"),
-        ("records", "HEADERS", "records/cell.h", "& MQ_CELL_TIMES_MAX) <= parts", "& MQ_CELL_TIMES_MAX) != parts"),
+        ("records", "HEADERS", "records/cell.h", "& MQ_CELL_COUNT_MAX) <= parts", "& MQ_CELL_COUNT_MAX) != parts"),
         ("records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""),
         ("records", "HEADERS", "records/writer.h", "mq_now_ns() >= deadline_ns", "deadline_ns < 0"),
         ("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),

@@ -8,7 +8,7 @@
 enum { CAPACITY = 16, SIZE = 64 };
 
 static mq_hub hub;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_channel_publisher a, b;
 static mq_channel_subscriber s;
 static mq_channel_message m;
@@ -53,7 +53,7 @@ static bool receive(uint64_t number) {
     uint64_t found;
     if (mq_channel_next(&s, &m) != MQ_CHANNEL_OK)
         return false;
-    mq_copy_out(&found, mq_slot_payload(m.slot), sizeof found);
+    mq_copy_out(&found, mq_pool_slot_payload(m.slot), sizeof found);
     return mq_channel_accept(&s, &m) && found == number && m.origin_time == number;
 }
 
@@ -62,7 +62,7 @@ static bool receive(uint64_t number) {
 TEST(pin_clear_wakes_an_owner_that_sleeps) {
     begin(4, 4);
     mq_pin_set(&a.slots, 1, 3);
-    mq_attention_announce_many(&a.slots.pool->released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool->released);
     mq_pin_clear(&a.slots, 1, 3);
     CHECK(wakes(&a.slots.pool->released) == 1);
     mq_pin_set(&a.slots, 1, 3);
@@ -87,7 +87,7 @@ TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
-    mq_attention_announce_many(&a.slots.pool->released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool->released);
     meet("mq_pin_set: set *", overwrite);
     CHECK(!mq_channel_hold(&s, &m, 3));
     CHECK(mq_pin_holders(&a.slots, m.number) == 0);
@@ -100,7 +100,7 @@ TEST(hold_pins_before_it_looks_at_the_entry) {
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     CHECK(mq_channel_hold(&s, &m, 3));
-    CHECK(in_order("mq_pin_set: set *", "mq_order_stands: loaded *", "mq_channel_move: stored *"));
+    CHECK(in_order("mq_pin_set: set *", "mq_index_ring_unchanged: loaded *", "mq_channel_move: stored *"));
     CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 3);
     CHECK(s.received == 1);
 }
@@ -169,7 +169,7 @@ TEST(hub_settles_on_capacities_that_are_powers_of_two_alone) {
 }
 
 TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
-    mq_slots found;
+    mq_pool_map found;
     uint64_t bytes = mq_pool_head(4, 4096) + 4 * mq_pool_stride(SIZE);
     begin(4, 4);
     mq_pool *at = a.slots.pool;
@@ -209,7 +209,7 @@ TEST(publish_that_another_one_overtakes_gets_the_next_position) {
     uint64_t position;
     begin(4, 4);
     int slot = mq_channel_take(&a);
-    meet("mq_order_publish: loaded at", publish_before);
+    meet("mq_index_ring_publish: loaded at", publish_before);
     CHECK(mq_channel_publish(&a, (uint32_t)slot, 8, 1, &position) == MQ_CHANNEL_OK);
     CHECK(position == CAPACITY + 1);
 }
@@ -218,8 +218,8 @@ TEST(publish_stores_the_message_before_its_entry) {
     begin(4, 4);
     forget_steps();
     send_many(&a, 1, 1);
-    CHECK(in_order("mq_channel_payload: fenced release", "*: copied to *", "mq_channel_place: stored &at->length",
-                   "mq_order_publish: exchanged at", "mq_order_publish: exchanged order->tail"));
+    CHECK(in_order("mq_channel_payload: fenced release", "*: copied to *", "mq_channel_enqueue: stored &at->length",
+                   "mq_index_ring_publish: exchanged at", "mq_index_ring_publish: exchanged order->tail"));
 }
 
 TEST(withdraw_of_a_dead_row_leaves_the_messages_of_others) {
@@ -236,7 +236,7 @@ TEST(withdraw_of_a_dead_row_leaves_the_messages_of_others) {
 
 /* ---- a publisher that joins ---- */
 
-static mq_slots pool;
+static mq_pool_map pool;
 
 static void row_has_the_pool_of_its_owner(void) {
     uint64_t uid = mq_load_acquire_u64(&hub.publishers[2].pool_uid);
@@ -284,7 +284,7 @@ static void replace(unsigned time) {
 TEST(next_asks_for_no_pool_of_a_message_that_has_gone) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
-    meet("mq_order_look: loaded *", replace);
+    meet("mq_index_ring_load: loaded *", replace);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     CHECK(m.row == 1);
     CHECK(s.lost > 0);
@@ -298,8 +298,8 @@ static void outdate(unsigned time) {
 TEST(next_reports_no_corruption_of_a_message_that_has_gone) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
-    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE + 1);
-    meet("mq_order_look: loaded *", outdate);
+    mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE + 1);
+    meet("mq_index_ring_load: loaded *", outdate);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     CHECK(m.row == 1);
 }
@@ -307,16 +307,16 @@ TEST(next_reports_no_corruption_of_a_message_that_has_gone) {
 TEST(next_reports_a_length_beyond_the_slot) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE + 1);
+    mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE + 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
-    mq_store_relaxed_u64(&mq_slot_at(&a.slots, 0)->length, SIZE);
+    mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
 }
 
 TEST(next_reports_a_slot_beyond_the_pool) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    mq_store_release_u64(mq_order_at(&a.order, CAPACITY), mq_entry(CAPACITY, 0, 4));
+    mq_store_release_u64(mq_index_ring_at(&a.order, CAPACITY), mq_entry(CAPACITY, 0, 4));
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
 }
 
@@ -335,7 +335,7 @@ TEST(accept_looks_at_the_entry_after_a_fence) {
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     forget_steps();
     CHECK(mq_channel_accept(&s, &m));
-    CHECK(in_order("mq_channel_accept: fenced acquire", "mq_channel_accept: loaded mq_order_at*",
+    CHECK(in_order("mq_channel_accept: fenced acquire", "mq_channel_accept: loaded mq_index_ring_at*",
                    "mq_channel_move: stored *"));
 }
 
@@ -453,7 +453,7 @@ TEST(publisher_withdraws_nothing_when_all_its_messages_are_held) {
 TEST(publish_asks_for_a_wake_when_a_subscriber_sleeps) {
     uint64_t position;
     begin(4, 4);
-    mq_attention_announce_many(&hub.attention);
+    mq_eventcount_prepare_wait_mp(&hub.attention);
     CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
 }
 
@@ -463,6 +463,6 @@ TEST(publish_rows_gives_each_row_its_own_slot_and_position) {
     CHECK(mq_channel_publish_rows(&a, (uint8_t *)rows, 8, 3, 0, &first) == 3 && first == CAPACITY);
     for (uint64_t i = 0; i < 3; i++) {
         CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK && m.length == 8);
-        CHECK(!memcmp(mq_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept(&s, &m));
+        CHECK(!memcmp(mq_pool_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept(&s, &m));
     }
 }

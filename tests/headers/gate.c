@@ -7,7 +7,7 @@
 
 static mq_gate gate;
 static mq_event *event;
-static mq_roll roll;
+static mq_liveness_file roll;
 
 static void begin(void) {
     memset((void *)&gate, 0, sizeof gate);
@@ -30,9 +30,9 @@ TEST(gate_is_good_with_its_own_version_and_size_alone) {
 TEST(gate_owner_lives_as_long_as_its_lock_is_held) {
     begin();
     lives[MQ_GATE_ROW] = MQ_ALIVE;
-    CHECK(mq_gate_owner_life(&gate, &roll) == MQ_ALIVE);
+    CHECK(mq_gate_owner_liveness(&gate, &roll) == MQ_ALIVE);
     lives[MQ_GATE_ROW] = MQ_DEAD;
-    CHECK(mq_gate_owner_life(&gate, &roll) == MQ_DEAD);
+    CHECK(mq_gate_owner_liveness(&gate, &roll) == MQ_DEAD);
 }
 
 TEST(event_counts_its_sets) {

@@ -6,7 +6,7 @@
 enum { BUFFERS = 3, ROWS = 4 };
 
 static mq_leases table;
-static mq_shelf shelf;
+static mq_buffer_mru shelf;
 
 static uint32_t generation_of(uint32_t buffer) { return mq_load_acquire_u32(&table.generation[buffer]); }
 static uint32_t lease_of(uint32_t row, uint32_t buffer) { return mq_load_acquire_u32(&table.rows[row].lease[buffer]); }
@@ -16,14 +16,14 @@ static uint32_t passed_by(uint32_t row) { return mq_load_acquire_u32(&table.rows
 static void begin(void) {
     forget_steps();
     memset((void *)&table, 0, sizeof table);
-    mq_shelf_init(&shelf, BUFFERS);
+    mq_buffer_mru_init(&shelf, BUFFERS);
     for (uint32_t buffer = 0; buffer < BUFFERS; buffer++) {
         CHECK(mq_buffer_take(&table, ROWS, buffer, 0) == -1);
-        CHECK(mq_shelf_publish(&shelf, &table, buffer) == buffer + 1);
+        CHECK(mq_buffer_mru_publish(&shelf, &table, buffer) == buffer + 1);
     }
     for (uint32_t row = 0; row < 2; row++) {
-        mq_row_reset(&table, row, MQ_ROW_TAKEN);
-        mq_lease_hold(&table, row);
+        mq_frame_row_reset(&table, row, MQ_FRAME_ROW_TAKEN);
+        mq_frame_row_set_locked(&table, row);
         mq_store_release_u32(&table.rows[row].passed, 2);
     }
     forget_steps();
@@ -33,15 +33,15 @@ static void begin(void) {
 
 TEST(lease_take_of_the_frame_that_is_there_holds_it) {
     begin();
-    CHECK(mq_lease_take(&table, 1, 2, 3));
+    CHECK(mq_frame_lease_take(&table, 1, 2, 3));
     CHECK(lease_of(1, 2) == 3 && passed_by(1) == 3);
-    CHECK(mq_lease_holder(&table, ROWS, 2, 3) == 1);
-    CHECK(in_order("mq_lease_take: stored lease", "*: fenced seq_cst", "*: loaded &table->generation*"));
+    CHECK(mq_frame_lease_holder(&table, ROWS, 2, 3) == 1);
+    CHECK(in_order("mq_frame_lease_take: stored lease", "*: fenced seq_cst", "*: loaded &table->generation*"));
 }
 
 TEST(lease_take_of_a_frame_that_has_gone_leaves_no_lease) {
     begin();
-    CHECK(!mq_lease_take(&table, 1, 2, 7));
+    CHECK(!mq_frame_lease_take(&table, 1, 2, 7));
     CHECK(lease_of(1, 2) == 0);
     CHECK(passed_by(1) == 7); /* it reached this frame, and the frame was gone */
 }
@@ -51,25 +51,25 @@ static unsigned server_acts_at;
 static void server_takes_a_buffer(unsigned time) {
     int slowest;
     if (time == server_acts_at)
-        mq_take_warmest(&shelf, &table, ROWS, mq_frames_awaited(&table, ROWS, shelf.newest, &slowest));
+        mq_buffer_take_mru(&shelf, &table, ROWS, mq_frames_awaited(&table, ROWS, shelf.newest, &slowest));
 }
 
 TEST(lease_take_loses_no_frame_to_a_server_at_any_step) {
     for (server_acts_at = 1; server_acts_at < 10; server_acts_at++) {
         begin();
         mq_store_release_u32(&table.rows[1].passed, 3);
-        meet("mq_lease_take: *", server_takes_a_buffer);
-        CHECK(mq_lease_take(&table, 0, 2, 3));
+        meet("mq_frame_lease_take: *", server_takes_a_buffer);
+        CHECK(mq_frame_lease_take(&table, 0, 2, 3));
     }
     CHECK(met > 2 && met < server_acts_at);
 }
 
 TEST(lease_return_lets_the_server_take_the_buffer) {
     begin();
-    CHECK(mq_lease_take(&table, 1, 2, 3));
+    CHECK(mq_frame_lease_take(&table, 1, 2, 3));
     CHECK(mq_buffer_take(&table, ROWS, 2, 3) == 1);
     CHECK(generation_of(2) == 3);
-    mq_lease_return(&table, 1, 2);
+    mq_frame_lease_return(&table, 1, 2);
     CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
     CHECK(generation_of(2) == 0);
 }
@@ -92,7 +92,7 @@ TEST(buffer_take_looks_for_leases_after_a_fence) {
     begin();
     CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
     CHECK(in_order("mq_buffer_take: stored &table->generation*", "mq_buffer_take: fenced seq_cst",
-                   "mq_lease_holder: loaded *"));
+                   "mq_frame_lease_holder: loaded *"));
 }
 
 TEST(buffer_take_passes_over_leases_of_other_generations) {
@@ -110,14 +110,14 @@ TEST(buffer_take_finds_the_lease_of_the_last_row) {
 TEST(shelf_publish_after_the_largest_generation_gives_1) {
     begin();
     shelf.newest = UINT32_MAX - 1;
-    CHECK(mq_shelf_publish(&shelf, &table, 0) == UINT32_MAX);
-    CHECK(mq_shelf_publish(&shelf, &table, 1) == 1);
+    CHECK(mq_buffer_mru_publish(&shelf, &table, 0) == UINT32_MAX);
+    CHECK(mq_buffer_mru_publish(&shelf, &table, 1) == 1);
     CHECK(generation_of(1) == 1 && shelf.generation[1] == 1);
 }
 
 TEST(shelf_orders_buffers_by_their_last_frame) {
     begin();
-    mq_shelf_publish(&shelf, &table, 1);
+    mq_buffer_mru_publish(&shelf, &table, 1);
     CHECK(shelf.order[0] == 1 && shelf.order[1] == 2 && shelf.order[2] == 0);
 }
 
@@ -128,42 +128,42 @@ TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
     mq_store_release_u32(&table.rows[1].passed, 0); /* it has reached no frame yet */
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
-    mq_lease_end(&table, 1);
+    mq_frame_row_set_leaving(&table, 1);
     CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
 }
 
 TEST(take_warmest_takes_the_newest_frame_that_none_awaits) {
     begin();
-    CHECK(mq_take_warmest(&shelf, &table, ROWS, 1) == 1);
+    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 1) == 1);
     begin();
-    CHECK(mq_take_warmest(&shelf, &table, ROWS, 0) == 2);
+    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 0) == 2);
     begin();
-    CHECK(mq_take_warmest(&shelf, &table, ROWS, 3) == -1);
+    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 3) == -1);
 }
 
 TEST(row_is_done_when_its_client_left_and_let_go_of_all) {
     begin();
-    CHECK(mq_lease_take(&table, 1, BUFFERS - 1, 3));
-    mq_lease_leave(&table, 1);
-    CHECK(!mq_row_done(&table, 1, shelf.generation));
-    mq_lease_return(&table, 1, BUFFERS - 1);
-    CHECK(mq_row_done(&table, 1, shelf.generation));
-    mq_lease_hold(&table, 1);
-    CHECK(!mq_row_done(&table, 1, shelf.generation));
+    CHECK(mq_frame_lease_take(&table, 1, BUFFERS - 1, 3));
+    mq_frame_row_set_left(&table, 1);
+    CHECK(!mq_frame_row_is_done(&table, 1, shelf.generation));
+    mq_frame_lease_return(&table, 1, BUFFERS - 1);
+    CHECK(mq_frame_row_is_done(&table, 1, shelf.generation));
+    mq_frame_row_set_locked(&table, 1);
+    CHECK(!mq_frame_row_is_done(&table, 1, shelf.generation));
 }
 
 TEST(row_is_held_until_its_client_left) {
     begin();
-    CHECK(mq_row_is_held(&table, 1));
-    mq_lease_end(&table, 1);
-    CHECK(mq_row_is_held(&table, 1));
-    mq_lease_leave(&table, 1);
-    CHECK(!mq_row_is_held(&table, 1));
+    CHECK(mq_frame_row_is_locked(&table, 1));
+    mq_frame_row_set_leaving(&table, 1);
+    CHECK(mq_frame_row_is_locked(&table, 1));
+    mq_frame_row_set_left(&table, 1);
+    CHECK(!mq_frame_row_is_locked(&table, 1));
 }
 
 TEST(row_reset_removes_the_state_of_the_previous_client) {
     begin();
-    CHECK(mq_lease_take(&table, 1, 2, 3));
-    mq_row_reset(&table, 1, MQ_ROW_FREE);
-    CHECK(lease_of(1, 2) == 0 && passed_by(1) == 0 && !mq_row_is_held(&table, 1));
+    CHECK(mq_frame_lease_take(&table, 1, 2, 3));
+    mq_frame_row_reset(&table, 1, MQ_FRAME_ROW_FREE);
+    CHECK(lease_of(1, 2) == 0 && passed_by(1) == 0 && !mq_frame_row_is_locked(&table, 1));
 }

@@ -1,47 +1,47 @@
 /* Locks on bytes of a real file, and their owners. */
 #include "steps.h"
 
-#undef mq_row_hold
-#undef mq_row_let_go
-#undef mq_owner_life
+#undef mq_liveness_lock
+#undef mq_liveness_unlock
+#undef mq_owner_liveness
 
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_self self;
 
 static void begin(void) {
     struct stat found;
     int fd = memfd_create("life", MFD_CLOEXEC);
-    CHECK(fd >= 0 && ftruncate(fd, MQ_HOLD_BYTES) == 0 && fstat(fd, &found) == 0);
-    roll = (mq_roll){.fd = fd, .device = found.st_dev, .inode = found.st_ino};
+    CHECK(fd >= 0 && ftruncate(fd, MQ_LIVENESS_PAGE_BYTES) == 0 && fstat(fd, &found) == 0);
+    roll = (mq_liveness_file){.fd = fd, .device = found.st_dev, .inode = found.st_ino};
     CHECK(mq_read_self(&self) == 0 && self.pid == (uint64_t)getpid());
 }
 
-static mq_life life_of(uint64_t row) {
-    mq_inquiry inquiry = mq_inquire(&roll);
-    mq_life life = mq_row_held(&inquiry, row);
-    mq_inquiry_end(&inquiry);
-    CHECK(inquiry.fd == MQ_NOT_OPEN);
+static mq_liveness life_of(uint64_t row) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness life = mq_liveness_is_locked(&inquiry, row);
+    mq_liveness_probe_end(&inquiry);
+    CHECK(inquiry.fd == MQ_PROBE_NOT_OPEN);
     return life;
 }
 
 TEST(row_is_held_until_it_is_let_go) {
     begin();
     CHECK(life_of(5) == MQ_DEAD);
-    void *hold = mq_row_hold(&roll, 5, false);
+    void *hold = mq_liveness_lock(&roll, 5, false);
     CHECK(hold && life_of(5) == MQ_ALIVE && life_of(4) == MQ_DEAD && life_of(6) == MQ_DEAD);
     errno = 0;
-    CHECK(!mq_row_hold(&roll, 5, false) && errno == EAGAIN);
-    mq_row_let_go(hold);
+    CHECK(!mq_liveness_lock(&roll, 5, false) && errno == EAGAIN);
+    mq_liveness_unlock(hold);
     CHECK(life_of(5) == MQ_DEAD);
 }
 
 TEST(row_that_is_shared_is_held_until_the_last_one_lets_go) {
     begin();
-    void *one = mq_row_hold(&roll, 5, true), *two = mq_row_hold(&roll, 5, true);
-    CHECK(one && two && !mq_row_hold(&roll, 5, false));
-    mq_row_let_go(one);
+    void *one = mq_liveness_lock(&roll, 5, true), *two = mq_liveness_lock(&roll, 5, true);
+    CHECK(one && two && !mq_liveness_lock(&roll, 5, false));
+    mq_liveness_unlock(one);
     CHECK(life_of(5) == MQ_ALIVE);
-    mq_row_let_go(two);
+    mq_liveness_unlock(two);
     CHECK(life_of(5) == MQ_DEAD);
 }
 
@@ -50,30 +50,30 @@ TEST(row_of_another_file_is_unknown) {
     roll.inode++;
     errno = 0;
     CHECK(life_of(5) == MQ_UNKNOWN);
-    CHECK(!mq_row_hold(&roll, 5, false) && errno == ESTALE);
+    CHECK(!mq_liveness_lock(&roll, 5, false) && errno == ESTALE);
 }
 
 TEST(owner_whose_process_is_gone_is_dead_though_its_row_is_held) {
     begin();
-    void *hold = mq_row_hold(&roll, 5, false);
-    mq_inquiry inquiry = mq_inquire(&roll);
-    CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_ALIVE);
-    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace) == MQ_DEAD);
-    CHECK(mq_owner_life(&inquiry, 5, INT32_MAX, self.pid_namespace + 1) ==
+    void *hold = mq_liveness_lock(&roll, 5, false);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    CHECK(mq_owner_liveness(&inquiry, 5, self.pid, self.pid_namespace) == MQ_ALIVE);
+    CHECK(mq_owner_liveness(&inquiry, 5, INT32_MAX, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_owner_liveness(&inquiry, 5, INT32_MAX, self.pid_namespace + 1) ==
           MQ_ALIVE); /* the process cannot be looked up in this namespace */
-    mq_row_let_go(hold);
-    CHECK(mq_owner_life(&inquiry, 5, self.pid, self.pid_namespace) == MQ_DEAD);
-    mq_inquiry_end(&inquiry);
+    mq_liveness_unlock(hold);
+    CHECK(mq_owner_liveness(&inquiry, 5, self.pid, self.pid_namespace) == MQ_DEAD);
+    mq_liveness_probe_end(&inquiry);
 }
 
 TEST(process_is_known_by_its_start_and_namespace) {
     begin();
-    CHECK(mq_process_life(self.pid, self.start_time, self.pid_namespace) == MQ_ALIVE);
-    CHECK(mq_process_life(self.pid, self.start_time + 1, self.pid_namespace) == MQ_DEAD);
-    CHECK(mq_process_life(self.pid, self.start_time, self.pid_namespace + 1) == MQ_UNKNOWN);
-    CHECK(mq_process_life(0, self.start_time, self.pid_namespace) == MQ_DEAD);
-    CHECK(mq_process_life((1ull << 32) + self.pid, self.start_time, self.pid_namespace) == MQ_DEAD);
-    CHECK(mq_thread_life((uint32_t)self.thread_id) == MQ_ALIVE && mq_thread_life(0) == MQ_DEAD);
+    CHECK(mq_process_liveness(self.pid, self.start_time, self.pid_namespace) == MQ_ALIVE);
+    CHECK(mq_process_liveness(self.pid, self.start_time + 1, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_process_liveness(self.pid, self.start_time, self.pid_namespace + 1) == MQ_UNKNOWN);
+    CHECK(mq_process_liveness(0, self.start_time, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_process_liveness((1ull << 32) + self.pid, self.start_time, self.pid_namespace) == MQ_DEAD);
+    CHECK(mq_thread_liveness((uint32_t)self.thread_id) == MQ_ALIVE && mq_thread_liveness(0) == MQ_DEAD);
 }
 
 TEST(signal_is_taken_by_a_thread_that_blocks_it) {

@@ -1,7 +1,7 @@
 /* The handler of SIGBUS, in one thread; tests/sanitizers/mapguard.c has several. */
 #include "steps.h"
 
-#include "ground/mapguard.h"
+#include "base/mapguard.h"
 
 enum { PAGE = 4096 };
 

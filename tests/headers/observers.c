@@ -8,12 +8,12 @@
 #include "records/snapshot.h"
 #include "sources/channel.h"
 #include "sources/records.h"
-#include "workqueue/repair.h"
+#include "workqueue/recovery.h"
 #include "workqueue/snapshot.h"
 
 enum { PLACES = 4, SIZE = 64, CAPACITY = 16, LENGTH = 6, ITEM = 24 };
 
-static mq_roll roll;
+static mq_liveness_file roll;
 static const mq_self self_of_row = {.pid = 1, .pid_namespace = 1};
 
 /* ---- meters ---- */
@@ -68,7 +68,7 @@ TEST(message_is_dated_by_a_time_that_it_holds) {
 
 static mq_queue *queue;
 static mq_queue_handle a, b;
-static mq_queue_memory memories[2][1];
+static mq_queue_block_cache memories[2][1];
 static mq_queue_taken t;
 static mq_queue_log log_of_a, log_of_b;
 static mq_queue_noted noted[2][2];
@@ -231,11 +231,11 @@ static void publish(uint64_t first, uint64_t count) {
 
 TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     uint8_t bytes[8];
-    mq_room room = {.to = bytes, .bytes = 7, .whole = true};
-    mq_taken taken;
+    mq_source_buffer room = {.to = bytes, .bytes = 7, .whole = true};
+    mq_source_message taken;
     begin_channel();
     publish(1, 2);
-    CHECK(mq_channel_source_pends(&source) && mq_channel_source_pending(&source) == 2);
+    CHECK(mq_channel_source_has_pending(&source) && mq_channel_source_pending(&source) == 2);
     CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_FULL && taken.size == 8);
     room.bytes = 8;
     for (uint64_t number = 1; number <= 2; number++) {
@@ -243,15 +243,15 @@ TEST(channel_source_returns_messages_and_keeps_those_without_room) {
         CHECK(!memcmp(bytes, &number, 8) && taken.size == 8 && taken.part == 9 && taken.counted);
         CHECK(taken.sequence == CAPACITY + number - 1 && taken.origin_time == (int64_t)number);
     }
-    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_EMPTY && !mq_channel_source_pends(&source));
+    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_EMPTY && !mq_channel_source_has_pending(&source));
 }
 
 static const mq_u64 cut = {0};
 
 TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
     uint8_t bytes[8];
-    mq_room room = {.to = bytes, .bytes = 8, .whole = true};
-    mq_taken taken;
+    mq_source_buffer room = {.to = bytes, .bytes = 8, .whole = true};
+    mq_source_message taken;
     begin_channel();
     publish(1, 1);
     source.pool_whole[0] = &cut;
@@ -267,11 +267,11 @@ TEST(channel_source_counts_skipped_messages_as_lost) {
 
 TEST(part_of_a_payload_fills_the_room) {
     uint8_t bytes[8] = {0};
-    mq_room_fill(&(mq_room){.to = bytes, .bytes = 3, .from = 2}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 3, .from = 2}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "cde\0", 4));
-    mq_room_fill(&(mq_room){.to = bytes, .bytes = 8, .from = 4}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 8, .from = 4}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "efe\0", 4));
-    mq_room_fill(&(mq_room){.to = bytes, .bytes = 8, .from = 6}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 8, .from = 6}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "efe\0", 4));
 }
 
@@ -282,7 +282,7 @@ TEST(views_of_messages_that_left_the_order_are_outdated) {
     publish(1, 2);
     mq_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
     mq_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
-    CHECK(mq_order_withdraw(&p.order, p.published[0].position, 0, p.published[0].slot));
+    CHECK(mq_index_ring_retract(&p.order, p.published[0].position, 0, p.published[0].slot));
     mq_snapshot_order(&p.order, 0, &ordered);
     CHECK(ordered.messages == 1);
     mq_snapshot_pins(&p.slots, &ordered, holdings);
@@ -317,8 +317,8 @@ static void write_at(uint64_t index, int64_t time) {
 
 TEST(record_source_gives_each_element_that_changed_once) {
     uint8_t bytes[MQ_RECORD_CHANGE + ITEM];
-    mq_room room = {.to = bytes, .bytes = sizeof bytes - 1, .whole = true};
-    mq_taken taken;
+    mq_source_buffer room = {.to = bytes, .bytes = sizeof bytes - 1, .whole = true};
+    mq_source_message taken;
     begin_records(0);
     write_at(0, 5);
     write_at(LENGTH - 1, 6);
@@ -337,8 +337,8 @@ TEST(record_source_gives_each_element_that_changed_once) {
 
 TEST(board_source_gives_values_of_named_keys) {
     uint8_t bytes[ITEM];
-    mq_room room = {.to = bytes, .bytes = 4, .whole = true};
-    mq_taken taken;
+    mq_source_buffer room = {.to = bytes, .bytes = 4, .whole = true};
+    mq_source_message taken;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_name(&records.parts, "key", 3) == 0);
     mq_board_write(&writer, 0, "value", 5, 9);
@@ -356,7 +356,7 @@ TEST(census_of_records_separates_present_from_previous_owners) {
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_name(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));
     mq_board_write(&writer, 0, "value", 5, 9);
-    CHECK(mq_cell_take(mq_cell_version(&records.parts, 1), writer.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&records.parts, 1), writer.who) == 0);
     mq_record_look(&records.parts, &found);
     CHECK(found.ever == 1 && found.held == 1 && found.astray == 0 && found.last == 9 && found.newest == 0);
     CHECK(found.owned[0].held == 1 && found.owned[0].keys == 1);

@@ -38,7 +38,7 @@ TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {
     begin(PLACES);
     for (unsigned i = 0; i < PLACES; i++)
         CHECK(send_one(a, priorities[i]) == i);
-    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == MQ_NO_PLACE);
+    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
     for (unsigned i = 0; i < PLACES; i++)
         CHECK(take(b) && t.place == places[i] && t.deliveries == 1 && mq_queue_free(b, &t));
     CHECK(!take(b));
@@ -174,7 +174,7 @@ TEST(message_longer_than_the_limit_is_reported_and_can_be_freed) {
 /* ---- leases ---- */
 
 static int64_t sweep_at(mq_queue_handle *h, uint32_t tick) {
-    return mq_queue_sweep(h, (int64_t)tick * MQ_LEASE_TICK_NS);
+    return mq_queue_reclaim(h, (int64_t)tick * MQ_LEASE_TICK_NS);
 }
 
 TEST(lease_of_all_zeros_is_a_lease) {
@@ -200,7 +200,7 @@ TEST(lease_belongs_to_the_take_that_it_was_given_to) {
 TEST(sweep_asks_in_time_for_the_next_lease) {
     static const uint32_t ends[] = {8, 5, 7};
     begin(PLACES);
-    CHECK(sweep_at(c, 1) == MQ_QUEUE_LOOK_NS);
+    CHECK(sweep_at(c, 1) == MQ_QUEUE_RECOVER_NS);
     for (unsigned i = 0; i < 3; i++) {
         send_one(a, 1);
         CHECK(take(b));
@@ -215,10 +215,10 @@ TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     begin(1);
     CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 0);
     const mq_u32 *word = doze(b, MQ_SENDING);
-    mq_queue_sweep(c, 1);
+    mq_queue_reclaim(c, 1);
     CHECK(!is_free(0) && wakes(word) == 0);
     die(a);
-    mq_queue_sweep(c, 1);
+    mq_queue_reclaim(c, 1);
     CHECK(is_free(0) && wakes(word) == 1);
 }
 
@@ -228,13 +228,13 @@ TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
     uint64_t key = word_of(0);
     CHECK(take(a));
     const mq_u32 *word = doze(b, MQ_RECEIVING);
-    mq_queue_sweep(c, 1);
+    mq_queue_reclaim(c, 1);
     CHECK(word_of(0) == t.word && wakes(word) == 0);
     lives[MQ_QUEUE_ROW_BYTE] = MQ_UNKNOWN;
-    mq_queue_sweep(c, 1);
+    mq_queue_reclaim(c, 1);
     CHECK(word_of(0) == t.word);
     die(a);
-    mq_queue_sweep(c, 1);
+    mq_queue_reclaim(c, 1);
     CHECK(word_of(0) == key && wakes(word) == 1);
 }
 
@@ -244,7 +244,7 @@ TEST(sweep_takes_nothing_from_its_own_handle) {
     CHECK(take(a));
     CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
     die(a); /* its own lock seems free to it */
-    mq_queue_sweep(a, 1);
+    mq_queue_reclaim(a, 1);
     CHECK(word_of(0) == t.word && !is_free(1));
 }
 
@@ -254,7 +254,7 @@ TEST(sweep_reclaims_the_words_of_the_previous_owner_of_a_row) {
     CHECK(take(a));
     CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
     join(0); /* the row's next owner, alive */
-    mq_queue_sweep(b, 1);
+    mq_queue_reclaim(b, 1);
     CHECK(mq_word_is_ready(word_of(0)) && is_free(1));
 }
 

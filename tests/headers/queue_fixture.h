@@ -4,15 +4,15 @@
 
 #include "steps.h"
 
-#include "workqueue/outlook.h"
+#include "workqueue/poll_state.h"
 #include "workqueue/peek.h"
 
 enum { PLACES = 4, SIZE = 64, HANDLES = 3 };
 
 static mq_queue *queue;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_queue_handle handles[HANDLES];
-static mq_queue_memory memories[HANDLES][1];
+static mq_queue_block_cache memories[HANDLES][1];
 static void *locks[HANDLES];
 static mq_queue_handle *const a = &handles[0], *const b = &handles[1], *const c = &handles[2];
 static mq_queue_taken t;
@@ -50,7 +50,7 @@ static inline bool is_free(uint64_t place) { return word_of(place) == 0; }
 
 /* Fill a held place, and send it. */
 static inline void commit(mq_queue_handle *h, int64_t place, uint64_t priority) {
-    CHECK(place != MQ_NO_PLACE);
+    CHECK(place != MQ_QUEUE_NO_SLOT);
     mq_queue_commit(h, (uint64_t)place, 8, priority, 1, 0);
     mq_queue_wake_receivers(queue, 1);
 }
@@ -64,8 +64,8 @@ static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, MQ_NO_TICK
 static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free(h, &t); }
 
 static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_sleep kind) {
-    mq_queue_lie_down(h, kind, 1);
-    return mq_queue_sleep_word(h, kind);
+    mq_queue_prepare_sleep(h, kind, 1);
+    return mq_queue_eventcount(h, kind);
 }
 
 #endif

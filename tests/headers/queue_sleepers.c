@@ -6,11 +6,11 @@
 TEST(sleeper_shows_itself_before_a_fence) {
     begin(PLACES);
     doze(a, MQ_RECEIVING);
-    CHECK(in_order("mq_attention_announce_many: exchanged word", "mq_queue_bit_on: set *",
+    CHECK(in_order("mq_eventcount_prepare_wait_mp: exchanged word", "mq_queue_bit_on: set *",
                    "mq_queue_bit_on: fenced seq_cst"));
     CHECK(mq_queue_bits_any(&queue->asleep[MQ_RECEIVING]));
     forget_steps();
-    mq_queue_get_up(a, MQ_RECEIVING);
+    mq_queue_finish_sleep(a, MQ_RECEIVING);
     CHECK(in_order("mq_queue_bit_off: cleared *", "mq_queue_bit_off: fenced seq_cst"));
     CHECK(!mq_queue_bits_any(&queue->asleep[MQ_RECEIVING]));
 }
@@ -111,7 +111,7 @@ TEST(leave_with_a_debt_notifies) {
     begin(PLACES);
     mq_queue_bit_on(&queue->notified, c->number);
     send_one(b, 1);
-    mq_queue_owe(a->row, 1);
+    mq_queue_debt_add(a->row, 1);
     uint32_t before = arrived();
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(arrived() == before + 1 && mq_load_acquire_u64(&queue->rows[0].owes[1]) == 0);
@@ -132,7 +132,7 @@ TEST(giving_up_passes_the_wake_on_and_notifies) {
     send_one(b, 1);
     const mq_u32 *word = doze(c, MQ_RECEIVING);
     uint32_t before = arrived();
-    mq_queue_pass_on_message(a);
+    mq_queue_forward_message_wake(a);
     CHECK(wakes(word) == 1 && arrived() == before + 1);
 }
 
@@ -150,7 +150,7 @@ TEST(settle_of_a_dead_row_keeps_the_debt_until_it_is_paid) {
     die(a);
     CHECK(!arrived());
     hold_at_each_step(debt_is_noted);
-    mq_queue_settle_dead_rows(b);
+    mq_queue_recover_dead_rows(b);
     CHECK(arrived() == 1 && mq_queue_row_idle(queue, 0));
     CHECK(mq_queue_bit_is_on(&queue->notified, 2)); /* the other one lives */
 }
@@ -159,7 +159,7 @@ TEST(settle_leaves_rows_of_the_living) {
     begin(PLACES);
     doze(a, MQ_RECEIVING);
     doze(c, MQ_SENDING);
-    mq_queue_settle_dead_rows(b);
+    mq_queue_recover_dead_rows(b);
     CHECK(mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], 0) && mq_queue_bit_is_on(&queue->asleep[MQ_SENDING], 2));
 }
 
@@ -263,14 +263,14 @@ TEST(peek_of_a_message_that_was_replaced_fails) {
 /* ---- watching ---- */
 
 TEST(last_watcher_of_a_handle_takes_its_bit_away) {
-    mq_queue_outlook outlook;
+    mq_queue_poll_state outlook;
     begin(PLACES);
-    outlook = (mq_queue_outlook){.h = *a};
+    outlook = (mq_queue_poll_state){.h = *a};
     mq_queue_watch(&outlook);
-    mq_queue_outlook_announce(&outlook, NULL);
-    mq_queue_outlook_announce(&outlook, NULL); /* again: it is one watcher */
+    mq_queue_poll_prepare_wait(&outlook, NULL);
+    mq_queue_poll_prepare_wait(&outlook, NULL); /* again: it is one watcher */
     CHECK(outlook.watching == 2);
-    mq_queue_outlook_awake(&outlook);
+    mq_queue_poll_end_wait(&outlook);
     CHECK(mq_queue_bit_is_on(&queue->asleep[MQ_WATCHING], 0));
     mq_queue_unwatch(&outlook);
     CHECK(!mq_queue_bit_is_on(&queue->asleep[MQ_WATCHING], 0));

@@ -14,10 +14,10 @@ TEST(wake_goes_to_the_smallest_ticket) {
     mq_queue_wait first = waiting(b, 0), second = waiting(a, 0);
     CHECK(first.ticket < second.ticket);
     mq_queue_wake_receivers(queue, 1);
-    CHECK(wakes(mq_queue_sleep_word(b, MQ_RECEIVING)) == 1 && wakes(mq_queue_sleep_word(a, MQ_RECEIVING)) == 0);
+    CHECK(wakes(mq_queue_eventcount(b, MQ_RECEIVING)) == 1 && wakes(mq_queue_eventcount(a, MQ_RECEIVING)) == 0);
     mq_queue_wait_lie_down(b, &first, first.ticket); /* it found nothing, and keeps its ticket */
     mq_queue_wake_receivers(queue, 1);
-    CHECK(wakes(mq_queue_sleep_word(b, MQ_RECEIVING)) == 2 && wakes(mq_queue_sleep_word(a, MQ_RECEIVING)) == 0);
+    CHECK(wakes(mq_queue_eventcount(b, MQ_RECEIVING)) == 2 && wakes(mq_queue_eventcount(a, MQ_RECEIVING)) == 0);
 }
 
 TEST(call_that_was_overtaken_twice_takes_the_turn) {
@@ -76,13 +76,13 @@ TEST(oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns) {
 TEST(end_of_a_turn_wakes_a_row_for_each_message) {
     begin(PLACES);
     mq_queue_wait call = waiting(a, MQ_QUEUE_OVERTAKEN_MAX), younger = waiting(b, 0);
-    const mq_u32 *word = mq_queue_sleep_word(b, MQ_RECEIVING);
+    const mq_u32 *word = mq_queue_eventcount(b, MQ_RECEIVING);
     send_one(c, 1);
     send_one(c, 1);
     uint64_t before = wakes(word);
     mq_queue_wait_lie_down(b, &younger, younger.ticket);
     CHECK(mq_queue_take(a, call.ticket, &t) == MQ_QUEUE_OK);
-    mq_queue_get_up(a, MQ_RECEIVING);
+    mq_queue_finish_sleep(a, MQ_RECEIVING);
     mq_queue_wait_end(a, &call);
     CHECK(wakes(word) == before + 1);
 }
@@ -103,21 +103,21 @@ TEST(end_of_a_turn_notifies_about_what_others_left) {
 TEST(looks_for_the_dead_end_a_turn_that_leaves_a_message) {
     begin(PLACES);
     waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
-    mq_queue_look(b, mq_now_ns());
+    mq_queue_recover(b, mq_now_ns());
     CHECK(turn() && !b->yielding[MQ_RECEIVING].turn); /* there is no message */
     send_one(c, 1);
-    mq_queue_look(b, mq_now_ns());
+    mq_queue_recover(b, mq_now_ns());
     CHECK(turn());
     b->yielding[MQ_RECEIVING].until_ns = 0;
-    mq_queue_look(b, mq_now_ns());
+    mq_queue_recover(b, mq_now_ns());
     CHECK(!turn());
 }
 
 TEST(settle_ends_the_turn_of_a_dead_row) {
     begin(PLACES);
     waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
-    mq_queue_get_up(a, MQ_RECEIVING);
+    mq_queue_finish_sleep(a, MQ_RECEIVING);
     CHECK(turn() != 0 && !mq_queue_row_idle(queue, a->number));
-    mq_queue_settle_row(&a->parts, a->number);
+    mq_queue_recover_row(&a->parts, a->number);
     CHECK(turn() == 0 && mq_queue_row_idle(queue, a->number));
 }

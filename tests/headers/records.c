@@ -11,7 +11,7 @@ typedef struct {
 
 static mq_record *record;
 static mq_record_parts parts;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_record_writer one, two;
 
 static item item_of(uint64_t number) { return (item){{number, number, number}}; }
@@ -54,19 +54,20 @@ static uint64_t version_of(uint64_t index) { return mq_load_acquire_u64(mq_cell_
 
 TEST(exclusive_write_asks_for_sleepers_after_a_fence) {
     begin(2, MQ_RECORD_EXCLUSIVE);
-    mq_attention_announce_many(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->attention);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(in_order("mq_cell_turn_alone: stored version", "*: fenced seq_cst", "mq_attention_due_many: loaded word"));
+    CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
+                   "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->attention) == 1 && has(2, 7));
 }
 
 TEST(shared_write_asks_for_sleepers_after_its_exchange) {
     begin(2, 0);
-    mq_attention_announce_many(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->attention);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(in_order("mq_cell_turn: exchanged version", "mq_attention_due_many: loaded word"));
+    CHECK(in_order("mq_cell_commit: exchanged version", "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->attention) == 1 && has(2, 7));
     CHECK(mq_load_relaxed_u64(&one.row->written) == 1);
 }
@@ -75,7 +76,7 @@ TEST(write_fills_a_copy_after_a_fence) {
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(in_order("mq_cell_begin: fenced release", "mq_cell_begin: stored copy", "*: copied to value",
-                   "mq_cell_turn_alone: stored version"));
+                   "mq_cell_commit_exclusive: stored version"));
 }
 
 static void old_or_new_value(void) { CHECK(has(2, 7) || has(2, 8)); }
@@ -105,77 +106,77 @@ TEST(times_of_writes_do_not_go_back) {
 TEST(times_that_wrap_never_say_never_written) {
     for (uint64_t copies = 2; copies <= 4; copies += 2) {
         begin(copies, MQ_RECORD_EXCLUSIVE);
-        mq_store_release_u64(mq_cell_version(&parts, 2), (MQ_CELL_TIMES_MAX - 1) << MQ_CELL_TIMES);
+        mq_store_release_u64(mq_cell_version(&parts, 2), (MQ_CELL_COUNT_MAX - 1) << MQ_CELL_COUNT_SHIFT);
         for (uint64_t number = 1; number <= 4; number++) {
             CHECK(write_at(&one, 2, number, 1) == MQ_VECTOR_WRITTEN);
-            CHECK(mq_cell_times(version_of(2)) != 0 && has(2, number));
-            CHECK(mq_cell_writes(&parts, MQ_CELL_TIMES_MAX - 1, mq_cell_times(version_of(2))) == number);
+            CHECK(mq_cell_count(version_of(2)) != 0 && has(2, number));
+            CHECK(mq_cell_writes(&parts, MQ_CELL_COUNT_MAX - 1, mq_cell_count(version_of(2))) == number);
         }
     }
 }
 
 TEST(write_to_an_element_that_another_one_holds_fails) {
     begin(2, 0);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 2), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_HELD);
-    CHECK(mq_cell_who(version_of(2)) == two.who);
-    CHECK(!mq_record_wrest(&one, mq_cell_version(&parts, 2))); /* it lives */
+    CHECK(mq_cell_owner(version_of(2)) == two.who);
+    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2))); /* it lives */
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
-    CHECK(!mq_record_wrest(&one, mq_cell_version(&parts, 2)));
+    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    CHECK(mq_record_wrest(&one, mq_cell_version(&parts, 2)));
-    CHECK(mq_cell_who(version_of(2)) == one.who && mq_cell_times(version_of(2)) == 0);
+    CHECK(mq_record_steal(&one, mq_cell_version(&parts, 2)));
+    CHECK(mq_cell_owner(version_of(2)) == one.who && mq_cell_count(version_of(2)) == 0);
 }
 
 static void another_takes(unsigned time) {
     if (time == 1)
-        CHECK(mq_cell_take(mq_cell_version(&parts, 2), two.who) == 0);
+        CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
 }
 
 TEST(take_that_another_one_overtakes_fails) {
     begin(2, 0);
-    meet("mq_cell_take: loaded version", another_takes);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 2), one.who) != 0);
-    CHECK(mq_cell_who(version_of(2)) == two.who);
+    meet("mq_cell_try_acquire: loaded version", another_takes);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.who) != 0);
+    CHECK(mq_cell_owner(version_of(2)) == two.who);
 }
 
 static void holder_changes(unsigned time) {
     if (time != 1)
         return;
     mq_u64 *version = mq_cell_version(&parts, 2);
-    mq_store_release_u64(version, mq_cell_times(version_of(2)) << MQ_CELL_TIMES);
+    mq_store_release_u64(version, mq_cell_count(version_of(2)) << MQ_CELL_COUNT_SHIFT);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_ALIVE;
     open_writer(&two, 1); /* the row has another owner, which holds this element */
-    CHECK(mq_cell_take(version, two.who) == 0);
+    CHECK(mq_cell_try_acquire(version, two.who) == 0);
 }
 
 TEST(wrest_takes_nothing_from_the_next_owner_of_a_row) {
     begin(2, 0);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 2), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    meet("mq_record_wrest: loaded version", holder_changes);
-    CHECK(!mq_record_wrest(&one, mq_cell_version(&parts, 2)));
-    CHECK(mq_cell_who(version_of(2)) == two.who);
+    meet("mq_record_steal: loaded version", holder_changes);
+    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
+    CHECK(mq_cell_owner(version_of(2)) == two.who);
 }
 
 TEST(turn_of_an_element_that_was_wrested_reports_it) {
     begin(2, 0);
     mq_u64 *version = mq_cell_version(&parts, 2);
-    CHECK(mq_cell_take(version, one.who) == 0);
+    CHECK(mq_cell_try_acquire(version, one.who) == 0);
     mq_store_release_u64(version, two.who);
-    CHECK(!mq_cell_turn(&parts, version, one.who));
-    CHECK(mq_cell_who(version_of(2)) == two.who);
+    CHECK(!mq_cell_commit(&parts, version, one.who));
+    CHECK(mq_cell_owner(version_of(2)) == two.who);
 }
 
 TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
     begin(2, 0);
     CHECK(write_at(&two, 3, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 2), one.who) == 0);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 3), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 3), two.who) == 0);
     CHECK(mq_record_claim(&two, &record->owner));
     open_writer(&two, 1);
-    CHECK(mq_cell_who(version_of(2)) == one.who);
-    CHECK(mq_cell_who(version_of(3)) == 0 && mq_cell_times(version_of(3)) == 1 && has(3, 7));
+    CHECK(mq_cell_owner(version_of(2)) == one.who);
+    CHECK(mq_cell_owner(version_of(3)) == 0 && mq_cell_count(version_of(3)) == 1 && has(3, 7));
     CHECK(mq_load_acquire_u64(&record->owner) == 0);
 }
 
@@ -187,7 +188,7 @@ TEST(claim_takes_from_the_dead_alone) {
     CHECK(!mq_record_claim(&one, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     CHECK(mq_record_claim(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.who);
-    mq_record_let_go(&two, &record->owner); /* another writer owns it by now */
+    mq_record_release(&two, &record->owner); /* another writer owns it by now */
     CHECK(mq_load_acquire_u64(&record->owner) == one.who);
 }
 
@@ -217,8 +218,8 @@ TEST(read_that_one_write_overtakes_with_four_copies_keeps_its_value) {
 TEST(read_compares_versions_after_a_fence) {
     begin(2, 0);
     CHECK(has(2, 0));
-    CHECK(in_order("mq_cell_look: loaded version", "*: copied from *", "mq_cell_have_read: fenced acquire",
-                   "mq_cell_stands: loaded version"));
+    CHECK(in_order("mq_cell_read_begin: loaded version", "*: copied from *", "mq_cell_read_fence: fenced acquire",
+                   "mq_cell_read_valid: loaded version"));
 }
 
 static void write_third_of_four(unsigned time) {
@@ -254,11 +255,11 @@ TEST(agree_is_false_until_no_element_has_changed) {
     mq_selection all = {.first = 0, .count = LENGTH};
     begin(2, 0);
     CHECK(mq_vector_read_timed(&parts, &all, (uint8_t *)values, times) == LENGTH);
-    CHECK(mq_vector_agree(&parts, (uint8_t *)values, times));
+    CHECK(mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
     write_at(&one, LENGTH - 1, 7, 1);
-    CHECK(!mq_vector_agree(&parts, (uint8_t *)values, times));
+    CHECK(!mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
     CHECK(!memcmp(&values[LENGTH - 1], &expected, sizeof expected));
-    CHECK(mq_vector_agree(&parts, (uint8_t *)values, times));
+    CHECK(mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
 }
 
 TEST(has_all_rejects_indices_outside) {
@@ -278,9 +279,9 @@ TEST(write_goes_on_where_it_was_interrupted) {
     begin(2, 0);
     for (uint64_t i = 0; i < LENGTH; i++)
         values[i] = item_of(i + 1);
-    CHECK(mq_cell_take(mq_cell_version(&parts, 2), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
     CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_HELD && done == 2);
-    CHECK(mq_cell_turn(&parts, mq_cell_version(&parts, 2), two.who));
+    CHECK(mq_cell_commit(&parts, mq_cell_version(&parts, 2), two.who));
     CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN && done == LENGTH);
     for (uint64_t i = 0; i < LENGTH; i++)
         CHECK(has(i, i + 1));
@@ -311,10 +312,11 @@ TEST(board_value_has_its_length) {
     mq_board_value value;
     begin(2, MQ_RECORD_BOARD);
     CHECK(mq_board_name(&parts, "first", 5) == 0);
-    mq_attention_announce_many(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->attention);
     forget_steps();
     mq_board_write(&one, 0, "value", 5, 9);
-    CHECK(in_order("mq_cell_turn_alone: stored version", "*: fenced seq_cst", "mq_attention_due_many: loaded word"));
+    CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
+                   "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->attention) == 1);
     const uint8_t *bytes = mq_board_look(&parts, 0, &value);
     CHECK(value.length == 5 && value.written == 9 && !memcmp(bytes, "value", 5));

@@ -17,12 +17,12 @@ TEST(positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message) {
     CHECK(!mq_intact_unannounced(mq_position(2, at - margin + 1), mq_position(1, at), DATA));
     CHECK(mq_intact_unannounced(mq_position(1, at), mq_position(1, at), DATA));
     CHECK(!mq_intact_unannounced(mq_position(1, at), mq_position(1, at + 8), DATA));
-    CHECK(mq_reach(mq_position(1, 8), DATA) == mq_position(1, (8 + margin + 7) & ~7u));
-    CHECK(mq_reach(mq_position(1, DATA - 8), DATA) == mq_position(2, margin & ~7u));
+    CHECK(mq_write_bound(mq_position(1, 8), DATA) == mq_position(1, (8 + margin + 7) & ~7u));
+    CHECK(mq_write_bound(mq_position(1, DATA - 8), DATA) == mq_position(2, margin & ~7u));
 }
 
 TEST(sizes_of_messages_and_laps_are_those_of_stock) {
-    CHECK(mq_need(0) == 8 && mq_need(1) == 16 && mq_need(8) == 16 && mq_need(9) == 24);
+    CHECK(mq_frame_bytes(0) == 8 && mq_frame_bytes(1) == 16 && mq_frame_bytes(8) == 16 && mq_frame_bytes(9) == 24);
     CHECK(mq_lap_end(1024) == 1008 && mq_lap_end(1025) == 1016);
     CHECK(mq_position_possible(mq_position(9, 1008), 1024) && !mq_position_possible(mq_position(9, 1016), 1024));
     CHECK(!mq_position_possible(4, 1024));
@@ -30,7 +30,7 @@ TEST(sizes_of_messages_and_laps_are_those_of_stock) {
 
 TEST(largest_message_fits_three_times) {
     begin();
-    uint64_t largest = mq_need_max(DATA) - 8;
+    uint64_t largest = mq_frame_bytes_max(DATA) - 8;
     CHECK(mq_publisher_send(&one, message, largest) <= MQ_NOTIFY);
     CHECK(mq_publisher_send(&one, message, largest + 1) == MQ_TOO_LARGE);
     CHECK(mq_publisher_send(&one, message, UINT64_MAX) == MQ_TOO_LARGE);
@@ -45,8 +45,8 @@ TEST(send_stores_begun_then_the_message_then_its_position) {
                    "mq_publisher_owns: loaded *write_uid", "mq_publisher_announce: stored *turn",
                    "mq_publisher_announce: fenced release", "*: copied to payload",
                    "mq_publisher_owns: loaded *write_uid", "mq_publisher_publish: stored *write_pointer",
-                   "mq_publisher_publish: stored *sent", "mq_attention_due: fenced seq_cst",
-                   "mq_attention_due: loaded word"));
+                   "mq_publisher_publish: stored *sent", "mq_eventcount_flags: fenced seq_cst",
+                   "mq_eventcount_flags: loaded word"));
 }
 
 TEST(send_announces_its_limit_before_the_message) {
@@ -72,24 +72,24 @@ TEST(message_is_counted_as_sent_after_its_position_is_stored) {
 }
 
 static uint64_t sequence_before, sequence_after;
-static void milestone_is_whole(void) {
-    mq_milestone m;
-    CHECK(mq_milestone_read(side, &m));
+static void checkpoint_is_whole(void) {
+    mq_checkpoint m;
+    CHECK(mq_checkpoint_read(side, &m));
     CHECK(m.sequence == sequence_before || m.sequence == sequence_after);
     CHECK(mq_offset(m.position) == m.sequence * NEED);
 }
 
-TEST(milestone_is_the_old_or_the_new_one_at_each_step) {
+TEST(checkpoint_is_the_old_or_the_new_one_at_each_step) {
     begin();
     for (uint64_t number = 1; number <= 9; number += 3) {
-        mq_milestone m;
+        mq_checkpoint m;
         forget_steps();
         send_many(&one, number, 3);
-        CHECK(mq_milestone_read(side, &m));
+        CHECK(mq_checkpoint_read(side, &m));
         sequence_before = m.sequence, sequence_after = one.sequence;
-        hold_at_each_step(milestone_is_whole);
+        hold_at_each_step(checkpoint_is_whole);
         mq_publisher_announce(&one, one.position + 64);
-        CHECK(mq_milestone_read(side, &m) && m.sequence == number + 2);
+        CHECK(mq_checkpoint_read(side, &m) && m.sequence == number + 2);
     }
 }
 
@@ -101,13 +101,13 @@ static void announce_twice(unsigned time) {
         }
 }
 
-TEST(milestone_that_changes_twice_is_read_again) {
-    mq_milestone m;
+TEST(checkpoint_that_changes_twice_is_read_again) {
+    mq_checkpoint m;
     begin();
     send_many(&one, 1, 2);
     mq_publisher_announce(&one, one.position + 64);
-    meet("mq_milestone_read: loaded &words->position", announce_twice);
-    CHECK(mq_milestone_read(side, &m));
+    meet("mq_checkpoint_read: loaded &words->position", announce_twice);
+    CHECK(mq_checkpoint_read(side, &m));
     CHECK(met == 2 && m.sequence == 4 && m.position == 4 * NEED);
 }
 

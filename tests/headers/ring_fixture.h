@@ -9,16 +9,16 @@
 #undef mq_membarrier
 #define mq_membarrier() (POINT("ordered", membarrier), true)
 
-#include "ring/onlooker.h"
+#include "ring/seek.h"
 #include "ring/registry.h"
-#include "ring/rows.h"
+#include "ring/batch.h"
 #include "ring/snapshot.h"
 
 enum { DATA = 1024, SIZE = 16, NEED = 24 };
 
 static mq_ring_header *ring;
 static mq_side *side;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_publisher one, two;
 static mq_subscriber s;
 static uint8_t message[DATA];
@@ -28,7 +28,7 @@ static inline void claim(mq_publisher *p) {
                         .side = side,
                         .data = (uint8_t *)ring + MQ_RING_HEADER,
                         .data_bytes = DATA,
-                        .whole = mq_whole_always(),
+                        .whole = mq_canary_none(),
                         .fences = true,
                         .roll = &roll};
     int row = mq_publisher_row_take(&roll, ring, side, &p->hold);
@@ -48,7 +48,7 @@ static inline void join(void) {
                         .data = (const uint8_t *)ring + MQ_RING_HEADER,
                         .data_bytes = DATA,
                         .roll = &roll,
-                        .whole = mq_whole_always()};
+                        .whole = mq_canary_none()};
     CHECK(mq_subscriber_join(&s, &me, 7) == MQ_OK);
     lives[mq_reader_row(side, s.entry)] = MQ_ALIVE;
 }

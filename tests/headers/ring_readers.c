@@ -63,7 +63,7 @@ static void publish_a_chunk(unsigned time) {
         send_many(&one, 101, 10);
 }
 
-TEST(lapped_consumer_of_records_keeps_what_is_left_when_the_milestone_moves_on) {
+TEST(lapped_consumer_of_records_keeps_what_is_left_when_the_checkpoint_moves_on) {
     begin();
     s.record = SIZE;
     CHECK(receive(false) == 0);
@@ -112,7 +112,7 @@ TEST(copy_is_validated_after_a_fence_by_the_limit) {
     CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
     forget_steps();
     CHECK(mq_subscriber_accept(&s, &found));
-    CHECK(in_order("mq_subscriber_certain: fenced acquire", "mq_subscriber_witness_holds: loaded *",
+    CHECK(in_order("mq_subscriber_is_valid: fenced acquire", "mq_subscriber_witness_holds: loaded *",
                    "mq_subscriber_intact: fenced acquire", "mq_subscriber_intact: loaded *limit"));
     /* The copied message is near an announced limit, and no new message is there. */
     mq_store_relaxed_u64(&side->limit, mq_position(1, 512));
@@ -165,27 +165,27 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
 TEST(observer_counts_losses_before_the_subscriber_detects_them) {
     mq_reader_copy found;
     begin();
-    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    mq_subscriber judge = mq_observer(ring, side, &roll, DATA, mq_canary_none());
     int entry = (int)(s.entry - side->readers);
     send_many(&one, 1, 3);
     CHECK(receive(false) == 1);
-    mq_judge_reader(&judge, entry, &found);
+    mq_observer_reader_stats(&judge, entry, &found);
     CHECK(found.received == 1 && found.lost == 0 && !found.lost_unknown);
     send_many(&one, 4, 97);
-    mq_judge_reader(&judge, entry, &found);
+    mq_observer_reader_stats(&judge, entry, &found);
     CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
     lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it detects nothing more */
-    mq_judge_reader(&judge, entry, &found);
+    mq_observer_reader_stats(&judge, entry, &found);
     CHECK(found.lost == 0);
 }
 
 TEST(losses_are_unknown_with_the_base_of_another_era) {
     mq_reader_copy found;
     begin();
-    mq_subscriber judge = mq_judge(ring, side, &roll, DATA, mq_whole_always());
+    mq_subscriber judge = mq_observer(ring, side, &roll, DATA, mq_canary_none());
     send_many(&one, 1, 100);
     mq_store_release_u64(&s.entry->counted, 1); /* of another era */
-    mq_judge_reader(&judge, (int)(s.entry - side->readers), &found);
+    mq_observer_reader_stats(&judge, (int)(s.entry - side->readers), &found);
     CHECK(found.lost_unknown == 1 && found.lost == 0);
 }
 
@@ -196,23 +196,23 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     for (int i = 0; i < MQ_SLOTS; i++)
         mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
     mq_store_release_u64(&ring->num_readers, MQ_SLOTS);
-    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == -1);
+    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == -1);
     lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
-    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 0);
+    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == 0);
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
 }
 
 TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {
     begin();
     CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
-    CHECK(mq_slot_join(ring, side, &roll, 99, 0) == 1);
-    mq_slot_leave(ring, side, 0, s.slot_uid);
+    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == 1);
+    mq_reader_slot_release(ring, side, 0, s.slot_uid);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 2 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
-    CHECK(mq_slot_join(ring, side, &roll, 98, 0) == 0);
-    mq_slot_leave(ring, side, 1, 98); /* not its own */
+    CHECK(mq_reader_slot_claim(ring, side, &roll, 98, 0) == 0);
+    mq_reader_slot_release(ring, side, 1, 98); /* not its own */
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 2);
     mq_fetch_and_u32(&side->attention, 0);
-    mq_slot_leave(ring, side, 1, 99);
+    mq_reader_slot_release(ring, side, 1, 99);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 1);
     CHECK(mq_load_acquire_u32(&side->attention) & MQ_ATTENTION_SLOTS);
 }
@@ -261,7 +261,7 @@ TEST(readers_count_is_that_of_living_subscribers) {
 
 TEST(leave_frees_row_and_slot) {
     begin();
-    mq_reader_entry *entry = s.entry;
+    mq_ring_subscriber_row *entry = s.entry;
     mq_subscriber_leave(&s);
     CHECK(mq_load_acquire_u64(&entry->who.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 0);
@@ -280,14 +280,14 @@ TEST(side_of_another_ring_is_stale) {
 TEST(ring_without_its_tail_is_not_whole) {
     static const mq_u64 unused = {1};
     begin();
-    mq_ring_sign(ring, DATA, 77);
-    mq_ring_sign(ring, DATA, 78); /* once */
-    mq_whole whole = mq_whole_ring(ring, DATA, &unused);
-    CHECK(whole.value == 77 && mq_is_whole(&whole));
+    mq_ring_canary_write(ring, DATA, 77);
+    mq_ring_canary_write(ring, DATA, 78); /* once */
+    mq_canary whole = mq_canary_of_ring(ring, DATA, &unused);
+    CHECK(whole.value == 77 && mq_canary_intact(&whole));
     mq_side_follow(side, ring, DATA);
-    CHECK(!mq_ring_wiped(ring, side, DATA));
-    mq_store_relaxed_u64(mq_ring_tail(ring, DATA), 0);
-    CHECK(!mq_is_whole(&whole) && !mq_is_uncut(&whole) && mq_ring_wiped(ring, side, DATA));
+    CHECK(!mq_ring_canary_lost(ring, side, DATA));
+    mq_store_relaxed_u64(mq_ring_canary(ring, DATA), 0);
+    CHECK(!mq_canary_intact(&whole) && !mq_canary_present(&whole) && mq_ring_canary_lost(ring, side, DATA));
     one.whole = whole;
     uint8_t *payload;
     one.granted_offset = 0;
@@ -314,7 +314,7 @@ TEST(subscriber_from_the_oldest_message_on_counts_earlier_ones) {
     begin();
     send_many(&one, 1, 100);
     CHECK(mq_cycle(one.position) > 0);
-    CHECK(mq_subscriber_to_oldest(&s) == MQ_OK);
+    CHECK(mq_subscriber_seek_oldest(&s) == MQ_OK);
     uint64_t first = receive(false);
     CHECK(first > 1 && s.lost == first - 1 && !s.lost_unknown);
     for (uint64_t number = first + 1; number <= 100; number++)

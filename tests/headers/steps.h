@@ -66,7 +66,7 @@ static void point(const char *function, const char *what, const char *which) {
 
 static const void *woken_words[STEPS_MAX];
 static unsigned wake_count;
-static mq_life lives[BYTES];
+static mq_liveness lives[BYTES];
 static char holds[BYTES]; /* an address for each lock */
 
 __attribute__((unused)) static void wake_word(const void *word) { woken_words[wake_count++ % STEPS_MAX] = word; }
@@ -78,13 +78,13 @@ __attribute__((unused)) static void *hold_byte(uint64_t byte) {
 
 #undef mq_futex_wake_all
 #undef mq_futex_wake
-#undef mq_row_hold
-#undef mq_row_let_go
+#undef mq_liveness_lock
+#undef mq_liveness_unlock
 #define mq_futex_wake_all(word) (wake_word(word), POINT("woke", word))
 #define mq_futex_wake(word, count) (wake_word(word), POINT("woke", word))
-#define mq_row_hold(roll, byte, shared) ((void)(roll), hold_byte(byte))
-#define mq_row_let_go(hold) ((void)(hold), POINT("let go of", hold))
-#define mq_owner_life(inquiry, byte, pid, pid_namespace)                                                               \
+#define mq_liveness_lock(roll, byte, shared) ((void)(roll), hold_byte(byte))
+#define mq_liveness_unlock(hold) ((void)(hold), POINT("let go of", hold))
+#define mq_owner_liveness(inquiry, byte, pid, pid_namespace)                                                           \
     ((void)(inquiry), (void)(pid), (void)(pid_namespace), lives[byte])
 
 /* ---- for tests ---- */

@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include "ground/watcher.h"
+#include "base/watcher.h"
 
 typedef struct {
     mq_u32 attention;
@@ -22,12 +22,12 @@ static uint32_t announce(const void *at, mq_u32 *attention) {
     reader *r = (reader *)(uintptr_t)at;
     r->announced++;
     r->more |= r->comes_late;
-    return mq_attention_announce_many(attention);
+    return mq_eventcount_prepare_wait_mp(attention);
 }
 static void awake(const void *at) { ((reader *)(uintptr_t)at)->awake++; }
 
 static int add(reader *r) {
-    mq_lookout lookout = {
+    mq_poll_ops lookout = {
         .has_more = has_more, .reader = r, .attention = &r->attention, .announce = announce, .awake = awake};
     int fd = mq_watcher_add(&lookout);
     CHECK(fd >= 0);

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 
-HEADERS = ("ground/pool.h", "channel/layout.h")
-OWN = frozenset({"mq_slots", "mq_geometry"})  # structs of these headers that are in no file
+HEADERS = ("base/pool.h", "channel/layout.h")
+OWN = frozenset({"mq_pool_map", "mq_geometry"})  # structs of these headers that are in no file
 GOLDEN: Golden = {
     "mq_hub": {
         "magic": (0, 8),
@@ -86,7 +86,7 @@ GOLDEN: Golden = {
         "slots": (24, 8),
         "slot_bytes": (32, 8),
         "data_offset": (40, 8),
-        "piece_inode": (48, 8),
+        "channel_inode": (48, 8),
         "uid": (56, 8),
         "pid": (64, 8),
         "node": (72, 48),
@@ -96,7 +96,7 @@ GOLDEN: Golden = {
         "pins": (192, None),
     },
     "mq_pin": {"holders": (0, 8), "pad": (8, 56), "": (0, 64)},
-    "mq_slot": {
+    "mq_pool_slot": {
         "length": (0, 8),
         "publish_time": (8, 8),
         "origin_time": (16, 8),
@@ -138,7 +138,7 @@ SECTIONS = {
     "A publisher's row": "mq_publisher_row",
     "A subscriber's row": "mq_listener_row",
     "The pool": "mq_pool",
-    "A slot": "mq_slot",
+    "A slot": "mq_pool_slot",
 }
 
 

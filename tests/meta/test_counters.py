@@ -27,7 +27,7 @@ PARTS = {
     ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",
     ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",
     "entries: the position": "64 - MQ_ORDER_SHIFT",
-    "the times": "bits(MQ_CELL_TIMES_MAX)",
+    "the times": "bits(MQ_CELL_COUNT_MAX)",
     "the generation of a row": "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_word_generation(UINT64_MAX)) ? 16 : 0",
     "the order": "bits(MQ_WORD_ORDER_MASK)",
     "TAKEN word: the take": "bits(mq_word_take(UINT64_MAX))",
@@ -38,11 +38,11 @@ PARTS = {
 #: Fields of the layouts with these names count.
 COUNTING = re.compile(
     r"sent|received|lost|resets|refused|withdrawn|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
-    r"|era|turn|schema_turn|tail|take|generation|passed|ready|arrived|attention|released|count|events_lost|held"
+    r"|era|turn|schema_seq|tail|take|generation|passed|ready|arrived|attention|released|count|events_lost|held"
 )
-LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/ground/pool.h", ROOT / "visionipc/impl/leases.h"]
-NO_COUNTERS = {"mq_gate.held", "mq_hub.ring_tail"}  # flags
-OWN = {"mq_shelf", "mq_slots", "mq_geometry", "mq_queue_parts", "mq_record_parts"}  # in no file
+LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/base/pool.h", ROOT / "visionipc/impl/leases.h"]
+NO_COUNTERS = {"mq_gate.held", "mq_hub.ring_canary"}  # flags
+OWN = {"mq_buffer_mru", "mq_pool_map", "mq_geometry", "mq_queue_parts", "mq_record_parts"}  # in no file
 
 
 def rows() -> list[tuple[list[str], str, int]]:

@@ -13,15 +13,15 @@ import pytest
 
 from tests.meta.sources import ROOT, code, header_name, headers, imports, modules
 
-# From the ground up: a place may import what stands on a line above it, never its own line's or one below. A name is
+# From the bottom up: a place may import what stands on a line above it, never its own line's or one below. A name is
 # a module or a folder; the longest that fits counts.
 LAYERS = [
-    {"msgq.errors", "msgq.units", "msgq.texts", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.ground.core"},
-    {"msgq.impl.ground.liveness", "msgq.figures", "msgq.dtypes", "msgq.timing", "msgq.queue_events"},
-    {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.extras", "msgq.impl.ground.event_loop"},
+    {"msgq.errors", "msgq.units", "msgq.texts", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.base.core"},
+    {"msgq.impl.base.liveness", "msgq.figures", "msgq.dtypes", "msgq.timing", "msgq.queue_events"},
+    {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.extras", "msgq.impl.base.event_loop"},
     {"msgq.sharing", "msgq.impl.sockets", "msgq.kinds"},
     {
-        *("msgq.impl.ground", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
+        *("msgq.impl.base", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
         *("msgq.impl.records.options", "msgq.impl.records.arrays", "msgq.impl.records.values"),
     },
     {"msgq.impl.gate"},
@@ -65,32 +65,39 @@ HEADER_LAYERS = [
     {"format/tally.h"},
     {
         "msgq/common.h",
-        "ground/atomics.h",
-        "ground/thread.h",
+        "base/atomics.h",
+        "base/thread.h",
         "format/chunk.h",
         "format/crc.h",
         "format/scan.h",
         "decoding/unpack.h",
     },
     {"msgq/topic.h", "msgq/channel.h", "msgq/queue.h", "msgq/records.h"},
-    {"ground/layout.h", "ground/backing.h", "ground/futex.h", "ground/mapguard.h", "leases.h", "include/msgq.h"},
+    {"base/layout.h", "base/populate.h", "base/futex.h", "base/mapguard.h", "leases.h", "include/msgq.h"},
     {
-        "ground/order.h",
-        "ground/origin.h",
-        "ground/attention.h",
-        "ground/liveness.h",
-        "ground/schema.h",
+        "base/index_ring.h",
+        "base/origin.h",
+        "base/eventcount.h",
+        "base/liveness.h",
+        "base/schema.h",
         "ring/layout.h",
         "gate/layout.h",
         "meter/counting.h",
     },
     {
-        *("ground/pool.h", "ground/lookout.h", "ground/life.h", "ring/position.h", "ring/stamps.h", "ring/whole.h"),
+        *(
+            "base/pool.h",
+            "base/poll_ops.h",
+            "base/liveness_lock.h",
+            "ring/position.h",
+            "ring/stamps.h",
+            "ring/canary.h",
+        ),
         "records/layout.h",
     },
-    {"ground/roster.h", "ground/watcher.h", "records/cell.h"},
+    {"base/row_table.h", "base/watcher.h", "records/cell.h"},
     {"c/file.h"},
-    {"ring/slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h", "workqueue/layout.h"},
+    {"ring/reader_slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h", "workqueue/layout.h"},
     {"records/writer.h"},
     {"records/vector.h"},
     {"records/board.h"},
@@ -99,7 +106,7 @@ HEADER_LAYERS = [
     {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
     {"ring/sleeper.h"},
     {
-        *("ring/registry.h", "ring/rows.h", "ring/onlooker.h"),
+        *("ring/registry.h", "ring/batch.h", "ring/seek.h"),
         *("channel/snapshot.h", "workqueue/turn.h", "workqueue/snapshot.h"),
     },
     {
@@ -107,9 +114,9 @@ HEADER_LAYERS = [
         *("meter/topic.h", "meter/channel.h", "meter/records.h", "meter/queue.h"),
     },
     {"workqueue/receiver.h"},
-    {"workqueue/repair.h", "c/topicfile.h", "c/hub.h", "c/recordfile.h"},
-    {"workqueue/outlook.h", "c/queueevents.h"},
-    {"sources/taken.h", "recorder/arrivals.h"},
+    {"workqueue/recovery.h", "c/topicfile.h", "c/hub.h", "c/recordfile.h"},
+    {"workqueue/poll_state.h", "c/queueevents.h"},
+    {"sources/message.h", "recorder/arrivals.h"},
     {"sources/channel.h", "sources/records.h"},
     {"sources/source.h"},
     {"recorder/capture.h"},

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.impl.ground import clock, origin
+from msgq.impl.base import clock, origin
 from msgq.impl.ring import PubSocket
 from tools.fuzz.build import ROOT, compile_program
 
@@ -45,13 +45,13 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "attention": (64, 4),
         "attention_pad": (68, 60),
         "limit": (128, 8),
-        "milestone_even": (136, 24),
+        "checkpoint_even": (136, 24),
         "turn": (160, 8),
-        "milestone_odd": (168, 24),
-        "schema_turn": (192, 8),
+        "checkpoint_odd": (168, 24),
+        "schema_seq": (192, 8),
         "schema_bytes": (200, 8),
         "schema_spare": (208, 8),
-        "ring_tail": (216, 8),
+        "ring_canary": (216, 8),
         "tracked": (224, 8),
         "uncounted": (232, 8),
         "schema_pad": (240, 16),
@@ -71,12 +71,12 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "held_uid": (56, 8),
         "": (0, 64),
     },
-    "mq_roster_row": {"who": (0, 64), "generation": (64, 8), "": (0, 72)},
+    "mq_versioned_row": {"who": (0, 64), "generation": (64, 8), "": (0, 72)},
     "mq_clock": {"magic": (0, 8), "version": (8, 8), "offset_ns": (16, 8), "reserved": (24, 40), "": (0, 64)},
     "mq_origin": {"magic": (0, 8), "version": (8, 8), "last": (16, 8), "reserved": (24, 40), "": (0, 64)},
     "mq_stamps": {"publish_time": (0, 8), "origin_time": (8, 8), "": (0, 16)},
-    "mq_milestone_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
-    "mq_publisher_entry": {
+    "mq_checkpoint_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
+    "mq_ring_publisher_row": {
         "who": (0, 64),
         "begun": (64, 8),
         "sent": (72, 8),
@@ -110,7 +110,7 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "recv_ready": (128, 64),
         "": (0, 192),
     },
-    "mq_reader_entry": {
+    "mq_ring_subscriber_row": {
         "who": (0, 64),
         "cursor": (64, 8),
         "received": (72, 8),
@@ -158,8 +158,8 @@ SECTIONS = {
     "Stamps": "mq_stamps",
     "The side segment": "mq_side",
     "Who a participant is": "mq_identity",
-    "A publisher's entry": "mq_publisher_entry",
-    "A subscriber's entry": "mq_reader_entry",
+    "A publisher's entry": "mq_ring_publisher_row",
+    "A subscriber's entry": "mq_ring_subscriber_row",
     "A schema's spare": "mq_schema_spare",
     "The host's clock": "mq_clock",
     "A user's origins": "mq_origin",
@@ -169,7 +169,7 @@ SECTIONS = {
 
 
 Golden = dict[str, dict[str, tuple[int, int | None]]]
-HEADERS = ("ground/layout.h", "ground/attention.h", "ring/layout.h", "gate/layout.h")
+HEADERS = ("base/layout.h", "base/eventcount.h", "ring/layout.h", "gate/layout.h")
 
 
 def c_program(headers: tuple[str, ...], golden: Golden, constants: dict[str, int]) -> str:
@@ -294,11 +294,11 @@ def test_golden_bytes_of_a_topic(prefix: str) -> None:
     assert side[:8] == b"GSQSIDE1"
     assert words(side, 8, 6) == (1, 65536, 16, 128, inode, 1024)
     limit, *even, turn = words(side, 128, 5)
-    milestone, sequence, era = words(side, 168, 3) if turn % 2 else even
+    checkpoint, sequence, era = words(side, 168, 3) if turn % 2 else even
     assert turn > 0
     assert write_pointer <= limit <= position(0, 1024)
-    assert milestone <= write_pointer
-    assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[milestone], 0)
+    assert checkpoint <= write_pointer
+    assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[checkpoint], 0)
     assert words(side, 192, 2)[0] % 2 == 0
     assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, uncounted, schema_pad"
     assert words(side, 200) == (len(schema.data),)

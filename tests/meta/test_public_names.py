@@ -27,7 +27,7 @@ from msgq import (
     stats,
 )
 from msgq.figures import channels, endpoints, meters, queues, records, topics
-from msgq.impl.ground import poller
+from msgq.impl.base import poller
 
 TOP = {
     "NOBLOCK",

@@ -16,7 +16,7 @@ import pytest
 
 import msgq
 from msgq import posix_ipc, queue_events
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.notice import Notice
 from msgq.workqueue import MessageQueue

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
 from tests.meta.sources import ROOT
@@ -70,8 +70,8 @@ CONSTANTS = {
     "MQ_RECORD_ITEM_MAX": 1 << 30,
     "MQ_RECORD_LENGTH_MAX": (1 << 31) - 1,
     "MQ_RECORD_BYTES_MAX": 1 << 40,
-    "MQ_CELL_TIMES": 24,
-    "MQ_CELL_ROW": 16,
+    "MQ_CELL_COUNT_SHIFT": 24,
+    "MQ_CELL_ROW_SHIFT": 16,
     "MQ_CELL_AHEAD_NS": 1_000_000_000,
 }
 # Item, copies: bytes from copy to copy, and from element to element.
@@ -119,7 +119,7 @@ int main(void) {
             mq_record_shape shape = {.length = 3, .item_bytes = item, .copies = copies};
             static _Alignas(64) mq_record record;
             mq_record_parts parts;
-            uint64_t bytes = mq_record_place(&parts, &record, &shape);
+            uint64_t bytes = mq_record_layout(&parts, &record, &shape);
             mq_u64 *second = mq_cell_version(&parts, 1);
             printf("%llu %llu %llu %llu %llu", (unsigned long long)item, (unsigned long long)copies,
                    (unsigned long long)parts.copy_stride, (unsigned long long)parts.stride, (unsigned long long)bytes);

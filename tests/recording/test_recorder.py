@@ -24,7 +24,7 @@ from mcap.stream_reader import StreamReader
 
 import msgq
 from msgq import errors, stats
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.ring.topic import unlink_topic
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.outlets.queues import is_sent, payload
 from msgq.record_changes import unpacked
 from msgq.recording import FrameChoice, LogReader, Message, Player, Recorder

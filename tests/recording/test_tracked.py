@@ -15,7 +15,7 @@ from mcap.reader import NonSeekingReader, make_reader
 
 import msgq
 from msgq.errors import StateError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.format import conventions, origins
 from msgq.recording.format.container import HEAD, MAGIC

@@ -20,7 +20,7 @@ from mcap.reader import make_reader
 
 import msgq
 from msgq import errors
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.wall import WallTimes

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ground/futex.h"
+#include "base/futex.h"
 
 static void stop_here(void);
 #define mq_futex_wake_all(word) (stop_here(), mq_futex_wake_all(word))
-#include "ground/attention.h"
+#include "base/eventcount.h"
 #undef mq_futex_wake_all
 
 #ifndef WATCHDOG_S
@@ -66,8 +66,8 @@ static void *publish(void *argument) {
     lags = me == 0;
     while (!stop) {
         uint32_t number = mq_fetch_add_u32(&published[me], 1) + 1;
-        if (mq_attention_due_many(&attention))
-            mq_attention_wake_many(&attention);
+        if (mq_eventcount_has_waiters_mp(&attention))
+            mq_eventcount_notify_mp(&attention);
         if (rand_r(&random) % 4)
             wait_for(all_saw, number * PUBLISHERS + me, "somebody sleeps through a message");
         told[me] = number;
@@ -90,7 +90,7 @@ static void *follow(void *argument) {
     while (!over) {
         if (look(me))
             continue;
-        uint32_t expected = mq_attention_announce_many(&attention);
+        uint32_t expected = mq_eventcount_prepare_wait_mp(&attention);
         if (!look(me) && !over && mq_futex_wait(mq_futex_word(&attention), expected, -1) == 0)
             slept++;
     }
@@ -113,12 +113,12 @@ int main(int argc, char **argv) {
                  "somebody sleeps through the last message");
     over = true;
     mq_fetch_add_u32(&published[0], 1);
-    if (mq_attention_due_many(&attention))
-        mq_attention_wake_many(&attention);
+    if (mq_eventcount_has_waiters_mp(&attention))
+        mq_eventcount_notify_mp(&attention);
     for (int i = 0; i < SLEEPERS; i++)
         pthread_join(sleepers[i], NULL);
-    mq_attention_wake_many(&attention); /* of a sleeper that announced itself and did not sleep */
-    if (mq_attention_due_many(&attention)) {
+    mq_eventcount_notify_mp(&attention); /* of a sleeper that announced itself and did not sleep */
+    if (mq_eventcount_has_waiters_mp(&attention)) {
         fprintf(stderr, "attention: the flag outlives the sleepers (seed %u)\n", seed);
         return 1;
     }

@@ -15,13 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ground/life.h"
+#include "base/liveness_lock.h"
 
 /* What a dead process did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
 static _Atomic uint64_t deaths;
-#define mq_owner_life(...)                                                                                             \
+#define mq_owner_liveness(...)                                                                                         \
     ({                                                                                                                 \
-        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        mq_liveness life_ = mq_owner_liveness(__VA_ARGS__);                                                            \
         (void)atomic_load(&deaths);                                                                                    \
         life_;                                                                                                         \
     })
@@ -32,10 +32,10 @@ static _Atomic uint64_t deaths;
 enum { PUBLISHERS = 2, SUBSCRIBERS = 3, CAPACITY = 16, WORDS = 64, HELD_MAX = 2, POOLS_MAX = 4096 };
 
 static mq_hub *hub;
-static mq_roll roll;
+static mq_liveness_file roll;
 static mq_self self;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hub's file */
-static mq_slots pools[POOLS_MAX];                        /* by uid */
+static mq_pool_map pools[POOLS_MAX];                     /* by uid */
 static uint32_t pools_made;
 static _Atomic bool stop;
 static _Atomic uint64_t published, refused, withdrawn, joined, copied, viewed, missed, lapped, died, left;
@@ -54,17 +54,17 @@ static uint32_t below(uint64_t *state, uint32_t n) {
 /* ---- publishers ---- */
 
 /* As sweep of hub.pyx: pools of the dead that nobody can reach. */
-static void sweep(const mq_order *order) {
-    mq_inquiry inquiry = mq_inquire(&roll);
+static void sweep(const mq_index_ring *order) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
         uint64_t newest, uid = mq_load_acquire_u64(&hub->publishers[i].pool_uid);
-        if (uid && mq_hub_life(hub, &inquiry, i) == MQ_DEAD &&
+        if (uid && mq_channel_row_liveness(hub, &inquiry, i) == MQ_DEAD &&
             (!mq_hub_references(order, (unsigned)i, &newest) || i % 2)) {
             mq_hub_withdraw(order, (unsigned)i);
             mq_hub_free(&hub->publishers[i]);
         }
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
 }
 
 /* As enter_channel. False: so many were there that it is enough. */
@@ -99,7 +99,7 @@ static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
 static void leave(mq_channel_publisher *p, void **hold, bool dies) {
     withdrawn += p->withdrawn;
     if (dies) { /* as the kernel does it */
-        mq_row_let_go(*hold);
+        mq_liveness_unlock(*hold);
         *hold = NULL;
     } else {
         mq_identity_leave(&p->row->who, p->slots.uid, hold);
@@ -124,7 +124,7 @@ static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     if (status == MQ_CHANNEL_CORRUPT)
         wrong("the order makes no sense", word, position);
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_attention_wake_many(&hub->attention);
+        mq_eventcount_notify_mp(&hub->attention);
     published++;
 }
 
@@ -148,7 +148,7 @@ typedef struct {
     uint64_t listed_uid, begun, last[PUBLISHERS], held;
     int viewer;
     struct {
-        mq_slots pool;
+        mq_pool_map pool;
         uint32_t slot;
         uint64_t words, word;
     } kept[HELD_MAX];
@@ -186,7 +186,7 @@ static bool look(reader *r, mq_channel_message *m) {
 
 static void copy_one(reader *r, const mq_channel_message *m) {
     uint64_t copy[WORDS];
-    mq_copy_out(copy, mq_slot_payload(m->slot), m->length);
+    mq_copy_out(copy, mq_pool_slot_payload(m->slot), m->length);
     if (!mq_channel_accept(&r->c, m)) {
         missed++;
         return;
@@ -199,8 +199,8 @@ static void copy_one(reader *r, const mq_channel_message *m) {
 static void let_go(reader *r) {
     while (r->held) {
         r->held--;
-        mq_slot *slot = mq_slot_at(&r->kept[r->held].pool, r->kept[r->held].slot);
-        verify((const uint64_t *)(void *)mq_slot_payload(slot), r->kept[r->held].words, r->kept[r->held].word);
+        mq_pool_slot *slot = mq_pool_slot_at(&r->kept[r->held].pool, r->kept[r->held].slot);
+        verify((const uint64_t *)(void *)mq_pool_slot_payload(slot), r->kept[r->held].words, r->kept[r->held].word);
         mq_pin_clear(&r->kept[r->held].pool, r->kept[r->held].slot, (unsigned)r->viewer);
     }
 }
@@ -210,7 +210,7 @@ static void view_one(reader *r, const mq_channel_message *m) {
         missed++;
         return;
     }
-    const uint64_t *words = (const uint64_t *)(void *)mq_slot_payload(m->slot);
+    const uint64_t *words = (const uint64_t *)(void *)mq_pool_slot_payload(m->slot);
     account(r, m, words[0]);
     verify(words, m->length / 8, words[0]);
     r->kept[r->held].pool = r->c.pools[m->row];
@@ -227,15 +227,15 @@ static void come(reader *r, bool views, uint64_t history) {
     char node[MQ_NODE_NAME] = "stress";
     r->viewer = MQ_NO_ROW;
     pthread_mutex_lock(&lock);
-    mq_roster roster = mq_hub_listeners(hub, MQ_LISTENERS);
-    r->c.row = &hub->listeners[mq_roster_find(&roster, &roll, &r->listed)];
+    mq_row_table roster = mq_hub_listeners(hub, MQ_LISTENERS);
+    r->c.row = &hub->listeners[mq_row_table_reserve(&roster, &roll, &r->listed)];
     r->listed_uid = ++uids;
     mq_hub_list(r->c.row, &self, r->listed_uid, r->listed != NULL, node);
     for (int row = 0; views && (row = mq_hub_vacant_viewer(hub, &roll, row)) != MQ_NO_ROW; row++) {
         for (int i = 0; mq_hub_viewer_died(hub, row) && i < MQ_PUBLISHERS; i++)
             if (mq_load_acquire_u64(&hub->publishers[i].pool_uid))
                 mq_hub_clear_pins(&pools[mq_load_acquire_u64(&hub->publishers[i].pool_uid)], row);
-        if (!(r->views = mq_row_hold(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false)))
+        if (!(r->views = mq_liveness_lock(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false)))
             continue;
         mq_identity_write(&hub->viewers[row].who, &self, r->listed_uid, r->views != NULL);
         r->viewer = row;
@@ -253,8 +253,8 @@ static void go(reader *r, bool dies) {
     lapped += r->c.resets;
     if (dies) { /* with what it holds */
         deaths++;
-        mq_row_let_go(r->listed);
-        mq_row_let_go(r->views);
+        mq_liveness_unlock(r->listed);
+        mq_liveness_unlock(r->views);
         died++;
         return;
     }
@@ -275,7 +275,7 @@ static void *run_subscriber(void *argument) {
         uint32_t rounds = me == 2 ? 1 + below(&chance, 200) : 1 + below(&chance, 20000);
         for (mq_channel_message m; rounds && !stop; rounds--) {
             if (!look(&r, &m)) {
-                mq_attention_announce_many(&hub->attention); /* and does not sleep */
+                mq_eventcount_prepare_wait_mp(&hub->attention); /* and does not sleep */
                 sched_yield();
                 continue;
             }

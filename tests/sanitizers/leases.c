@@ -24,7 +24,7 @@ static mq_leases *table;
 static uint64_t frames[BUFFERS][WORDS];
 static mq_u64 packets[2]; /* buffer << 32 | generation; the newest, and the one before */
 static mq_u32 dead[CLIENTS];
-static mq_shelf shelf; /* the server's: what each buffer has */
+static mq_buffer_mru shelf; /* the server's: what each buffer has */
 static _Atomic bool stop;
 static _Atomic uint64_t published, warm, dropped, held, missed, left, died;
 static unsigned seed;
@@ -51,9 +51,9 @@ static void verify(uint32_t client, uint32_t buffer, uint32_t generation) {
 static void free_rows(void) {
     for (uint32_t row = 0; row < CLIENTS; row++) {
         bool is_dead = mq_load_acquire_u32(&dead[row]);
-        if (!is_dead && !mq_row_done(table, row, shelf.generation))
+        if (!is_dead && !mq_frame_row_is_done(table, row, shelf.generation))
             continue;
-        mq_row_reset(table, row, MQ_ROW_TAKEN);
+        mq_frame_row_reset(table, row, MQ_FRAME_ROW_TAKEN);
         mq_store_release_u32(&dead[row], 0);
     }
 }
@@ -63,7 +63,7 @@ static int take(uint64_t *chance) {
     int slowest, buffer = -1;
     uint32_t awaited = mq_frames_awaited(table, CLIENTS, shelf.newest, &slowest);
     if (below(chance, 4))
-        buffer = mq_take_warmest(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
+        buffer = mq_buffer_take_mru(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
     warm += buffer >= 0;
     for (int place = BUFFERS - 1; place >= 0 && buffer < 0; place--)
         if (mq_buffer_take(table, CLIENTS, shelf.order[place], shelf.generation[shelf.order[place]]) < 0)
@@ -73,7 +73,7 @@ static int take(uint64_t *chance) {
 
 static void *run_server(void *unused) {
     uint64_t chance = seed;
-    mq_shelf_init(&shelf, BUFFERS);
+    mq_buffer_mru_init(&shelf, BUFFERS);
     while (!stop) {
         free_rows();
         int buffer = take(&chance);
@@ -86,7 +86,7 @@ static void *run_server(void *unused) {
         shelf.generation[buffer] = 0;
         for (int i = 0; i < WORDS; i++)
             frames[buffer][i] = generation;
-        mq_shelf_publish(&shelf, table, (uint32_t)buffer);
+        mq_buffer_mru_publish(&shelf, table, (uint32_t)buffer);
         mq_store_relaxed_u64(&packets[1], mq_load_relaxed_u64(&packets[0]));
         mq_store_relaxed_u64(&packets[0], (uint64_t)(uint32_t)buffer << 32 | generation);
         published++;
@@ -105,7 +105,7 @@ static void let_go(client *c) {
     while (c->count) {
         c->count--;
         verify(c->row, c->buffers[c->count], c->generations[c->count]);
-        mq_lease_return(table, c->row, c->buffers[c->count]);
+        mq_frame_lease_return(table, c->row, c->buffers[c->count]);
     }
 }
 
@@ -113,7 +113,7 @@ static void hold(client *c, uint64_t packet) {
     uint32_t buffer = (uint32_t)(packet >> 32), generation = (uint32_t)packet;
     if (generation == 0 || (c->count && c->buffers[0] == buffer))
         return;
-    if (!mq_lease_take(table, c->row, buffer, generation)) {
+    if (!mq_frame_lease_take(table, c->row, buffer, generation)) {
         missed++;
         return;
     }
@@ -138,10 +138,10 @@ static void *run_client(void *number) {
                 sched_yield();
             died++;
         } else if (fate == 1) { /* leaves, and looks at its last frames some more */
-            mq_lease_leave(table, c.row);
+            mq_frame_row_set_left(table, c.row);
             sched_yield();
             let_go(&c);
-            while (mq_load_acquire_u32(&table->rows[c.row].state) != MQ_ROW_TAKEN && !stop)
+            while (mq_load_acquire_u32(&table->rows[c.row].state) != MQ_FRAME_ROW_TAKEN && !stop)
                 sched_yield();
             left++;
         } else if (c.count == HELD_MAX || below(&chance, 2)) {
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
     table = aligned_alloc(64, sizeof *table);
     memset((void *)table, 0, sizeof *table);
     for (uint32_t row = 0; row < CLIENTS; row++)
-        mq_row_reset(table, row, MQ_ROW_TAKEN);
+        mq_frame_row_reset(table, row, MQ_FRAME_ROW_TAKEN);
     pthread_create(&threads[CLIENTS], NULL, run_server, NULL);
     for (int i = 0; i < CLIENTS; i++)
         pthread_create(&threads[i], NULL, run_client, (void *)(uintptr_t)i);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "ground/mapguard.h"
+#include "base/mapguard.h"
 
 enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE, WATCHDOG = 60 };
 

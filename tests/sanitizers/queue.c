@@ -44,7 +44,7 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
 static void send_one(member *m, uint64_t sender, uint64_t number) {
     uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
     int64_t place, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
-    while ((place = mq_queue_hold(&m->h, ticket())) == MQ_NO_PLACE) {
+    while ((place = mq_queue_hold(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
         m->h.met = true;
         look(m);
         pthread_mutex_lock(&m->lock);
@@ -53,7 +53,7 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
         if (mq_now_ns() > until)
             wrong("no place becomes free", word, 0);
         if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
-            mq_queue_pass_on_room(&m->h);
+            mq_queue_forward_room_wake(&m->h);
             end_wait(m);
             all->skipped++;
             return;
@@ -202,7 +202,7 @@ static void *run_consumer(void *argument) {
             while (!consume(&m, true) && !all->stop) {
                 rest(&m, MQ_RECEIVING);
                 if (below(64) == 0) { /* as senders do */
-                    mq_queue_pass_on_message(&m.h);
+                    mq_queue_forward_message_wake(&m.h);
                     end_wait(&m);
                     rounds = 1;
                     break;
@@ -221,16 +221,16 @@ static void *run_consumer(void *argument) {
 /* As the watcher thread: it wants to know, and takes nothing. */
 static void *run_watcher(void *argument) {
     member m;
-    mq_queue_outlook outlook = {.watching = 0};
+    mq_queue_poll_state outlook = {.watching = 0};
     chance = seed + (uint64_t)(uintptr_t)argument;
     come(&m);
     outlook.h = m.h;
-    mq_u32 *word = mq_queue_sleep_word(&m.h, MQ_WATCHING);
+    mq_u32 *word = mq_queue_eventcount(&m.h, MQ_WATCHING);
     while (!all->stop) {
-        uint32_t seen = mq_queue_outlook_announce(&outlook, word);
-        if (!mq_queue_outlook_has_more(&outlook))
+        uint32_t seen = mq_queue_poll_prepare_wait(&outlook, word);
+        if (!mq_queue_poll_has_more(&outlook))
             mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + 2 * (int64_t)MQ_NS_PER_MS);
-        mq_queue_outlook_awake(&outlook);
+        mq_queue_poll_end_wait(&outlook);
         all->watched++;
         usleep(below(20000)); /* while nobody watches, wakes are for one */
     }
@@ -254,7 +254,7 @@ static void *run_told(void *argument) {
             if (!mq_queue_notice_due(&notice))
                 mq_futex_wait(mq_futex_word(&parts.queue->arrived), seen, mq_now_ns() + MQ_NS_PER_MS);
             all->told += mq_queue_notice_take(&notice);
-            mq_queue_look(&m.h, mq_now_ns());
+            mq_queue_recover(&m.h, mq_now_ns());
             all->swept++;
         }
         go(&m, below(2));
@@ -313,7 +313,7 @@ static void settle(void) {
     member m;
     uint64_t missing = 0, expected = all->skipped + all->killed;
     come(&m);
-    mq_queue_look(&m.h, mq_now_ns());
+    mq_queue_recover(&m.h, mq_now_ns());
     pthread_mutex_lock(&m.lock);
     memset(m.last, 0, sizeof m.last);
     while (consume(&m, false))

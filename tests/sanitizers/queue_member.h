@@ -11,13 +11,13 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "ground/life.h"
+#include "base/liveness_lock.h"
 
 /* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
 static _Atomic uint64_t deaths;
-#define mq_owner_life(...)                                                                                             \
+#define mq_owner_liveness(...)                                                                                         \
     ({                                                                                                                 \
-        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        mq_liveness life_ = mq_owner_liveness(__VA_ARGS__);                                                            \
         (void)atomic_load(&deaths);                                                                                    \
         life_;                                                                                                         \
     })
@@ -36,7 +36,7 @@ static void jostle(void) {
 #define mq_fetch_add_u64(...) (jostle(), mq_fetch_add_u64(__VA_ARGS__))
 #define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
 
-#include "workqueue/outlook.h"
+#include "workqueue/poll_state.h"
 
 enum { PLACES = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
 enum { STUCK_MS = 6000, NAP_MS = 5000 };
@@ -56,7 +56,7 @@ typedef struct {
 } books;
 static books *all;
 static mq_queue_parts parts;
-static mq_roll roll;
+static mq_liveness_file roll;
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
 static bool plain;             /* nobody is in another process */
@@ -86,7 +86,7 @@ static _Thread_local bool waits;
 
 static void come(member *m) {
     mq_self self;
-    mq_roster roster = mq_queue_roster(parts.queue);
+    mq_row_table roster = mq_queue_row_table(parts.queue);
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
     m->h.parts = parts;
@@ -95,10 +95,10 @@ static void come(member *m) {
     m->h.next = below(PLACES);
     if (!m->h.blocks || mq_read_self(&self))
         wrong("no memory", 0, 0);
-    int fd = mq_roll_open(&roll, O_RDWR);
+    int fd = mq_liveness_file_reopen(&roll, O_RDWR);
     pthread_mutex_lock(&lock);
     flock(fd, LOCK_EX);
-    int row = mq_roster_find(&roster, &roll, &m->hold);
+    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
     if (row == MQ_NO_ROW || !m->hold)
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
@@ -106,13 +106,13 @@ static void come(member *m) {
     flock(fd, LOCK_UN);
     pthread_mutex_unlock(&lock);
     close(fd);
-    mq_queue_look(&m->h, mq_now_ns());
+    mq_queue_recover(&m->h, mq_now_ns());
 }
 
 static void go(member *m, bool dies) {
     if (dies) { /* as the kernel does it, with all that it has */
         deaths++;
-        mq_row_let_go(m->hold);
+        mq_liveness_unlock(m->hold);
         all->died++;
     } else {
         mq_queue_leave(&m->h, m->uid, &m->hold);
@@ -125,13 +125,13 @@ static void go(member *m, bool dies) {
 /* As Handle._look: the dead, by the clock. */
 static void look(member *m) {
     int64_t now = mq_now_ns();
-    if (mq_queue_sweep_due(&m->h, now))
-        mq_queue_look(&m->h, now);
+    if (mq_queue_reclaim_due(&m->h, now))
+        mq_queue_recover(&m->h, now);
 }
 
 /* Who sleeps is woken when others see its bit; but the killed take wakes with them. */
 static void doze(const member *m, mq_queue_sleep kind, mq_u32 *word, uint32_t seen) {
-    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_LOOK_NS;
+    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_RECOVER_NS;
     bool patient = m == &shared || below(8), receives = kind == MQ_RECEIVING;
     if (below(16) == 0)
         sched_yield();
@@ -177,7 +177,7 @@ static void end_wait(member *m) {
 
 /* As Handle._sleep. The lock is let go meanwhile. */
 static void rest(member *m, mq_queue_sleep kind) {
-    mq_u32 *word = mq_queue_sleep_word(&m->h, kind);
+    mq_u32 *word = mq_queue_eventcount(&m->h, kind);
     begin_wait(m, kind);
     m->asleep[kind]++;
     uint32_t seen = mq_queue_wait_lie_down(&m->h, &call, oldest(m));
@@ -188,7 +188,7 @@ static void rest(member *m, mq_queue_sleep kind) {
     all->waited++;
     pthread_mutex_lock(&m->lock);
     if (--m->asleep[kind] == 0)
-        mq_queue_get_up(&m->h, kind);
+        mq_queue_finish_sleep(&m->h, kind);
 }
 
 #endif

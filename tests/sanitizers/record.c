@@ -25,7 +25,7 @@ static const plan plans[] = {
 enum { PLANS = sizeof plans / sizeof *plans };
 
 static int64_t soon(void) { return mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS; }
-static uint64_t times_of(uint64_t i) { return mq_cell_times(mq_load_acquire_u64(mq_cell_version(&parts, i))); }
+static uint64_t times_of(uint64_t i) { return mq_cell_count(mq_load_acquire_u64(mq_cell_version(&parts, i))); }
 
 /* ---- writing ---- */
 
@@ -76,9 +76,9 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     int64_t index = (int64_t)i;
     mq_u64 *version = mq_cell_version(&parts, i);
     bool alone = now.flags & EXCLUSIVE;
-    if (!alone && mq_cell_take(version, m->w.who) && !mq_record_seize(&m->w, version, soon()))
+    if (!alone && mq_cell_try_acquire(version, m->w.who) && !mq_record_acquire(&m->w, version, soon()))
         wrong("an element is held", i, mq_load_acquire_u64(version));
-    fill(value, stamp(writer, true, mq_cell_next(&parts, mq_cell_times(mq_load_relaxed_u64(version)))), now.words);
+    fill(value, stamp(writer, true, mq_cell_next(&parts, mq_cell_count(mq_load_relaxed_u64(version)))), now.words);
     mq_u64 *to = mq_cell_begin(&parts, version, (uint64_t)mq_now_ns());
     if (below(1024) == 0) {
         mq_copy_in(to, value, 8 * below((uint32_t)now.words + 1));
@@ -87,11 +87,11 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     }
     mq_copy_in(to, value, 8 * now.words);
     if (alone)
-        mq_cell_turn_alone(&parts, version);
-    else if (!mq_cell_turn(&parts, version, m->w.who))
+        mq_cell_commit_exclusive(&parts, version);
+    else if (!mq_cell_commit(&parts, version, m->w.who))
         wrong("others write our element", i, mq_load_acquire_u64(version));
     count(&index, 1);
-    mq_record_tell(&m->w, 1, alone);
+    mq_record_notify(&m->w, 1, alone);
     await(i);
     return true;
 }
@@ -159,7 +159,7 @@ static bool write_key(member *m, uint64_t writer) {
         return false;
     }
     if (ours)
-        mq_record_let_go(&m->w, &parts.keys[i].owner);
+        mq_record_release(&m->w, &parts.keys[i].owner);
     return true;
 }
 
@@ -265,7 +265,7 @@ static void *run_snapshots(void *argument) {
         if (mq_vector_read_all(&view, &which, (uint8_t *)values, &reading) != CHAIN)
             continue;
         int tries = 1000;
-        while (tries && !mq_vector_agree(&view, (uint8_t *)values, times))
+        while (tries && !mq_vector_snapshot_step(&view, (uint8_t *)values, times))
             tries--;
         for (uint64_t i = 0; tries && i < CHAIN; i++) {
             verify(values + i * now.words, now.words, times[i]);
@@ -284,10 +284,10 @@ static void *run_snapshots(void *argument) {
 static void *run_sleeper(void *argument) {
     uint64_t me = (uint64_t)(uintptr_t)argument, seen[ELEMENTS] = {0}, times[ELEMENTS];
     int64_t found[ELEMENTS];
-    mq_vector_outlook outlook = {.parts = &parts, .seen = seen};
+    mq_vector_poll_state outlook = {.parts = &parts, .seen = seen};
     mq_reading reading = {.times = times};
     while (!all->over) {
-        uint32_t announced = mq_attention_announce_many(&parts.record->attention);
+        uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.record->attention);
         if (!mq_vector_has_more(&outlook) && !all->over) {
             int64_t until = mq_now_ns() + (int64_t)NAP_MS * MQ_NS_PER_MS;
             mq_futex_wait(mq_futex_word(&parts.record->attention), announced, until);
@@ -362,7 +362,7 @@ static void settle(uint64_t killed) {
         write_some(&m, &i, 1, &(uint64_t){stamp(THREADS_WRITE + PROCESSES_MAX, true, times_of((uint64_t)i) + 1)});
     go(&m, false);
     for (uint64_t i = 0; i < ELEMENTS && !(now.flags & BOARD); i++)
-        if (mq_cell_who(mq_load_acquire_u64(mq_cell_version(&parts, i))))
+        if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&parts, i))))
             wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version(&parts, i)));
     munmap(parts.record, parts.elements - (uint8_t *)parts.record + ELEMENTS * parts.stride);
     close(roll.fd);

@@ -12,13 +12,13 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "ground/life.h"
+#include "base/liveness_lock.h"
 
 /* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
 static _Atomic uint64_t deaths;
-#define mq_owner_life(...)                                                                                             \
+#define mq_owner_liveness(...)                                                                                         \
     ({                                                                                                                 \
-        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        mq_liveness life_ = mq_owner_liveness(__VA_ARGS__);                                                            \
         (void)atomic_load(&deaths);                                                                                    \
         life_;                                                                                                         \
     })
@@ -62,7 +62,7 @@ typedef struct {
 static books *all;
 static plan now;
 static mq_record_parts parts;
-static mq_roll roll;
+static mq_liveness_file roll;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file, for sanitizers; flock is for the rest */
 static bool plain;                                       /* nobody is in another process */
 static unsigned seed;
@@ -85,7 +85,7 @@ typedef struct {
 } member;
 
 static void lock_file(member *m) {
-    m->fd = mq_roll_open(&roll, O_RDWR);
+    m->fd = mq_liveness_file_reopen(&roll, O_RDWR);
     pthread_mutex_lock(&lock);
     flock(m->fd, LOCK_EX);
 }
@@ -98,7 +98,7 @@ static void unlock_file(member *m) {
 static void go(member *m, bool dies) {
     if (dies) { /* as the kernel does it, with all that it has */
         deaths++;
-        mq_row_let_go(m->hold);
+        mq_liveness_unlock(m->hold);
         all->died++;
     } else {
         mq_record_leave(&m->w, m->uid, &m->hold);
@@ -109,14 +109,14 @@ static void go(member *m, bool dies) {
 /* As Handle._take_row. False: another one owns all. */
 static bool come(member *m) {
     mq_self self;
-    mq_roster roster = mq_record_roster(parts.record);
+    mq_row_table roster = mq_record_row_table(parts.record);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
     m->w.roll = &roll;
     if (mq_read_self(&self))
         wrong("who are we", 0, 0);
     lock_file(m);
-    int row = mq_roster_find(&roster, &roll, &m->hold);
+    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
     if (row == MQ_NO_ROW || !m->hold)
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;

@@ -33,6 +33,6 @@ def test_nobody_sleeps_through_a_message_of_several_publishers(seed: int, flags:
 @pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
-    mutated(tmp_path, monkeypatch, "HEADERS", "ground/attention.h", *PIECES[piece])
+    mutated(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
     complaint = Stress("attention").complaint(tmp_path, "impatient", 10)
     assert "attention: somebody sleeps through" in complaint or "attention: the others" in complaint

@@ -25,18 +25,18 @@ def test_no_message_is_torn_or_miscounted(seed: int, flags: Any, seconds: Any) -
 EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
 RELAXED = {
     "order": (
-        "ground/order.h",
+        "base/index_ring.h",
         EXCHANGE,
         "__atomic_compare_exchange_n((uint64_t *)(void *)at, &entry, mq_entry(position, row, slot), false, "
         "__ATOMIC_RELAXED, __ATOMIC_RELAXED)",
     ),
     "unpin": (
-        "ground/pool.h",
+        "base/pool.h",
         "mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));",
         "atomic_fetch_and_explicit(&slots->pool->pins[slot].holders.value, ~(1ull << viewer), memory_order_relaxed);",
     ),
     "unpin of the other side": (
-        "ground/pool.h",
+        "base/pool.h",
         "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
         "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
     ),
@@ -55,12 +55,12 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 MISSING = {
     "the look after a copy": (
         "channel/subscriber.h",
-        "if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry)\n        return false;",
+        "if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry)\n        return false;",
         "",
     ),
     "the look after a pin": (
         "channel/subscriber.h",
-        "if (!mq_order_stands(&s->order, m->position, m->entry)) {",
+        "if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {",
         "if (0) {",
     ),
     "the look at pins": (
@@ -68,7 +68,7 @@ MISSING = {
         "if (!mq_pin_holders(&p->slots, slot))\n        return (int)slot;",
         "return (int)slot;",
     ),
-    "helping": ("ground/order.h", "if (ahead == 0)", "if (0)"),
+    "helping": ("base/index_ring.h", "if (ahead == 0)", "if (0)"),
     "the count of what is withdrawn": (
         "channel/subscriber.h",
         "mq_channel_lose(s, m->position + 1);\n            stuck",

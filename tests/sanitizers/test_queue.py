@@ -69,7 +69,7 @@ MISSING = {
         "if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)",
         "if (ready || !ready)",
     ),
-    "forgetting what was taken": ("receiver.h", "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);", ""),
+    "forgetting what was taken": ("receiver.h", "mq_queue_cache_invalidate(h, found.place / MQ_QUEUE_BLOCK);", ""),
     "the generation of a word": (
         "repair.h",
         "!= generation)\n        return true;",

@@ -52,18 +52,18 @@ MISSING = {
         "mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0",
         "(mq_store_release_u64(version, now | who), true) ? 0",
     ),
-    "asking whether a holder lives": ("writer.h", "died && mq_cell_wrest", "(died || !died) && mq_cell_wrest"),
-    "taking from the dead": ("writer.h", "died && mq_cell_wrest", "died && !died && mq_cell_wrest"),
+    "asking whether a holder lives": ("writer.h", "died && mq_cell_steal", "(died || !died) && mq_cell_steal"),
+    "taking from the dead": ("writer.h", "died && mq_cell_steal", "died && !died && mq_cell_steal"),
     "who owns all": ("writer.h", "if (life != MQ_DEAD)\n            return false;", "(void)life;"),
     "the rest of a snapshot": (
         "vector.h",
         "        same = false;\n",
         "        same = i + 1 == parts->shape.length;\n",
     ),
-    "the wake": ("writer.h", "mq_attention_wake_many(attention);", "(void)*attention;"),
+    "the wake": ("writer.h", "mq_eventcount_notify_mp(attention);", "(void)*attention;"),
     "the look for sleepers behind a store": (
         "writer.h",
-        "if (mq_unlikely(mq_attention_due_many(attention)))",
+        "if (mq_unlikely(mq_eventcount_has_waiters_mp(attention)))",
         "if (!alone)",
     ),
 }

@@ -25,7 +25,7 @@ def test_no_message_is_torn_repeated_or_slept_through(seed: int, flags: Any, sec
 @pytest.mark.nightly
 def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: without the copies made for it, the sanitizer must object."""
-    mutated(tmp_path, monkeypatch, "HEADERS", "ground/atomics.h", "defined(__SANITIZE_THREAD__)", "0")
+    mutated(tmp_path, monkeypatch, "HEADERS", "base/atomics.h", "defined(__SANITIZE_THREAD__)", "0")
     assert "data race" in Stress("threads").complaint(tmp_path, "thread", 1)
 
 
@@ -41,5 +41,5 @@ def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_stress_sees_a_lap_that_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: who joins from the oldest message on and does not count what was before must be found out."""
     count = "former = (int64_t)mq_subscriber_sequence(s);"
-    mutated(tmp_path, monkeypatch, "HEADERS", "ring/onlooker.h", count, "former = 0;")
+    mutated(tmp_path, monkeypatch, "HEADERS", "ring/seek.h", count, "former = 0;")
     assert "of those received" in Stress("threads").complaint(tmp_path, "native", 10)

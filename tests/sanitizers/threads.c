@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 
-#include "ring/onlooker.h"
+#include "ring/seek.h"
 #include "ring/registry.h"
 #include "ring/snapshot.h"
 
@@ -88,7 +88,7 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
     p->side = side;
     p->data = (uint8_t *)ring + MQ_RING_HEADER;
     p->data_bytes = DATA_BYTES;
-    p->whole = mq_whole_always();
+    p->whole = mq_canary_none();
     p->fences = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
     int row = mq_publisher_row_take(NULL, ring, side, &p->hold);
@@ -183,7 +183,7 @@ static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomi
     s->side = side;
     s->data = (uint8_t *)ring + MQ_RING_HEADER;
     s->data_bytes = DATA_BYTES;
-    s->whole = mq_whole_always();
+    s->whole = mq_canary_none();
     pthread_mutex_lock(&lock);
     if (mq_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_OK)
         fail("the ring makes no sense to a subscriber");
@@ -193,7 +193,7 @@ static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomi
 }
 
 static void sleep_until_more(mq_subscriber *s) {
-    mq_subscriber_refresh_survey(s);
+    mq_subscriber_recheck_publisher(s);
     uint32_t expected = mq_subscriber_announce_sleep(s);
     if (mq_subscriber_has_more(s))
         return;
@@ -275,9 +275,9 @@ static void take_from_oldest(const mq_self *self) {
                        .side = side,
                        .data = (uint8_t *)ring + MQ_RING_HEADER,
                        .data_bytes = DATA_BYTES,
-                       .whole = mq_whole_always(),
+                       .whole = mq_canary_none(),
                        .passive = true};
-    if (mq_subscriber_join(&s, self, 0) != MQ_OK || mq_subscriber_to_oldest(&s) != MQ_OK)
+    if (mq_subscriber_join(&s, self, 0) != MQ_OK || mq_subscriber_seek_oldest(&s) != MQ_OK)
         fail("the ring makes no sense to one that looks on");
     uint64_t behind = s.lost;
     while (s.received < 50 && !stop && !s.lost_unknown) {

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgq
 from msgq.errors import QueueFullError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.units import NS_PER_S
 from msgq.workqueue import MessageQueue
 from tests.stress.channels import message, read

@@ -35,7 +35,7 @@ def test_nothing_is_lost_over_restarts_when_readers_keep_up(scene: Scene, endpoi
 def test_the_count_goes_on_over_restarts(scene: Scene, endpoint: str, seed: int, ring_bytes: int) -> None:
     """What: the same without back-pressure, so that subscribers are lapped while the publisher changes.
 
-    Why: each publisher finds the sequence by walking the ring, each lapped subscriber by the milestone; both happen
+    Why: each publisher finds the sequence by walking the ring, each lapped subscriber by the checkpoint; both happen
     at once here.
 
     Failure would mean: `lost` is wrong, or became unknown, although no publisher is a stock one.

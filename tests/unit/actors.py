@@ -19,7 +19,7 @@ import msgq
 from msgq import backend, naming
 from msgq.channel import Channel
 from msgq.errors import ForkedSocketError, IpcError
-from msgq.impl.ground.liveness import identity
+from msgq.impl.base.liveness import identity
 from msgq.timing import timing_topic
 from tests.contract.actors import in_fork
 from tests.support import hear, say

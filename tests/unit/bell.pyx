@@ -4,16 +4,16 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from msgq.impl.ground.context cimport CLOSED
-from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_lookout_announce_many,
-    mq_u32,
+from msgq.impl.base.context cimport CLOSED
+from msgq.impl.base.core cimport (
+    mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_poll_ops,
+    mq_poll_prepare_wait_mp, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready
 
 
-cdef extern from "ground/atomics.h" nogil:
+cdef extern from "base/atomics.h" nogil:
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
     uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n)
 
@@ -58,8 +58,8 @@ cdef class Bell(Waitable):
 
     def ring(self):
         mq_fetch_add_u32(&self._words.rings, 1)
-        if mq_attention_due_many(self._tower.attention):
-            mq_attention_wake_many(self._tower.attention)
+        if mq_eventcount_has_waiters_mp(self._tower.attention):
+            mq_eventcount_notify_mp(self._tower.attention)
 
     def receive(self, bint non_blocking=False):
         """The number of the next ring."""
@@ -77,7 +77,7 @@ cdef class Bell(Waitable):
         return unheard(self._words)
 
     cdef uint32_t _announce(self) noexcept:
-        return mq_attention_announce_many(self._tower.attention)
+        return mq_eventcount_prepare_wait_mp(self._tower.attention)
 
     cdef mq_u32 *_word(self) noexcept:
         return self._tower.attention
@@ -86,8 +86,8 @@ cdef class Bell(Waitable):
         self.naps += 1
         return 1000000000
 
-    cdef mq_lookout _lookout(self) noexcept:
-        return mq_lookout(unheard, self._words, self._tower.attention, mq_lookout_announce_many,
+    cdef mq_poll_ops _lookout(self) noexcept:
+        return mq_poll_ops(unheard, self._words, self._tower.attention, mq_poll_prepare_wait_mp,
                           NULL, False)
 
     cdef int _give_back(self) except -1:

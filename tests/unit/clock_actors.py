@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from msgq import naming
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from tests.support import hear, say
 
 

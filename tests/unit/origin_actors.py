@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgq import naming
-from msgq.impl.ground import clock, origin
+from msgq.impl.base import clock, origin
 from tests.support import hear, say
 
 

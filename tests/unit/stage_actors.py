@@ -10,7 +10,7 @@ import numpy as np
 import msgq
 from msgq import Schema, timing
 from msgq.cli.stages.timings import RECORD
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from tests.support import hear, say
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("tail", "<u4")])

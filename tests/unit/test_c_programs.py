@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_until
 from tests.unit.c_programs import INCLUDE, UNITS, Program
 

@@ -15,7 +15,7 @@ import msgq
 from msgq import queue_events, stats
 from msgq.channel import Channel
 from msgq.errors import LeaseExpiredError, MessageTooLargeError, QueueFullError, SegmentError
-from msgq.impl.ground.origin import set_origin
+from msgq.impl.base.origin import set_origin
 from msgq.queue_events import FORMAT, HEAD_BYTES, Event
 from msgq.recording import LogReader
 from msgq.recording.recorder.recorder import Recorder

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.stats import topic, topic_inodes
 from tests.command import run
 from tests.support import repeating, wait_until

@@ -18,7 +18,7 @@ from msgq import timing
 from msgq.cli.stages.hops import Hop, Origins, branches, hops
 from msgq.cli.stages.timings import Timings
 from msgq.cli.stages.window import Spread, Window, spread
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.stats import topic
 from tests.command import run, start
 from tests.support import DEADLINE, Child, wait_until

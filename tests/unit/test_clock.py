@@ -19,8 +19,8 @@ from click.testing import CliRunner
 import msgq
 from msgq import naming, stats
 from msgq.cli.app import app
+from msgq.impl.base import clock
 from msgq.impl.fake.clock import Clock
-from msgq.impl.ground import clock
 from tests.support import ROOT, SHM, Child, run_child
 from tests.unit import clock_actors
 

@@ -23,12 +23,12 @@ from tests.unit.cut_actors import FILES
 CASES = [(file, program) for file, (_, programs) in FILES.items() for program in programs]
 #: Sources that map files, and why each mapping bears a file that becomes smaller.
 MAPS = {
-    "msgq/impl/ground/segment.pyx": "guarded by map_file and map_parts",
-    "msgq/impl/ground/views.pyx": "guarded by Region",
+    "msgq/impl/base/segment.pyx": "guarded by map_file and map_parts",
+    "msgq/impl/base/views.pyx": "guarded by Region",
     "msgq/impl/c/file.c": "guarded by mqc_map",
-    "msgq/impl/ground/life.h": "a page that holds a lock; it is never read",
-    "msgq/impl/ground/mapguard.h": "zeros",
-    "msgq/impl/ground/backing.h": "private memory",
+    "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
+    "msgq/impl/base/mapguard.h": "zeros",
+    "msgq/impl/base/populate.h": "private memory",
     "msgq/impl/records/recordfile.pyx": "private memory",
 }
 

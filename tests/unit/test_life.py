@@ -14,7 +14,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishersError
-from msgq.impl.ground.liveness import LockFile
+from msgq.impl.base.liveness import LockFile
 from msgq.impl.ring.topic import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors, life_actors

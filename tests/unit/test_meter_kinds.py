@@ -16,7 +16,7 @@ import msgq
 from msgq import Schema, stats
 from msgq.channel import Channel
 from msgq.errors import EndpointClosedError, SegmentError, SegmentSizeError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.workqueue import MessageQueue
 from tests import command

@@ -13,8 +13,8 @@ import pytest
 
 from msgq import naming
 from msgq.errors import InvalidValueError
+from msgq.impl.base import clock, origin
 from msgq.impl.fake.clock import Clock
-from msgq.impl.ground import clock, origin
 from tests.support import SHM, Child, Task, in_fork, run_child
 from tests.unit import origin_actors
 from tests.unit.test_clock import leave, needs_root

@@ -14,7 +14,7 @@ import pytest
 from msgq import stats
 from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
 from msgq.figures.queues import QueueMessage
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.workqueue.peek import Onlooker
 from msgq.schema import Schema
 from msgq.workqueue import MessageQueue

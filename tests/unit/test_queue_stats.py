@@ -19,7 +19,7 @@ import pytest
 from msgq import stats
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, QueueFullError, SegmentError
 from msgq.figures.queues import QueueHandleInfo, QueueStats
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.schema import Schema
 from msgq.workqueue import Job, MessageQueue

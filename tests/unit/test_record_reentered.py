@@ -17,7 +17,7 @@ import pytest
 import msgq
 from msgq import naming
 from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
-from msgq.impl.ground import origin
+from msgq.impl.base import origin
 from tests.support import DEADLINE, SHM, Task, in_fork, run_child
 
 

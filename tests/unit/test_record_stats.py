@@ -19,7 +19,7 @@ from msgq import Board, SeqlockVector, stats
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, SegmentError
 from msgq.figures import Participant
 from msgq.figures.records import RecordStats, RecordWriterInfo
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.records.snapshot import remove_record
 from msgq.schema import Schema
 from tests.support import SHM, Child, Task, hear, say, wait_until

@@ -15,8 +15,8 @@ import pytest
 import msgq
 from msgq import naming, stats
 from msgq.errors import SegmentError
-from msgq.impl.ground import clock
-from msgq.impl.ground.liveness import identity
+from msgq.impl.base import clock
+from msgq.impl.base.liveness import identity
 from msgq.impl.ring.snapshot import TopicWatch
 from msgq.kinds import kind_name
 from tests.command import run

@@ -12,7 +12,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import CorruptSegmentError, StateError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import watch
 from msgq.impl.ring import SubSocket

@@ -27,7 +27,7 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
-from msgq.impl.ground.views import Region
+from msgq.impl.base.views import Region
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire

@@ -21,7 +21,7 @@ enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 
 
 static fuzz_memory hub_memory, pool_memory[PUBLISHERS];
 static mq_channel_publisher publishers[PUBLISHERS];
-static mq_roll roll = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
+static mq_liveness_file roll = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
 static char node[MQ_NODE_NAME] = "fuzz";
 static uint64_t capacity;
@@ -29,7 +29,7 @@ static uint64_t capacity;
 typedef struct {
     mq_channel_subscriber c;
     uint64_t slots[4], held;
-    mq_slots pools[4];
+    mq_pool_map pools[4];
     bool joined;
 } reader;
 static reader readers[SUBSCRIBERS];
@@ -137,7 +137,7 @@ static void publish(mq_channel_publisher *p) {
     if (status == MQ_CHANNEL_CORRUPT)
         mq_channel_give_back(p, (uint32_t)slot);
     else if (status == MQ_CHANNEL_NOTIFY)
-        mq_attention_wake_many(&hub()->attention);
+        mq_eventcount_notify_mp(&hub()->attention);
 }
 
 /* ---- subscribers ---- */
@@ -171,11 +171,11 @@ static bool look(reader *r, mq_channel_message *m) {
 /* As the recorder does. */
 static void record(reader *r) {
     mq_channel_source source = {.from = r->c};
-    mq_taken taken;
+    mq_source_message taken;
     uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
     uint8_t *to = malloc(bytes + 1);
     mq_source_status status =
-        mq_channel_source_take(&source, &(mq_room){.to = to, .bytes = bytes, .whole = true}, &taken);
+        mq_channel_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .whole = true}, &taken);
     check(status != MQ_SOURCE_OK || taken.size <= bytes, "a message beyond the room");
     check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
     mq_channel_source_pending(&source);
@@ -202,14 +202,14 @@ static void receive(reader *r) {
     } else if (look(r, &m)) {
         check(m.length <= SLOT_BYTES || m.length <= r->c.pools[m.row].slot_bytes, "a length beyond the slot");
         if (r == &readers[1] && r->held < 4) {
-            mq_slots pool = r->c.pools[m.row];
+            mq_pool_map pool = r->c.pools[m.row];
             if (mq_channel_hold(&r->c, &m, 5)) {
                 r->pools[r->held] = pool;
                 r->slots[r->held++] = m.number;
-                mq_copy_out(copy, mq_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
+                mq_copy_out(copy, mq_pool_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
             }
         } else if (m.length <= SLOT_BYTES) {
-            mq_copy_out(copy, mq_slot_payload(m.slot), m.length);
+            mq_copy_out(copy, mq_pool_slot_payload(m.slot), m.length);
             mq_channel_accept(&r->c, &m);
         }
     }
@@ -222,18 +222,19 @@ static void receive(reader *r) {
 
 /* As sweep, become_viewer and settle: those who hold the lock. */
 static void under_lock(void) {
-    mq_order order;
+    mq_index_ring order;
     uint64_t newest;
-    mq_inquiry inquiry = mq_inquire(&roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     bool begun = mq_channel_order(hub(), &order);
     for (unsigned i = 0; i < MQ_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&hub()->publishers[i].pool_uid) && mq_hub_life(hub(), &inquiry, (int)i) == MQ_DEAD) {
+        if (mq_load_acquire_u64(&hub()->publishers[i].pool_uid) &&
+            mq_channel_row_liveness(hub(), &inquiry, (int)i) == MQ_DEAD) {
             if (begun && mq_hub_references(&order, i, &newest) && fuzz_one_in(2))
                 mq_hub_withdraw(&order, i);
             if (fuzz_one_in(2))
                 mq_hub_free(&hub()->publishers[i]);
         }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     int row = mq_hub_vacant_viewer(hub(), &roll, 0);
     check(row >= MQ_NO_ROW && row < MQ_VIEWERS, "a viewer's row that is none");
     if (row >= 0 && publishers[0].published)
@@ -256,7 +257,7 @@ static void call(void) {
     case 2:
         fuzz_op = "has more";
         cursor = &readers[fuzz_below(SUBSCRIBERS)].c.cursor;
-        mq_channel_has_more(&(mq_channel_outlook){(const mq_hub *)(const void *)hub_memory.readable, cursor, NULL});
+        mq_channel_has_more(&(mq_channel_poll_state){(const mq_hub *)(const void *)hub_memory.readable, cursor, NULL});
         break;
     case 3:
     case 4:

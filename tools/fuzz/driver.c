@@ -8,7 +8,7 @@
  */
 #include "topic.h"
 
-#include "ring/rows.h"
+#include "ring/batch.h"
 #include "ring/snapshot.h"
 
 enum { PUBLISHERS = 2, SUBSCRIBERS = 5, PASSIVE = 3, WITHOUT_SIDE = 4, OPS = 160 };
@@ -18,7 +18,7 @@ static bool started[PUBLISHERS];
 static mq_subscriber subscribers[SUBSCRIBERS];
 static bool joined[SUBSCRIBERS];
 static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
-static const mq_roll roll = {.path = "/side", .inode = 1};
+static const mq_liveness_file roll = {.path = "/side", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
@@ -33,7 +33,7 @@ static void start_publisher(int i) {
     p->side = side();
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
-    p->whole = mq_whole_always();
+    p->whole = mq_canary_none();
     p->fences = fuzz_one_in(2);
     p->roll = fuzz_one_in(8) ? NULL : &roll;
     int row = mq_publisher_row_take(p->roll, ring(), side(), &p->hold);
@@ -51,7 +51,7 @@ static void start_publisher(int i) {
 }
 
 static uint64_t message_size(void) {
-    uint64_t most = mq_need_max(fuzz_data_bytes);
+    uint64_t most = mq_frame_bytes_max(fuzz_data_bytes);
     switch (fuzz_below(6)) {
     case 0: return fuzz_value();
     case 1: return most - fuzz_below(24);
@@ -103,7 +103,7 @@ static void publish(void) {
         break;
     case 1:
         fuzz_op = "notify";
-        mq_publisher_survey(p);
+        mq_publisher_scan_stock_readers(p);
         mq_publisher_notify(p);
         break;
     case 2:
@@ -136,7 +136,7 @@ static void join(int i) {
     s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
-    s->whole = mq_whole_always();
+    s->whole = mq_canary_none();
     joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_OK;
     if (!joined[i])
         mq_subscriber_leave(s);
@@ -179,7 +179,7 @@ static void receive_all(mq_subscriber *s) {
 static void receive_array(mq_subscriber *s) {
     uint64_t size = fuzz_below(40) + 1;
     mq_subscriber_refresh(s);
-    uint64_t most = mq_subscriber_pending_bytes(s) / mq_need(size);
+    uint64_t most = mq_subscriber_pending_bytes(s) / mq_frame_bytes(size);
     most = most < 4096 ? most : 4096; /* as receive_array takes it, in blocks */
     uint8_t *out = malloc(most * size + 1);
     int64_t taken = most ? mq_subscriber_take_block(s, out, size, (int64_t)most) : 0;
@@ -199,7 +199,7 @@ static void sleep_on_it(mq_subscriber *s, bool conflate) {
     fuzz_rate = rate;
     if (s->passive || !s->side)
         return;
-    mq_subscriber_refresh_survey(s);
+    mq_subscriber_recheck_publisher(s);
     if (fuzz_one_in(4))
         mq_subscriber_take_signals(s, (uint32_t)fuzz_below(2) * 7);
     mq_subscriber_announce_sleep(s);
@@ -265,14 +265,14 @@ static void judge(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
     mq_side *seen = (mq_side *)(void *)fuzz_side.readable;
     static const mq_u64 whole = {1};
-    mq_whole by = fuzz_one_in(2) ? mq_whole_always() : mq_whole_ring(seen_ring, fuzz_data_bytes, &whole);
-    mq_subscriber judge = mq_judge(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
+    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
+    mq_subscriber judge = mq_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
     mq_reader_copy reader;
     mq_counts counts;
     fuzz_op = "stats of a subscriber";
     for (int i = 0; i < SUBSCRIBERS; i++)
-        mq_judge_reader(&judge, i, &reader);
-    mq_judge_reader(&judge, (int)fuzz_below(MQ_READERS), &reader);
+        mq_observer_reader_stats(&judge, i, &reader);
+    mq_observer_reader_stats(&judge, (int)fuzz_below(MQ_READERS), &reader);
     fuzz_op = "counts";
     mq_copy_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, judge.roll, fuzz_data_bytes, by, &counts);
     check(counts.subscribers <= MQ_READERS, "more subscribers than rows");
@@ -292,7 +292,7 @@ static void look_on(void) {
     check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
     mq_count_stock(header, fuzz_one_in(4) ? NULL : seen);
     mq_side_check(seen, 1, fuzz_data_bytes);
-    mq_ring_wiped(header, seen, fuzz_data_bytes);
+    mq_ring_canary_lost(header, seen, fuzz_data_bytes);
     judge();
     fuzz_op = "schema";
     mq_schema_parts described = mq_side_schema(seen);
@@ -314,11 +314,12 @@ static void reckon(void) {
     uint32_t size = (uint32_t)(fuzz_one_in(2) ? UINT32_MAX - fuzz_below(64) : 128 + fuzz_below(UINT32_MAX - 128));
     uint64_t position = fuzz_one_in(2) ? fuzz_random() : fuzz_position();
     fuzz_op = "reckoning";
-    check((uint64_t)mq_lap_end(size) + 8 < size && mq_need_max(size) <= mq_lap_end(size), "a lap beyond the ring");
+    check((uint64_t)mq_lap_end(size) + 8 < size && mq_frame_bytes_max(size) <= mq_lap_end(size),
+          "a lap beyond the ring");
     check(mq_chunk(size) >= 8 && (mq_chunk(size) & 7) == 0, "a chunk that is none");
     check(!mq_position_possible(position, size) || (uint64_t)mq_offset(position) + 8 <= size, "beyond the ring");
     if (mq_position_possible(position, size)) {
-        check(mq_ahead(mq_reach(position, size), position) >= 0, "a reach that goes back");
+        check(mq_ahead(mq_write_bound(position, size), position) >= 0, "a reach that goes back");
         check(mq_intact(position, position), "nothing was written, and yet not intact");
     }
 }

@@ -14,7 +14,7 @@ static int fuzz_yield(void) { return 0; }
 enum { OPS = 200, FIFO = 5 };
 
 static fuzz_memory memory;
-static const mq_roll roll = {.path = "/gate", .inode = 1};
+static const mq_liveness_file roll = {.path = "/gate", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static uint64_t hostile_word(void) { return fuzz_one_in(5) ? fuzz_below(8) << 32 | fuzz_below(8) : fuzz_edge(8); }
@@ -36,7 +36,7 @@ static void await(mq_gate *g, mq_event *e) {
     if (expected < MQ_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
         mq_futex_wait(mq_event_futex(e), expected, 0);
         mq_futex_wait_many(words, 2, 0);
-        mq_gate_owner_life(g, &roll);
+        mq_gate_owner_liveness(g, &roll);
     }
 }
 

@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ground/atomics.h"
+#include "base/atomics.h"
 
 #ifndef __SANITIZE_ADDRESS__ /* where there is none, as under an emulator, the pages that fault remain */
 #define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))

@@ -1,4 +1,4 @@
-/* A kernel that answers at random: the system calls of the ground's headers. Part of hostile.h. */
+/* A kernel that answers at random: the system calls of the headers in base/. Part of hostile.h. */
 #ifndef FUZZ_KERNEL_H
 #define FUZZ_KERNEL_H
 

@@ -10,7 +10,7 @@
 enum { OPS = 200, SIZE = sizeof(mq_leases) };
 
 static fuzz_memory memory;
-static mq_shelf shelf; /* the server's own */
+static mq_buffer_mru shelf; /* the server's own */
 static uint32_t rows;
 static bool taken[MQ_LEASE_ROWS];
 static uint32_t row; /* the client's */
@@ -27,7 +27,7 @@ static uint32_t hostile_word(void) {
 }
 
 static void scribble(void) {
-    uint64_t words = SIZE / 4, used = (offsetof(mq_leases, rows) / 4 + rows * sizeof(mq_lease_row) / 4) % words + 1;
+    uint64_t words = SIZE / 4, used = (offsetof(mq_leases, rows) / 4 + rows * sizeof(mq_frame_row) / 4) % words + 1;
     uint64_t at = fuzz_below(4) ? fuzz_below(used) : fuzz_below(words);
     __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
 }
@@ -35,18 +35,19 @@ static void scribble(void) {
 /* As ServerLeases.admit, where half of all clients are dead. */
 static void admit(void) {
     uint32_t free = 0;
-    while (free < MQ_LEASE_ROWS && taken[free] && !mq_row_done(table(), free, shelf.generation) && fuzz_one_in(2))
+    while (free < MQ_LEASE_ROWS && taken[free] && !mq_frame_row_is_done(table(), free, shelf.generation) &&
+           fuzz_one_in(2))
         free++;
     if (free == MQ_LEASE_ROWS)
         return;
     taken[free] = true;
-    mq_row_reset(table(), free, MQ_ROW_TAKEN);
+    mq_frame_row_reset(table(), free, MQ_FRAME_ROW_TAKEN);
     rows = rows > free ? rows : free + 1;
 }
 
 static void publish(uint32_t buffer) {
     shelf.generation[buffer] = 0;
-    check(mq_shelf_publish(&shelf, table(), buffer) != 0, "a frame has generation 0, which is none");
+    check(mq_buffer_mru_publish(&shelf, table(), buffer) != 0, "a frame has generation 0, which is none");
 }
 
 /* As ServerLeases.take and publish. */
@@ -54,7 +55,7 @@ static void render(void) {
     int slowest;
     uint32_t awaited = mq_frames_awaited(table(), rows, shelf.newest, &slowest);
     check(slowest >= -1 && slowest < (int)rows, "a client lags that is none");
-    int warmest = mq_take_warmest(&shelf, table(), rows, awaited);
+    int warmest = mq_buffer_take_mru(&shelf, table(), rows, awaited);
     check(warmest >= -1 && warmest < (int)shelf.buffers, "a buffer is warm that is none");
     if (warmest >= 0 && fuzz_one_in(2)) {
         publish((uint32_t)warmest);
@@ -65,7 +66,7 @@ static void render(void) {
         int holder = mq_buffer_take(table(), rows, buffer, shelf.generation[buffer]);
         check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
         if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
-            mq_row_reset(table(), (uint32_t)holder, MQ_ROW_FREE);
+            mq_frame_row_reset(table(), (uint32_t)holder, MQ_FRAME_ROW_FREE);
             taken[holder] = false;
         }
         if (holder >= 0)
@@ -84,20 +85,20 @@ static void call(void) {
         break;
     case 1:
         fuzz_op = "hold";
-        mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? shelf.generation[buffer] : generation);
+        mq_frame_lease_take(table(), row, buffer, fuzz_one_in(2) ? shelf.generation[buffer] : generation);
         break;
     case 2:
         fuzz_op = "let go";
-        mq_lease_return(table(), row, buffer);
+        mq_frame_lease_return(table(), row, buffer);
         break;
     case 3:
         fuzz_op = "leave";
-        mq_lease_leave(table(), row);
+        mq_frame_row_set_left(table(), row);
         row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
         break;
     case 4:
         fuzz_op = "held";
-        mq_lease_holder(table(), rows, buffer, shelf.generation[buffer]);
+        mq_frame_lease_holder(table(), rows, buffer, shelf.generation[buffer]);
         break;
     case 5:
         fuzz_op = "grow";
@@ -112,14 +113,14 @@ static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     fuzz_use(&memory, SIZE);
     memset(taken, 0, sizeof taken);
-    mq_shelf_init(&shelf, 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS));
+    mq_buffer_mru_init(&shelf, 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS));
     rows = 0;
     row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
     shelf.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
     fuzz_calls(OPS, call, rates);
     /* all clients are dead, say: then the next buffer is to be had */
     for (uint32_t i = 0; i < rows; i++)
-        mq_row_reset(table(), i, MQ_ROW_FREE);
+        mq_frame_row_reset(table(), i, MQ_FRAME_ROW_FREE);
     check(mq_buffer_take(table(), rows, 0, shelf.generation[0]) == -1, "nobody holds it, and yet it cannot be had");
 }
 

@@ -13,13 +13,13 @@ static int fuzz_eventfd(unsigned start, int flags) {
 
 #include "recorder/capture.h"
 #include "meter/topic.h"
-#include "ground/watcher.h"
+#include "base/watcher.h"
 
 static mq_meter meter;
 static mq_capture capture;
 static mq_channel channels[MQ_CAPTURE_CHANNELS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
-static mq_outlook outlooks[SUBSCRIBERS];
+static mq_ring_poll_state outlooks[SUBSCRIBERS];
 
 /* Nobody looks on so far. The thread of the watcher is this one: the fuzzer scans when it likes. */
 static void forget_onlookers(void) {
@@ -110,8 +110,8 @@ static void watch(void) {
     if (!joined[i])
         return;
     if (!watched[i]) {
-        outlooks[i] = mq_subscriber_outlook(&subscribers[i]);
-        mq_lookout lookout = mq_subscriber_lookout(&subscribers[i], &outlooks[i]);
+        outlooks[i] = mq_subscriber_poll_state(&subscribers[i]);
+        mq_poll_ops lookout = mq_subscriber_poll_ops(&subscribers[i], &outlooks[i]);
         int fd = mq_watcher_add(&lookout);
         watched[i] = fd < 0 ? 0 : fd;
     } else if (fuzz_one_in(8))

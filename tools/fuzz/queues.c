@@ -25,21 +25,21 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 }
 #define clock_gettime(clock, t) fuzz_clock(clock, t)
 
-#include "workqueue/outlook.h"
+#include "workqueue/poll_state.h"
 
 enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 4096 };
 
 static fuzz_memory memory;
 static mq_queue_parts parts; /* as the file was made */
-static mq_roll roll = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
+static mq_liveness_file roll = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
 static bool frenzy; /* the stranger writes what keeps a receiver busy, and nothing else */
 
 typedef struct {
     mq_queue_handle h;
-    mq_queue_memory blocks[(MOST + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK];
+    mq_queue_block_cache blocks[(MOST + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK];
     mq_queue_taken jobs[JOBS];
-    mq_queue_outlook outlook;
+    mq_queue_poll_state outlook;
     mq_queue_notice notice;
     void *hold;
     uint64_t uid, held;
@@ -108,13 +108,13 @@ static void leave(member *m) {
 /* As Handle._join. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_roster roster = mq_queue_roster(queue());
+    mq_row_table roster = mq_queue_row_table(queue());
     leave(m);
     memset(m, 0, sizeof *m);
     m->h.parts = parts;
     m->h.roll = &roll;
     m->h.blocks = m->blocks;
-    int row = mq_roster_find(&roster, &roll, &m->hold);
+    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
     check(row >= MQ_NO_ROW && row < MQ_QUEUE_ROWS, "a row that is none");
     if (row == MQ_NO_ROW)
         return;
@@ -123,7 +123,7 @@ static void join(member *m) {
     m->h.next = fuzz_below(parts.max_messages);
     m->outlook.h = m->notice.h = m->h;
     m->joined = true;
-    mq_queue_look(&m->h, mq_now_ns());
+    mq_queue_recover(&m->h, mq_now_ns());
 }
 
 /* Another one opens a file of which nothing is certain. */
@@ -151,8 +151,8 @@ static bool send(member *m, uint64_t token) {
     uint8_t message[SIZE_MOST];
     uint64_t size = fuzz_below(parts.max_message_size + 1);
     int64_t place = mq_queue_hold(&m->h, MQ_NO_TICKET);
-    check(place >= MQ_NO_PLACE && place < (int64_t)parts.max_messages, "a place that is none");
-    if (place == MQ_NO_PLACE)
+    check(place >= MQ_QUEUE_NO_SLOT && place < (int64_t)parts.max_messages, "a place that is none");
+    if (place == MQ_QUEUE_NO_SLOT)
         return false;
     memset(message, 1, size);
     mq_copy_in(mq_queue_payload(&m->h, (uint64_t)place), message, size);
@@ -209,8 +209,8 @@ static void lie_down(member *m, mq_queue_sleep kind) {
     call.overtaken = (uint32_t)fuzz_below(4);
     mq_queue_wait_lie_down(&m->h, &call, call.ticket);
     mq_queue_wait_is_over(&m->h, &call);
-    mq_queue_wait_nap(&m->h, &call, MQ_QUEUE_LOOK_NS);
-    mq_queue_get_up(&m->h, kind);
+    mq_queue_wait_nap(&m->h, &call, MQ_QUEUE_RECOVER_NS);
+    mq_queue_finish_sleep(&m->h, kind);
     if (fuzz_one_in(2))
         mq_queue_wait_end(&m->h, &call);
 }
@@ -221,16 +221,16 @@ static void rest(member *m) {
     switch (fuzz_below(4)) {
     case 0: lie_down(m, kind); break;
     case 1:
-        mq_queue_outlook_announce(&m->outlook, mq_queue_sleep_word(&m->h, MQ_WATCHING));
-        mq_queue_outlook_has_more(&m->outlook);
-        mq_queue_outlook_awake(&m->outlook);
+        mq_queue_poll_prepare_wait(&m->outlook, mq_queue_eventcount(&m->h, MQ_WATCHING));
+        mq_queue_poll_has_more(&m->outlook);
+        mq_queue_poll_end_wait(&m->outlook);
         break;
     case 2:
         mq_queue_bit_on(&queue()->notified, m->h.number);
         mq_queue_notice_has_more(&m->notice);
         mq_queue_notice_take(&m->notice);
         break;
-    default: mq_queue_pass_on_message(&m->h); mq_queue_pass_on_room(&m->h);
+    default: mq_queue_forward_message_wake(&m->h); mq_queue_forward_room_wake(&m->h);
     }
 }
 
@@ -266,7 +266,7 @@ static void call(void) {
         break;
     case 3:
         fuzz_op = "look";
-        mq_queue_look(&m->h, mq_now_ns());
+        mq_queue_recover(&m->h, mq_now_ns());
         break;
     case 4:
     case 5:
@@ -281,7 +281,7 @@ static void call(void) {
         break;
     case 9:
         fuzz_op = "forget";
-        mq_queue_forget_all(&m->h);
+        mq_queue_cache_invalidate_all(&m->h);
         break;
     case 10:
     case 11:
@@ -307,7 +307,7 @@ static void check_delivers(member *m) {
     bool any = true, found = false;
     fuzz_op = "the sound message";
     fuzz_steps = 0;
-    mq_queue_forget_all(&m->h); /* as each look for the dead does */
+    mq_queue_cache_invalidate_all(&m->h); /* as each look for the dead does */
     outwait_turns(m);
     if (!send(m, token))
         return;

@@ -31,7 +31,7 @@ enum { BYTES_MOST = sizeof(mq_record) + LENGTH_MOST * (sizeof(mq_record_key) + 5
 
 static fuzz_memory memory;
 static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
-static mq_roll roll = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
+static mq_liveness_file roll = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
 static bool frenzy; /* the stranger writes each element all the time, and nothing else */
 static const char *const keys[] = {"a", "second", "a key that is rather long, and that nobody abbreviates"};
@@ -57,14 +57,14 @@ static uint64_t hostile_name(void) {
     if (fuzz_one_in(3))
         return members[fuzz_below(HANDLES)].w.who;
     unsigned row = fuzz_one_in(4) ? (unsigned)fuzz_below(255) : (unsigned)fuzz_below(HANDLES + 1);
-    return mq_cell_name(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
+    return mq_cell_owner_of(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
 }
 
 static uint64_t hostile_version(void) {
     switch (fuzz_below(4)) {
     case 0: return fuzz_edge(64);
-    case 1: return fuzz_below(8) << MQ_CELL_TIMES;
-    case 2: return (fuzz_one_in(4) ? fuzz_random() : fuzz_below(8)) << MQ_CELL_TIMES | hostile_name();
+    case 1: return fuzz_below(8) << MQ_CELL_COUNT_SHIFT;
+    case 2: return (fuzz_one_in(4) ? fuzz_random() : fuzz_below(8)) << MQ_CELL_COUNT_SHIFT | hostile_name();
     default: return ~fuzz_below(1u << 25);
     }
 }
@@ -72,8 +72,8 @@ static uint64_t hostile_version(void) {
 static void excite(void) {
     mq_u64 *version = mq_cell_version(&parts, any_element());
     for (uint64_t i = 0; i < parts.shape.length; i++)
-        store(mq_cell_version(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_TIMES);
-    store(version, fuzz_random() << MQ_CELL_TIMES);
+        store(mq_cell_version(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_COUNT_SHIFT);
+    store(version, fuzz_random() << MQ_CELL_COUNT_SHIFT);
 }
 
 static void scribble_key(void) {
@@ -124,12 +124,12 @@ static void leave(member *m) {
 /* As Handle._join. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_roster roster = mq_record_roster(record());
+    mq_row_table roster = mq_record_row_table(record());
     leave(m);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
     m->w.roll = &roll;
-    int row = mq_roster_find(&roster, &roll, &m->hold);
+    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
     check(row >= MQ_NO_ROW && row < MQ_RECORD_ROWS, "a row that is none");
     if (row == MQ_NO_ROW)
         return;
@@ -156,7 +156,7 @@ static void check_parts(const mq_record_parts *found, uint64_t bytes) {
         mq_board_look(found, length - 1, &value);
         mq_board_keys(found);
     }
-    mq_cell_look(mq_cell_version(found, length - 1));
+    mq_cell_read_begin(mq_cell_version(found, length - 1));
 }
 
 /* Another one opens a file of which nothing is certain, but that its numbers fit each other. */
@@ -235,7 +235,7 @@ static void take_snapshot(void) {
     mq_reading reading = {.times = room(which.count, 8)};
     const mq_record_parts *from = any_parts();
     if (mq_vector_read_all(from, &which, to, &reading) == which.count)
-        for (int tries = 0; tries < TRIES && !mq_vector_agree(from, to, reading.times); tries++)
+        for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.times); tries++)
             check(fuzz_rate || tries < 2, "no instant, though nobody writes");
     free(reading.times);
     free(to);
@@ -258,12 +258,12 @@ static void find_changes(member *m) {
 /* As the recorder does. */
 static void record_changes(member *m) {
     mq_record_source source = {.parts = *any_parts(), .seen = m->seen, .left = 1 + fuzz_below(MQ_RECORD_SCAN)};
-    mq_taken taken;
+    mq_source_message taken;
     for (int i = 0; i < 64; i++) {
         uint64_t bytes = fuzz_below(2 * ITEM_MOST);
         uint8_t *to = room(bytes, 1);
         mq_source_status status =
-            mq_record_source_take(&source, &(mq_room){.to = to, .bytes = bytes, .whole = true}, &taken);
+            mq_record_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .whole = true}, &taken);
         check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.shape.length), "beyond the room");
         check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
         check(source.at <= source.end && source.end <= parts.shape.length, "a look beyond all elements");
@@ -323,7 +323,7 @@ static void declare(member *m) {
     mq_board_write(&m->w, i, from, length, mq_now_ns());
     free(from);
     if (fuzz_one_in(2))
-        mq_record_let_go(&m->w, &parts.keys[i].owner);
+        mq_record_release(&m->w, &parts.keys[i].owner);
 }
 
 static void observe(void) {
@@ -346,9 +346,9 @@ static void observe(void) {
 /* All but the sleep of one who waits or watches. */
 static void rest(member *m) {
     static const mq_u64 whole = {1};
-    mq_vector_outlook vector = {.parts = any_parts(), .seen = m->seen, .whole = fuzz_one_in(2) ? &whole : NULL};
-    mq_board_outlook board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_NO_KEY};
-    mq_attention_announce_many(&record()->attention);
+    mq_vector_poll_state vector = {.parts = any_parts(), .seen = m->seen, .whole = fuzz_one_in(2) ? &whole : NULL};
+    mq_board_poll_state board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_NO_KEY};
+    mq_eventcount_prepare_wait_mp(&record()->attention);
     mq_vector_has_more(&vector);
     if (is_board()) {
         mq_board_has_more(&board);
@@ -430,7 +430,7 @@ static void check_delivers(member *m) {
     fuzz_op = "the sound write";
     fuzz_steps = 0;
     store(version, *(uint64_t *)(void *)version & ~0xffffffull);
-    before = mq_cell_times(mq_cell_look(version));
+    before = mq_cell_count(mq_cell_read_begin(version));
     memset(from, (int)fuzz_random(), sizeof from);
     uint64_t done = 0;
     check(mq_vector_write(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN, "an element cannot be written");
@@ -451,7 +451,7 @@ static void run_case(void) {
     memset(members, 0, sizeof members);
     mq_record_write_header(record(), &shape, 1, 7, "fuzz");
     check(mq_record_check(record(), memory.bytes, &parts) == MQ_RECORD_SOUND, "its own file");
-    mq_record_place(&seen_parts, (mq_record *)(void *)memory.readable, &shape);
+    mq_record_layout(&seen_parts, (mq_record *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
         for (size_t at = sizeof(mq_record); at + 8 <= memory.bytes; at += 8)
             store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);

@@ -33,9 +33,9 @@ def sent(uid: str) -> str:
     return f"sent[{uid}]"
 
 
-def milestone(cell: int, field: str) -> str:
+def checkpoint(cell: int, field: str) -> str:
     """`field` is position, sequence or era."""
-    return f"milestone[{cell}].{field}"
+    return f"checkpoint[{cell}].{field}"
 
 
 # ---- of visionipc's frames: visionipc/impl/leases.h ----

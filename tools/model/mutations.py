@@ -13,9 +13,9 @@ EDGES = [
     mutation("grant-acquire", "ours", "no fence: copy, limit", grant_fence_reader=RELAXED),
     mutation("grant-release-flags", "stock_subscriber", "no fence: flags, payload", grant_fence=RELAXED),
     mutation("grant-acquire-stock", "stock_publisher", "no fence: copy, write_pointer", grant_fence_reader=RELAXED),
-    mutation("turn-fence-acquire", "ours", "no fence: milestone, second look at its turn", turn_fence_reader=RELAXED),
-    mutation("turn-release", "ours", "a milestone's turn is stored relaxed", turn_store=RELAXED),
-    mutation("turn-acquire", "ours", "a milestone's turn is loaded relaxed", turn_load=RELAXED),
+    mutation("turn-fence-acquire", "ours", "no fence: checkpoint, second look at its turn", turn_fence_reader=RELAXED),
+    mutation("turn-release", "ours", "a checkpoint's turn is stored relaxed", turn_store=RELAXED),
+    mutation("turn-acquire", "ours", "a checkpoint's turn is loaded relaxed", turn_load=RELAXED),
     mutation("done-release", "overlap", "begun and sent are stored relaxed", done_store=RELAXED),
     mutation("done-acquire-sent", "overlap", "sent is loaded relaxed", done_load_sent=RELAXED),
     mutation("done-acquire-begun", "overlap", "begun is loaded relaxed", done_load_begun=RELAXED),
@@ -37,7 +37,7 @@ READING = [
     mutation("limit-before-witness", "same_witness", "the witness is newer than the limit", witness_first=False),
     mutation("survey-before-slot", "stock_takeover", "survey first, then the slot", slot_before_survey=False),
     mutation("margin-for-all", "usage", "ours are validated by margin, too", announced_limit=False),
-    mutation("lost-by-sent", "ours", "losses are counted by `sent`", lost_by_milestone=False),
+    mutation("lost-by-sent", "ours", "losses are counted by `sent`", lost_by_checkpoint=False),
 ]
 
 SENDING = [
@@ -45,8 +45,8 @@ SENDING = [
     mutation("no-second-look", "replaced", "write_uid is not looked at before the commit", uid_before_commit=False),
     mutation("dropped-batch", "newcomers", "a dropped batch is in progress for ever", dropped_is_done=False),
     mutation("stock-wrap", "stock_subscriber", "flags at a wrap are cleared by >", flags_by_limit=False),
-    mutation("one-milestone", "restart", "the milestone is overwritten in place", two_milestones=False),
-    mutation("milestone-ahead", "restart", "the milestone may be ahead of write_pointer", commit_before_extend=False),
+    mutation("one-checkpoint", "restart", "the checkpoint is overwritten in place", two_checkpoints=False),
+    mutation("checkpoint-ahead", "restart", "the checkpoint may be ahead of write_pointer", commit_before_extend=False),
 ]
 
 TAKING_OVER = [

@@ -142,16 +142,16 @@ class Publisher:
         return (cycle, min(offset + max(need, geometry.chunk), geometry.lap_end))
 
     def announce(self) -> Steps[None]:
-        """A milestone, and how far we are going to write."""
+        """A checkpoint, and how far we are going to write."""
         rules = self.topic.rules
         self.turn += 1
-        if not rules.two_milestones:
+        if not rules.two_checkpoints:
             yield store(at.TURN_BEGIN, self.turn)
         # Two cells: whoever reads the other one is not disturbed, and neither is anybody if we die now.
-        cell = self.turn % 2 if rules.two_milestones else 0
-        yield store(at.milestone(cell, "position"), self.head)
-        yield store(at.milestone(cell, "sequence"), self.sequence + len(self.staged))
-        yield store(at.milestone(cell, "era"), self.era)
+        cell = self.turn % 2 if rules.two_checkpoints else 0
+        yield store(at.checkpoint(cell, "position"), self.head)
+        yield store(at.checkpoint(cell, "sequence"), self.sequence + len(self.staged))
+        yield store(at.checkpoint(cell, "era"), self.era)
         # EDGE turn: release. The cell is complete before its number is seen.
         yield store(at.TURN, self.turn, rules.turn_store)
         self.limit = max(self.limit, self.granted) if rules.limit_kept else self.granted

@@ -15,7 +15,7 @@ class Rules:
     # EDGE grant: limit and flags before the bytes that they warn of.
     grant_fence: Order = RELEASE
     grant_fence_reader: Order = ACQUIRE
-    # EDGE turn: a milestone before the number that announces it, and that before the next milestone.
+    # EDGE turn: a checkpoint before the number that announces it, and that before the next checkpoint.
     turn_fence_reader: Order = ACQUIRE
     turn_store: Order = RELEASE
     turn_load: Order = ACQUIRE
@@ -41,7 +41,7 @@ class Rules:
     margin_mark: bool = True  # + 8: the wrap mark
     late_cycle: bool = True  # the AArch64 rule
     trust_flag: bool = False  # behave as a stock subscriber
-    lost_by_milestone: bool = True  # else: by the counter `sent`
+    lost_by_checkpoint: bool = True  # else: by the counter `sent`
 
     # Sending.
     limit_before_payload: bool = True
@@ -50,7 +50,7 @@ class Rules:
     uid_before_commit: bool = True
     dropped_is_done: bool = True  # a batch that is dropped there puts `begun` back
     flags_by_limit: bool = True  # else: the two comparisons of stock publishers
-    two_milestones: bool = True  # else: one cell, overwritten between two words
+    two_checkpoints: bool = True  # else: one cell, overwritten between two words
 
     # Taking over from another publisher.
     limit_kept: bool = True

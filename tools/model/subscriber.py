@@ -41,7 +41,7 @@ class Subscriber:
         if not self.announced:
             self.joined = None
             return
-        _, _, era = yield from self.read_milestone()
+        _, _, era = yield from self.read_checkpoint()
         if era != self.era:
             self.joined, self.era = None, era
 
@@ -73,26 +73,26 @@ class Subscriber:
 
     # ---- counting ----
 
-    def read_milestone(self) -> Steps[tuple[Position, int, int]]:
+    def read_checkpoint(self) -> Steps[tuple[Position, int, int]]:
         """Position, sequence and era, all of one announcement."""
         rules = self.topic.rules
         while True:
             turn = yield load(at.TURN, rules.turn_load)  # EDGE turn: acquire
-            cell = turn % 2 if rules.two_milestones else 0
-            position = yield load(at.milestone(cell, "position"))
-            sequence = yield load(at.milestone(cell, "sequence"))
-            era = yield load(at.milestone(cell, "era"))
+            cell = turn % 2 if rules.two_checkpoints else 0
+            position = yield load(at.checkpoint(cell, "position"))
+            sequence = yield load(at.checkpoint(cell, "sequence"))
+            era = yield load(at.checkpoint(cell, "era"))
             yield fence(rules.turn_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
-            if (yield load(at.TURN if rules.two_milestones else at.TURN_BEGIN)) == turn:
+            if (yield load(at.TURN if rules.two_checkpoints else at.TURN_BEGIN)) == turn:
                 return position, sequence, era
             yield pause()
 
     def present(self) -> Steps[tuple[Position, int | None]]:
-        """write_pointer and the number of messages before it: the milestone's, plus a walk."""
+        """write_pointer and the number of messages before it: the checkpoint's, plus a walk."""
         while self.announced:
-            begin, sequence, era = yield from self.read_milestone()
+            begin, sequence, era = yield from self.read_checkpoint()
             now = yield load(at.WRITE_POINTER, ACQUIRE)
-            if not self.topic.rules.lost_by_milestone and self.publisher_uid:
+            if not self.topic.rules.lost_by_checkpoint and self.publisher_uid:
                 return now, (yield load(at.sent(str(self.publisher_uid))))
             walked = yield from walk(self.topic, begin, now)
             if (yield from self.intact(begin)) and walked is not None and era == self.era and self.announced:

@@ -94,11 +94,11 @@ class Starter:
             raise Violation("progress", f"{self.publisher.uid} waits for {uid}, which went on and notices nothing more")
 
     def inherit(self, former: Any) -> Steps[None]:
-        """(4): position, count, limit and milestone."""
+        """(4): position, count, limit and checkpoint."""
         p, topic = self.publisher, self.topic
         p.position = p.head = p.granted = yield load(at.WRITE_POINTER, ACQUIRE)
         p.limit = yield load(at.LIMIT)
-        begin, sequence = yield from self.last_milestone()
+        begin, sequence = yield from self.last_checkpoint()
         counted = yield from self.count(former, begin, sequence)
         p.sequence = counted or 0
         if counted is None:
@@ -112,14 +112,14 @@ class Starter:
         if not topic.trusts(former):
             yield cas(at.WRITE_UID, f"claim {p.uid}", p.uid)
 
-    def last_milestone(self) -> Steps[tuple[Position, int]]:
+    def last_checkpoint(self) -> Steps[tuple[Position, int]]:
         """Nobody writes it now. Sets turn and era, too."""
-        p, two = self.publisher, self.topic.rules.two_milestones
+        p, two = self.publisher, self.topic.rules.two_checkpoints
         p.turn = yield load(at.TURN if two else at.TURN_BEGIN, ACQUIRE)  # EDGE turn: acquire
         cell = p.turn % 2 if two else 0
-        position = yield load(at.milestone(cell, "position"))
-        sequence = yield load(at.milestone(cell, "sequence"))
-        p.era = yield load(at.milestone(cell, "era"))
+        position = yield load(at.checkpoint(cell, "position"))
+        sequence = yield load(at.checkpoint(cell, "sequence"))
+        p.era = yield load(at.checkpoint(cell, "era"))
         return position, sequence
 
     def count(self, former: Any, begin: Position, sequence: int) -> Steps[int | None]:
@@ -130,7 +130,7 @@ class Starter:
         if not rules.count_by_walk and former in self.topic.ours:
             believed: int = yield load(at.sent(former), ACQUIRE)
             return believed
-        if not rules.two_milestones and (yield load(at.TURN)) != p.turn:
+        if not rules.two_checkpoints and (yield load(at.TURN)) != p.turn:
             return None
         walked = yield from walk(self.topic, begin, p.position)  # `sent` of one that was killed may be one short
         return None if walked is None else sequence + walked

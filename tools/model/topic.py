@@ -97,8 +97,8 @@ class Topic:
         words |= {at.WRITE_POINTER: start, at.WRITE_UID: self.publisher, at.ATTENTION: (0, False)}
         words |= {at.LIMIT: start, at.TURN_BEGIN: 0, at.TURN: 0}
         for cell in (0, 1):
-            words |= {at.milestone(cell, field): 0 for field in ("sequence", "era")}
-            words[at.milestone(cell, "position")] = start
+            words |= {at.checkpoint(cell, field): 0 for field in ("sequence", "era")}
+            words[at.checkpoint(cell, "position")] = start
         for uid in self.ours:
             words |= {at.begun(uid): 0, at.sent(uid): 0}
         for slot, name in enumerate((*self.slots, 0)):

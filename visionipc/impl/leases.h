@@ -44,31 +44,37 @@
 
 #include <string.h>
 
-#include "ground/atomics.h"
+#include "base/atomics.h"
 
 enum {
     MQ_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
     MQ_LEASE_ROWS = 256,    /* clients of a stream, at most */
     MQ_LEASE_VERSION = 3,
 };
-enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2, MQ_ROW_HELD = 3, MQ_ROW_LEAVING = 4 };
+enum {
+    MQ_FRAME_ROW_FREE = 0,
+    MQ_FRAME_ROW_TAKEN = 1,
+    MQ_FRAME_ROW_LEFT = 2,
+    MQ_FRAME_ROW_LOCKED = 3,
+    MQ_FRAME_ROW_LEAVING = 4
+};
 
 typedef struct {
     mq_u32 state;
     mq_u32 passed;
     mq_u32 lease[MQ_LEASE_BUFFERS];
     char unshared[56]; /* rows do not share cache lines: each is another client's */
-} mq_lease_row;
+} mq_frame_row;
 
 typedef struct {
     mq_u32 generation[MQ_LEASE_BUFFERS];
     mq_u64
         dropped; /* number of frames that were not published because clients held all buffers. Written by the server */
     char unshared[56];
-    mq_lease_row rows[MQ_LEASE_ROWS];
+    mq_frame_row rows[MQ_LEASE_ROWS];
 } mq_leases;
 
-_Static_assert(sizeof(mq_lease_row) % 64 == 0, "a row is whole cache lines");
+_Static_assert(sizeof(mq_frame_row) % 64 == 0, "a row is whole cache lines");
 
 /* What the server knows of its buffers, in memory of its own: clients may write into the table. */
 typedef struct {
@@ -76,11 +82,11 @@ typedef struct {
     uint32_t newest;                       /* frames so far, without 0 when it begins again */
     uint32_t generation[MQ_LEASE_BUFFERS]; /* as it should be in the table */
     uint8_t order[MQ_LEASE_BUFFERS];       /* the buffers, the one that was published last first */
-} mq_shelf;
+} mq_buffer_mru;
 
 /* The client's side. */
 
-static inline bool mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation) {
+static inline bool mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation) {
     mq_u32 *lease = &table->rows[row].lease[buffer];
     /* EDGE claim: sequentially consistent. The lease is stored, then the generation is loaded. Partner: mq_buffer_take.
      * If weaker: the server finds no lease and the client the old generation, and one writes what the other reads. */
@@ -95,41 +101,41 @@ static inline bool mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer
     return is_ours;
 }
 
-static inline void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
-    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_lease_holder, mq_row_holds. If weaker:
+static inline void mq_frame_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
+    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_holder, mq_frame_row_has_leases. If weaker:
      * on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
 
 /* The lock is held; from now on it tells whether the client lives. */
-static inline void mq_lease_hold(mq_leases *table, uint32_t row) {
-    mq_store_release_u32(&table->rows[row].state, MQ_ROW_HELD);
+static inline void mq_frame_row_set_locked(mq_leases *table, uint32_t row) {
+    mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LOCKED);
 }
 
 /* The client wants no more frames; what it still holds it holds, and the lock tells whether it lives. */
-static inline void mq_lease_end(mq_leases *table, uint32_t row) {
-    mq_store_release_u32(&table->rows[row].state, MQ_ROW_LEAVING);
+static inline void mq_frame_row_set_leaving(mq_leases *table, uint32_t row) {
+    mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEAVING);
 }
 
-/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_row_done.
+/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_frame_row_is_done.
  * If weaker: the row is given to another client, and the frames that are held to the server. */
-static inline void mq_lease_leave(mq_leases *table, uint32_t row) {
-    mq_store_release_u32(&table->rows[row].state, MQ_ROW_LEFT);
+static inline void mq_frame_row_set_left(mq_leases *table, uint32_t row) {
+    mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
 }
 
 /* The server's side. `rows`: how many of them were ever taken. */
 
 /* The first row that holds a buffer, or -1. `generation`: what the buffer has, 0: no frame, so nobody holds it.
- * EDGE lease: acquire. Partner: mq_lease_return */
-static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
+ * EDGE lease: acquire. Partner: mq_frame_lease_return */
+static inline int mq_frame_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
     for (uint32_t row = 0; generation && row < rows; row++)
         if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)
             return (int)row;
     return -1;
 }
 
-/* Does this row hold any? `generations`: of all MQ_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_lease_return */
-static inline bool mq_row_holds(const mq_leases *table, uint32_t row, const uint32_t *generations) {
+/* Does this row hold any? `generations`: of all MQ_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_frame_lease_return */
+static inline bool mq_frame_row_has_leases(const mq_leases *table, uint32_t row, const uint32_t *generations) {
     for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
         if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return true;
@@ -138,20 +144,20 @@ static inline bool mq_row_holds(const mq_leases *table, uint32_t row, const uint
 
 /* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
 static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
-    int holder = mq_lease_holder(table, rows, buffer, generation);
+    int holder = mq_frame_lease_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
-    /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner: mq_lease_take */
+    /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner: mq_frame_lease_take */
     mq_store_release_u32(&table->generation[buffer], 0);
     mq_fence_seq_cst();
-    holder = mq_lease_holder(table, rows, buffer, generation);
+    holder = mq_frame_lease_holder(table, rows, buffer, generation);
     if (holder >= 0)
         mq_store_release_u32(&table->generation[buffer], generation);
     return holder;
 }
 
 static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation) {
-    /* EDGE frame: release. Partner: mq_lease_take. If weaker: a client holds a buffer whose bytes are still to come. */
+    /* EDGE frame: release. Partner: mq_frame_lease_take. If weaker: a client holds a buffer whose bytes are still to come. */
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
@@ -163,20 +169,20 @@ static inline void mq_show_dropped(mq_leases *table, uint64_t dropped) {
 /* relaxed: see mq_show_dropped */
 static inline uint64_t mq_frames_dropped(const mq_leases *table) { return mq_load_relaxed_u64(&table->dropped); }
 
-static inline void mq_shelf_init(mq_shelf *shelf, uint32_t buffers) {
-    *shelf = (mq_shelf){.buffers = buffers};
+static inline void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers) {
+    *shelf = (mq_buffer_mru){.buffers = buffers};
     for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
         shelf->order[i] = (uint8_t)(buffers - 1 - i);
 }
 
 /* Add a buffer without a frame. The server tries it first, because it has no frame that a client could want. */
-static inline void mq_shelf_grow(mq_shelf *shelf) {
+static inline void mq_shelf_grow(mq_buffer_mru *shelf) {
     shelf->order[shelf->buffers] = (uint8_t)shelf->buffers;
     shelf->buffers++;
 }
 
 /* A frame was written into a buffer that was taken: let clients have it. Returns its generation. */
-static inline uint32_t mq_shelf_publish(mq_shelf *shelf, mq_leases *table, uint32_t buffer) {
+static inline uint32_t mq_buffer_mru_publish(mq_buffer_mru *shelf, mq_leases *table, uint32_t buffer) {
     uint32_t at = 0;
     shelf->newest = shelf->newest == UINT32_MAX ? 1 : shelf->newest + 1;
     shelf->generation[buffer] = shelf->newest;
@@ -196,14 +202,14 @@ static inline uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, 
         uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
         uint32_t passed = mq_load_acquire_u32(&table->rows[row].passed);
         uint32_t lag = passed ? newest - passed : UINT32_MAX;
-        if (lag > most && (state == MQ_ROW_TAKEN || state == MQ_ROW_HELD))
+        if (lag > most && (state == MQ_FRAME_ROW_TAKEN || state == MQ_FRAME_ROW_LOCKED))
             most = lag, *slowest = (int)row;
     }
     return most;
 }
 
 /* Take the buffer that was published last of those that nobody holds or awaits; -1: there is none. */
-static inline int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint32_t rows, uint32_t awaited) {
+static inline int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *table, uint32_t rows, uint32_t awaited) {
     for (uint32_t i = 0; i < shelf->buffers; i++) {
         uint32_t buffer = shelf->order[i], generation = shelf->generation[buffer];
         bool is_passed = generation == 0 || shelf->newest - generation >= awaited;
@@ -213,17 +219,18 @@ static inline int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint3
     return -1;
 }
 
-/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_lease_leave */
-static inline bool mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
-    return mq_load_acquire_u32(&table->rows[row].state) == MQ_ROW_LEFT && !mq_row_holds(table, row, generations);
+/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_frame_row_set_left */
+static inline bool mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
+    return mq_load_acquire_u32(&table->rows[row].state) == MQ_FRAME_ROW_LEFT &&
+           !mq_frame_row_has_leases(table, row, generations);
 }
 
-static inline bool mq_row_is_held(const mq_leases *table, uint32_t row) {
+static inline bool mq_frame_row_is_locked(const mq_leases *table, uint32_t row) {
     uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
-    return state == MQ_ROW_HELD || state == MQ_ROW_LEAVING;
+    return state == MQ_FRAME_ROW_LOCKED || state == MQ_FRAME_ROW_LEAVING;
 }
 
-static inline void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state) {
+static inline void mq_frame_row_reset(mq_leases *table, uint32_t row, uint32_t state) {
     for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
         mq_store_release_u32(&table->rows[row].lease[buffer], 0);
     mq_store_release_u32(&table->rows[row].passed, 0);

@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_roll
-from msgq.impl.ground.views cimport HeldView, Holder, Region, hold, show
+from msgq.impl.base.core cimport mq_liveness_file
+from msgq.impl.base.views cimport HeldView, Holder, Region, hold, show
 
 
 cdef extern from "leases.h" nogil:
     ctypedef struct mq_leases:
         pass
-    ctypedef struct mq_shelf:
+    ctypedef struct mq_buffer_mru:
         uint32_t buffers
         uint32_t newest
         uint32_t generation[128]
@@ -15,7 +15,7 @@ cdef extern from "leases.h" nogil:
     enum:
         MQ_LEASE_BUFFERS
     uint64_t mq_frames_dropped(const mq_leases *table)
-    bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
+    bint mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
 
 
 cdef struct Tenant:
@@ -29,9 +29,9 @@ cdef struct Tenant:
 cdef class ServerLeases:
     cdef Region _region
     cdef mq_leases *_table
-    cdef mq_roll _roll              # the table's file, whose byte n the client of row n has locked
+    cdef mq_liveness_file _roll              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
-    cdef mq_shelf _shelf
+    cdef mq_buffer_mru _shelf
     cdef uint32_t _rows             # that were ever taken
     cdef uint64_t _published        # frames so far
     cdef uint64_t _round_end        # until there are so many they go round, whoever has come to what
@@ -67,7 +67,7 @@ cdef inline HeldView lease(ClientLeases leases, Region region, size_t size, uint
     # A server may break the rules and say anything. The lease of another view is never given up.
     if buffer >= MQ_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
         return None
-    if not mq_lease_take(leases._table, leases._row, buffer, generation):
+    if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):
         return None
     leases._held[buffer] = 1
     view = HeldView.__new__(HeldView)

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from msgq.impl.ground.views import Holder, Region
+from msgq.impl.base.views import Holder, Region
 
 MAX_BUFFERS: int
 MAX_CLIENTS: int

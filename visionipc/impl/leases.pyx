@@ -7,12 +7,13 @@ from libc.string cimport memset
 
 from posix.stat cimport fstat, struct_stat
 
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_now_ns, mq_owner_life, mq_process_life, mq_roll,
-    mq_row_held, mq_row_hold, mq_row_let_go,
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_now_ns,
+    mq_owner_liveness, mq_process_liveness, mq_liveness_file, mq_liveness_is_locked, mq_liveness_lock,
+    mq_liveness_unlock,
 )
-from msgq.impl.ground.liveness cimport fork_generation, this_process
-from msgq.impl.ground.views cimport Holder, Region
+from msgq.impl.base.liveness cimport fork_generation, this_process
+from msgq.impl.base.views cimport Holder, Region
 
 import os
 
@@ -23,26 +24,26 @@ cdef extern from "leases.h" nogil:
     enum:
         MQ_LEASE_ROWS
         MQ_LEASE_VERSION
-        MQ_ROW_FREE
-        MQ_ROW_TAKEN
-    void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
-    void mq_lease_hold(mq_leases *table, uint32_t row)
-    void mq_lease_end(mq_leases *table, uint32_t row)
-    void mq_lease_leave(mq_leases *table, uint32_t row)
-    bint mq_row_holds(const mq_leases *table, uint32_t row, const uint32_t *generations)
-    bint mq_row_is_held(const mq_leases *table, uint32_t row)
-    int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+        MQ_FRAME_ROW_FREE
+        MQ_FRAME_ROW_TAKEN
+    void mq_frame_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
+    void mq_frame_row_set_locked(mq_leases *table, uint32_t row)
+    void mq_frame_row_set_leaving(mq_leases *table, uint32_t row)
+    void mq_frame_row_set_left(mq_leases *table, uint32_t row)
+    bint mq_frame_row_has_leases(const mq_leases *table, uint32_t row, const uint32_t *generations)
+    bint mq_frame_row_is_locked(const mq_leases *table, uint32_t row)
+    int mq_frame_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     void mq_show_dropped(mq_leases *table, uint64_t dropped)
-    void mq_shelf_init(mq_shelf *shelf, uint32_t buffers)
-    void mq_shelf_grow(mq_shelf *shelf)
-    uint32_t mq_shelf_publish(mq_shelf *shelf, mq_leases *table, uint32_t buffer)
+    void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers)
+    void mq_shelf_grow(mq_buffer_mru *shelf)
+    uint32_t mq_buffer_mru_publish(mq_buffer_mru *shelf, mq_leases *table, uint32_t buffer)
     uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest)
-    int mq_take_warmest(const mq_shelf *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
-    bint mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
-    void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state)
+    int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
+    bint mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
+    void mq_frame_row_reset(mq_leases *table, uint32_t row, uint32_t state)
 
-cdef extern from "ground/liveness.h" nogil:
+cdef extern from "base/liveness.h" nogil:
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 cdef enum:
@@ -56,7 +57,7 @@ TABLE_BYTES = sizeof(mq_leases)
 VERSION = MQ_LEASE_VERSION
 
 
-cdef int _find_roll(mq_roll *roll, int fd, str endpoint) except -1:
+cdef int _find_roll(mq_liveness_file *roll, int fd, str endpoint) except -1:
     cdef struct_stat found
     if fstat(fd, &found) != 0:
         raise SegmentError(f"cannot examine the table of leases: {os.strerror(errno)}", endpoint, errno=errno)
@@ -73,7 +74,7 @@ cdef class ServerLeases:
         _find_roll(&self._roll, fd, endpoint)
         self._region = region
         self._table = <mq_leases *> region.address
-        mq_shelf_init(&self._shelf, buffers)
+        mq_buffer_mru_init(&self._shelf, buffers)
         self._round_end = buffers
         self._endpoint = endpoint
 
@@ -105,7 +106,7 @@ cdef class ServerLeases:
         if pid:
             mq_read_stat(pid, &state, &threads, &start_time)
         self._tenants[row] = Tenant(pid, start_time, 0, self._published, True)
-        mq_row_reset(self._table, row, MQ_ROW_TAKEN)
+        mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
         self._rows = max(self._rows, row + 1)
         self._round_end = self._published + self._shelf.buffers
         return row
@@ -116,7 +117,7 @@ cdef class ServerLeases:
     def dismiss(self, uint32_t row, uint64_t pid):
         if row >= MQ_LEASE_ROWS or not self._tenants[row].taken or self._tenants[row].pid != pid:
             return
-        mq_row_reset(self._table, row, MQ_ROW_FREE)
+        mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
         self._tenants[row].taken = False
         self._round_end = self._shelf.buffers  # the round that it began is not to be: it may ask again and again
         for row in range(self._rows):
@@ -130,25 +131,25 @@ cdef class ServerLeases:
 
     def held(self):
         cdef uint32_t buffer
-        return sum(mq_lease_holder(self._table, self._rows, buffer, self._shelf.generation[buffer]) >= 0
+        return sum(mq_frame_lease_holder(self._table, self._rows, buffer, self._shelf.generation[buffer]) >= 0
                    for buffer in range(self._shelf.buffers))
 
     cdef bint _is_done(self, uint32_t row) noexcept:
-        return mq_row_done(self._table, row, self._shelf.generation)
+        return mq_frame_row_is_done(self._table, row, self._shelf.generation)
 
     cdef bint _is_dead(self, uint32_t row) noexcept:
         cdef Tenant *tenant = &self._tenants[row]
         cdef uint64_t pid_namespace = this_process().pid_namespace
-        cdef mq_inquiry inquiry
-        cdef mq_life life
-        if not mq_row_is_held(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
-            return tenant.pid != 0 and mq_process_life(tenant.pid, tenant.start_time, pid_namespace) == MQ_DEAD
-        inquiry = mq_inquire(&self._roll)
+        cdef mq_liveness_probe inquiry
+        cdef mq_liveness life
+        if not mq_frame_row_is_locked(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
+            return tenant.pid != 0 and mq_process_liveness(tenant.pid, tenant.start_time, pid_namespace) == MQ_DEAD
+        inquiry = mq_liveness_probe_begin(&self._roll)
         if tenant.pid:
-            life = mq_owner_life(&inquiry, row, tenant.pid, pid_namespace)
+            life = mq_owner_liveness(&inquiry, row, tenant.pid, pid_namespace)
         else:
-            life = mq_row_held(&inquiry, row)
-        mq_inquiry_end(&inquiry)
+            life = mq_liveness_is_locked(&inquiry, row)
+        mq_liveness_probe_end(&inquiry)
         return life == MQ_DEAD
 
     cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
@@ -160,8 +161,8 @@ cdef class ServerLeases:
             self._tenants[row].asked_ns = now
             if not self._is_dead(row):
                 return False
-        self.taken_back += mq_row_holds(self._table, row, self._shelf.generation)
-        mq_row_reset(self._table, row, MQ_ROW_FREE)
+        self.taken_back += mq_frame_row_has_leases(self._table, row, self._shelf.generation)
+        mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
         self._tenants[row].taken = False
         return True
 
@@ -181,7 +182,7 @@ cdef class ServerLeases:
         cdef uint32_t _
         for _ in range(self._rows + 1):  # bound: each round takes back a row
             awaited = mq_frames_awaited(self._table, self._rows, self._shelf.newest, &slowest)
-            buffer = mq_take_warmest(&self._shelf, self._table, self._rows, awaited)
+            buffer = mq_buffer_take_mru(&self._shelf, self._table, self._rows, awaited)
             if buffer >= 0 or slowest < 0 or not self._take_back(slowest, LAGGARD_NS):
                 break
         return buffer
@@ -202,7 +203,7 @@ cdef class ServerLeases:
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
         """Let clients have what was written into a buffer that was taken; the generation for the packet."""
         self._published += 1
-        return mq_shelf_publish(&self._shelf, self._table, buffer)
+        return mq_buffer_mru_publish(&self._shelf, self._table, buffer)
 
     cdef void show_dropped(self, uint64_t dropped) noexcept:
         mq_show_dropped(self._table, dropped)
@@ -213,7 +214,7 @@ cdef class ClientLeases(Holder):
     """See leases.pyi."""
 
     def __init__(self, Region region not None, int fd, uint32_t row, uint32_t since, str endpoint):
-        cdef mq_roll roll = mq_roll(NULL, -1, 0, 0)
+        cdef mq_liveness_file roll = mq_liveness_file(NULL, -1, 0, 0)
         if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
@@ -225,14 +226,14 @@ cdef class ClientLeases(Holder):
         self._table = <mq_leases *> region.address
         self._dropped_before = mq_frames_dropped(self._table)
         _find_roll(&roll, fd, endpoint)
-        self._hold = mq_row_hold(&roll, row, True)
+        self._hold = mq_liveness_lock(&roll, row, True)
         if self._hold != NULL:
-            mq_lease_hold(self._table, row)
+            mq_frame_row_set_locked(self._table, row)
 
     def __dealloc__(self):
         if self._table != NULL and self._fork_generation == fork_generation:
-            mq_lease_leave(self._table, self._row)
-            mq_row_let_go(self._hold)
+            mq_frame_row_set_left(self._table, self._row)
+            mq_liveness_unlock(self._hold)
 
     @property
     def dropped(self):
@@ -240,8 +241,8 @@ cdef class ClientLeases(Holder):
 
     def end(self):
         if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours
-            mq_lease_end(self._table, self._row)
+            mq_frame_row_set_leaving(self._table, self._row)
 
     cdef void _let_go(self, uint64_t buffer) noexcept:
         self._held[buffer] = 0
-        mq_lease_return(self._table, self._row, buffer)
+        mq_frame_lease_return(self._table, self._row, buffer)

@@ -7,14 +7,14 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from msgq.impl.ground.context cimport CLOSED
-from msgq.impl.ground.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
-from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.base.context cimport CLOSED
+from msgq.impl.base.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
+from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.ring.core cimport mq_stock_possible
 from msgq.impl.ring.publisher cimport PubSocket
 from msgq.impl.ring.subscriber cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
-from msgq.impl.ground.views cimport Region, View, show
+from msgq.impl.base.views cimport Region, View, show
 
 from msgq.errors import (
     ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageSizeError, SegmentError,

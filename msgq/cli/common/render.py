@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from msgq.decoding.json_values import json_text
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.stats import TopicStats
 from msgq.tooling.terminal import printable
 from msgq.units import NS_PER_S

@@ -12,7 +12,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, styled
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.errors import MsgqError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.impl.ring.topic import unlink_topic
 from msgq.kinds import kind_of
 from msgq.remains import gates_and_claims, table, topics

@@ -17,8 +17,8 @@ from msgq.cli.echo.feeds import ChannelFeed, Feed, Item, TopicFeed, records_feed
 from msgq.cli.echo.queue import queue_feed
 from msgq.decoding.decoders import Undecoded
 from msgq.decoding.schemas import Schemas
-from msgq.impl.ground import clock
-from msgq.impl.ground.poller import Poller
+from msgq.impl.base import clock
+from msgq.impl.base.poller import Poller
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
 
 _LOOK_S = 0.25  # how late an endpoint may be noticed that has just come

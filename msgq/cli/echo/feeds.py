@@ -12,9 +12,9 @@ from msgq import naming
 from msgq.cli.common.render import in_us
 from msgq.dtypes import struct_schema
 from msgq.errors import RecordMismatchError
+from msgq.impl.base import clock
+from msgq.impl.base.waiting import Waitable
 from msgq.impl.channel import Subscriber, open_hub
-from msgq.impl.ground import clock
-from msgq.impl.ground.waiting import Waitable
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import SubSocket
 from msgq.schema import Schema

@@ -19,7 +19,7 @@ from msgq.cli.stages.hops import Hop, Origins, Tree, branches
 from msgq.cli.stages.timings import StageRow, Timings
 from msgq.cli.stages.topics import Following
 from msgq.cli.stages.window import Spread
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.selection import Selection
 
 _NAP_S = 0.02  # between two looks: nobody wakes who only watches

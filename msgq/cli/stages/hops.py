@@ -11,7 +11,7 @@ from msgq import timing
 from msgq.cli.stages.topics import STAMPED, STAMPS, Following, Topic
 from msgq.cli.stages.window import Rows, Window, percentile
 from msgq.decoding.stamps import stamp_dtype
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.units import NS_PER_S
 
 _ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])

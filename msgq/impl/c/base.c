@@ -17,7 +17,7 @@ const char *msgq_error_text(void) { return mqc_text; }
 
 const char *msgq_strerror(int error) { return strerror(error < 0 ? -error : error); }
 
-void mqc_keep_text(bool keep) { mqc_text_kept = keep; }
+void mqc_suppress_error_text(bool keep) { mqc_text_kept = keep; }
 
 int mqc_fail(int error, const char *format, ...) {
     va_list arguments;
@@ -29,7 +29,7 @@ int mqc_fail(int error, const char *format, ...) {
     return -error;
 }
 
-int mqc_broken(const mqc_place *place, int error, const char *format, ...) {
+int mqc_endpoint_error(const mqc_endpoint *place, int error, const char *format, ...) {
     va_list arguments;
     if (mqc_text_kept)
         return -error;
@@ -56,10 +56,10 @@ int mqc_generation(void) {
 
 bool mqc_is_forked(int generation) { return generation != mqc_forks; }
 
-int mqc_check_process(const mqc_place *place, int generation) {
+int mqc_check_process(const mqc_endpoint *place, int generation) {
     if (mq_likely(!mqc_is_forked(generation)))
         return 0;
-    return mqc_broken(place, ECHILD, "was opened by the parent process; close it here, and open another one");
+    return mqc_endpoint_error(place, ECHILD, "was opened by the parent process; close it here, and open another one");
 }
 
 int mqc_identify(mq_self *self) {
@@ -118,12 +118,12 @@ static int mqc_check_name(const char *what, const char *name, size_t most, char 
 }
 
 /* The permissions that are asked for, or those of MSGQ_MODE, or 0600. */
-static int mqc_find_mode(mqc_place *place, int asked) {
+static int mqc_find_mode(mqc_endpoint *place, int asked) {
     const char *said = getenv("MSGQ_MODE");
     char *end = NULL;
     long mode = asked ? asked : said && *said ? strtol(said, &end, 8) : 0600;
     if ((end && *end) || mode & ~0666L || (mode & 0600) != 0600)
-        return mqc_broken(
+        return mqc_endpoint_error(
             place, EINVAL,
             "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, the owner's included, as 0660", mode);
     place->mode = (mode_t)mode;
@@ -133,36 +133,36 @@ static int mqc_find_mode(mqc_place *place, int asked) {
 static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
 
 /* Users by name or id, with commas. */
-static int mqc_find_trusted(mqc_place *place, const char *asked) {
+static int mqc_find_trusted(mqc_endpoint *place, const char *asked) {
     const char *said = asked ? asked : getenv("MSGQ_TRUST");
     char names[1024], *rest = NULL;
     if (!said || !*said)
         return 0;
     if (snprintf(names, sizeof names, "%s", said) >= (int)sizeof names)
-        return mqc_broken(place, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
+        return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
     for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         name += strspn(name, " ");
         name[strcspn(name, " ")] = '\0';
         struct passwd *user = mqc_is_number(name) ? NULL : getpwnam(name);
         if (!user && !mqc_is_number(name))
-            return mqc_broken(place, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
+            return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
         if (place->trusted_count == MQC_TRUSTED)
-            return mqc_broken(place, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
+            return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
         place->trusted[place->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
     }
     return 0;
 }
 
-static int mqc_find_spin(mqc_place *place, int64_t spin_us) {
+static int mqc_find_spin(mqc_endpoint *place, int64_t spin_us) {
     const char *said = getenv("MSGQ_SPIN_US");
     if (said && *said && (!mqc_is_number(said) || strlen(said) > 7 || atol(said) > 1000000))
-        return mqc_broken(place, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
+        return mqc_endpoint_error(place, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
     place->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
     return 0;
 }
 
-int mqc_place_begin(mqc_place *place, const char *noun, const char *name, size_t most, const msgq_options *options,
-                    int64_t spin_us) {
+int mqc_endpoint_init(mqc_endpoint *place, const char *noun, const char *name, size_t most, const msgq_options *options,
+                      int64_t spin_us) {
     static const msgq_options defaults;
     const msgq_options *asked = options ? options : &defaults;
     memset(place, 0, sizeof *place);
@@ -179,13 +179,13 @@ int mqc_place_begin(mqc_place *place, const char *noun, const char *name, size_t
     if (!status)
         status = mqc_find_spin(place, spin_us);
     if (!status && (asked->create < MSGQ_OPEN_OR_MAKE || asked->create > MSGQ_MAKE))
-        status =
-            mqc_broken(place, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE", asked->create);
+        status = mqc_endpoint_error(place, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE",
+                                    asked->create);
     mqc_generation();
     return status;
 }
 
-void mqc_path(const mqc_place *place, const char *start, const char *file, char *path) {
+void mqc_path(const mqc_endpoint *place, const char *start, const char *file, char *path) {
     if (*place->prefix)
         snprintf(path, MQC_PATH, "/dev/shm/%s%s/%s", start, place->prefix, file);
     else

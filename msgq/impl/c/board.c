@@ -27,11 +27,12 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     int status = mqc_records_open(&b->r, name, &asked->open, makes);
     if (!status && ((asked->keys && asked->keys != b->r.length) ||
                     (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
-        status = mqc_broken(&b->r.place, EEXIST,
-                            "has %llu keys of %llu bytes, and %u of %u were asked for; give 0 to take "
-                            "what is there",
-                            (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
-                            asked->keys, asked->value_bytes);
+        status =
+            mqc_endpoint_error(&b->r.place, EEXIST,
+                               "has %llu keys of %llu bytes, and %u of %u were asked for; give 0 to take "
+                               "what is there",
+                               (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
+                               asked->keys, asked->value_bytes);
     if (status) {
         mqc_records_end(&b->r);
         return status;
@@ -44,7 +45,7 @@ static int mqc_board_check_key(const mqc_records *r, const char *key) {
     size_t bytes = key ? strlen(key) : 0;
     if (bytes > 0 && bytes < MQ_RECORD_KEY)
         return 0;
-    return mqc_broken(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY - 1, bytes);
+    return mqc_endpoint_error(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY - 1, bytes);
 }
 
 /* Have a key's element, under the lock, and own it. */
@@ -54,7 +55,7 @@ static int64_t mqc_board_claim(mqc_records *r, const char *key) {
     if (index == MQ_NO_KEY)
         index = mq_board_name(&r->w.parts, key, bytes);
     if (index == MQ_NO_KEY)
-        return mqc_broken(&r->place, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
+        return mqc_endpoint_error(&r->place, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.keys[index].owner;
     if (!mq_record_claim(&r->w, owner))
         return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
@@ -78,7 +79,7 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
 static int mqc_board_check_index(const mqc_records *r, int64_t index) {
     int status = mqc_check_process(&r->place, r->generation);
     if (!status && (uint64_t)index >= r->length)
-        status = mqc_broken(&r->place, EINVAL, "has no key of index %lld", (long long)index);
+        status = mqc_endpoint_error(&r->place, EINVAL, "has no key of index %lld", (long long)index);
     return status;
 }
 
@@ -88,10 +89,11 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
     if (status)
         return status;
     if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.who)
-        return mqc_broken(&r->place, EPERM, "this handle has not declared the key of index %lld", (long long)index);
+        return mqc_endpoint_error(&r->place, EPERM, "this handle has not declared the key of index %lld",
+                                  (long long)index);
     if (size > mq_board_value_bytes(&r->w.parts))
-        return mqc_broken(&r->place, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
-                          (unsigned long long)mq_board_value_bytes(&r->w.parts));
+        return mqc_endpoint_error(&r->place, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
+                                  (unsigned long long)mq_board_value_bytes(&r->w.parts));
     mq_board_write(&r->w, (uint64_t)index, data, size, mq_now_ns() + r->clock_offset);
     return mqc_records_check_whole(r);
 }
@@ -104,23 +106,24 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
     if (status)
         return status;
     uint64_t index = mq_board_find(&r->w.parts, key, strlen(key), 0);
-    return index == MQ_NO_KEY ? mqc_broken(&r->place, ENOENT, "nobody has declared %s", key) : (int64_t)index;
+    return index == MQ_NO_KEY ? mqc_endpoint_error(&r->place, ENOENT, "nobody has declared %s", key) : (int64_t)index;
 }
 
 /* What was read, and stands: a size, or why it is none. */
 static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value, size_t room, msgq_value *about) {
     int status = mqc_records_check_whole(r);
     if (!status && !value->times)
-        status = mqc_broken(&r->place, ENOENT, "the key was never written");
+        status = mqc_endpoint_error(&r->place, ENOENT, "the key was never written");
     else if (!status && value->nonsense)
-        status = mqc_broken(&r->place, EPROTO, "a value has a length that none can have: foreign bytes; remove it");
+        status =
+            mqc_endpoint_error(&r->place, EPROTO, "a value has a length that none can have: foreign bytes; remove it");
     if (status)
         return status;
     if (about)
         *about = (msgq_value){.size = value->length, .count = value->times, .time = value->written};
     if (value->length > room)
-        return mqc_broken(&r->place, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
-                          (unsigned long long)value->length, room);
+        return mqc_endpoint_error(&r->place, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
+                                  (unsigned long long)value->length, room);
     return (int64_t)value->length;
 }
 
@@ -139,7 +142,7 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
             return mqc_board_value(r, &value, room, about);
         deadline = deadline ? deadline : mqc_records_limit();
         if (mq_now_ns() > deadline)
-            return mqc_broken(&r->place, ETIMEDOUT, "the value was written again and again for 1 s");
+            return mqc_endpoint_error(&r->place, ETIMEDOUT, "the value was written again and again for 1 s");
         sched_yield();
     }
 }
@@ -147,7 +150,7 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
 static bool mqc_board_more(void *reader) {
     mqc_records *r = reader;
     return mqc_records_check_whole(r) ||
-           mq_cell_times(mq_load_acquire_u64(mq_cell_version(&r->w.parts, r->index))) != r->count;
+           mq_cell_count(mq_load_acquire_u64(mq_cell_version(&r->w.parts, r->index))) != r->count;
 }
 
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout) {

@@ -68,8 +68,9 @@ static int mqc_own_begin(mqc_hub *hub, mqc_own *own, int row) {
     own->c.stamps = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).stamps == MQ_STAMPS;
     own->c.clock_offset = mqc_clock_offset(), own->c.roll = &hub->segment.roll;
     if (!mq_channel_order(hub->hub, &own->c.order)) /* it was settled when the channel was opened */
-        return mqc_broken(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
-    return mq_channel_publisher_begin(&own->c) ? 0 : mqc_broken(&hub->place, ENOMEM, "no memory for a publisher");
+        return mqc_endpoint_error(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
+    return mq_channel_publisher_begin(&own->c) ? 0
+                                               : mqc_endpoint_error(&hub->place, ENOMEM, "no memory for a publisher");
 }
 
 /* Make the pool, enter it in the row, and only then give it its name: so no file is without a row. */
@@ -86,26 +87,27 @@ static int mqc_row_take(mqc_hub *hub, mqc_own *own, int row, uint64_t slots, uin
         own->open = named == 1;
         if (!own->open) {
             mq_hub_free(own->c.row);
-            status = named ? named : mqc_broken(&hub->place, EEXIST, "there is such a pool already");
+            status = named ? named : mqc_endpoint_error(&hub->place, EEXIST, "there is such a pool already");
         }
     }
     close(fd);
-    if (!status && mq_attention_due_many(&hub->hub->attention)) /* one may have died between its message and the wake */
-        mq_attention_wake_many(&hub->hub->attention);
+    if (!status &&
+        mq_eventcount_has_waiters_mp(&hub->hub->attention)) /* one may have died between its message and the wake */
+        mq_eventcount_notify_mp(&hub->hub->attention);
     return status;
 }
 
 /* Refuse a publisher more than the channel may have. */
 static int mqc_check_limit(const mqc_hub *hub) {
-    mq_inquiry inquiry = mq_inquire(&hub->segment.roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
     uint64_t most = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).publishers, living = 0;
     for (int i = 0; i < MQ_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
         if (!mq_load_relaxed_u64(&hub->hub->publishers[i].superseded))
-            living += mq_hub_life(hub->hub, &inquiry, i) != MQ_DEAD;
-    mq_inquiry_end(&inquiry);
+            living += mq_channel_row_liveness(hub->hub, &inquiry, i) != MQ_DEAD;
+    mq_liveness_probe_end(&inquiry);
     if (living < most)
         return 0;
-    return mqc_broken(&hub->place, ENFILE, "has as many publishers as it may (%llu)", (unsigned long long)most);
+    return mqc_endpoint_error(&hub->place, ENFILE, "has as many publishers as it may (%llu)", (unsigned long long)most);
 }
 
 /* A free row, for which pools of the dead are removed if need be. */
@@ -116,9 +118,10 @@ static int mqc_row_find(mqc_hub *hub, void **hold) {
         left = mqc_hub_sweep(hub, left - 1);
         row = left < 0 ? left : mq_hub_find(hub->hub, &hub->segment.roll, hold);
     }
-    return left < 0           ? left
-           : row != MQ_NO_ROW ? row
-                              : mqc_broken(&hub->place, ENFILE, "all %d rows of publishers are in use", MQ_PUBLISHERS);
+    return left < 0 ? left
+           : row != MQ_NO_ROW
+               ? row
+               : mqc_endpoint_error(&hub->place, ENFILE, "all %d rows of publishers are in use", MQ_PUBLISHERS);
 }
 
 /* Leave the row; the pool stays for those who have not read it. `sweeps`: it is removed now if nobody can. */
@@ -142,10 +145,10 @@ static int mqc_enter(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcom
     mqc_own *own = calloc(1, sizeof *own);
     if (!own || !slots) {
         free(own);
-        return own ? mqc_broken(&hub->place, EMSGSIZE,
-                                "slots of %llu bytes do not fit: the pool may have %llu (max_bytes)",
-                                (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
-                   : mqc_broken(&hub->place, ENOMEM, "no memory for a publisher");
+        return own ? mqc_endpoint_error(&hub->place, EMSGSIZE,
+                                        "slots of %llu bytes do not fit: the pool may have %llu (max_bytes)",
+                                        (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
+                   : mqc_endpoint_error(&hub->place, ENOMEM, "no memory for a publisher");
     }
     int fd = mqc_hub_lock(hub, true), status = fd < 0 ? fd : 0;
     if (!status && newcomer)
@@ -153,7 +156,7 @@ static int mqc_enter(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcom
     int row = status ? status : mqc_row_find(hub, &own->hold);
     status = row < 0 ? row : mqc_row_take(hub, own, row, slots, slot_bytes);
     if (status) {
-        mq_row_let_go(own->hold);
+        mq_liveness_unlock(own->hold);
         mqc_own_end(hub, own, false);
     } else
         *entered = own;
@@ -171,7 +174,7 @@ static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_opt
     p->max_bytes = asked->max_bytes ? asked->max_bytes : MQC_POOL_MOST;
     int status = mqc_hub_open(&p->hub, asked, true);
     if (!status && slot_bytes > MQ_POOL_BYTES_MAX)
-        status = mqc_broken(&p->hub.place, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
+        status = mqc_endpoint_error(&p->hub.place, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
     if (!status)
         status = mqc_enter(p, slot_bytes, true, &p->own);
     if (status)
@@ -217,9 +220,9 @@ static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
     mqc_own *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
     if (size > p->max_bytes) /* what is computed below does not overflow then */
-        return mqc_broken(&p->hub.place, EMSGSIZE,
-                          "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
-                          (unsigned long long)size, (unsigned long long)p->max_bytes);
+        return mqc_endpoint_error(&p->hub.place, EMSGSIZE,
+                                  "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
+                                  (unsigned long long)size, (unsigned long long)p->max_bytes);
     if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_stride(wanted) > p->max_bytes)
         wanted = size;
     int status = mqc_enter(p, wanted, false, &larger);
@@ -236,7 +239,7 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline(timeout);
     for (;;) {
-        uint32_t expected = mq_attention_announce_many(&c->slots.pool->released);
+        uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool->released);
         *slot = mq_channel_take(c);
         if (*slot == MQ_NO_SLOT && mq_channel_clear_dead(c))
             *slot = mq_channel_take(c);
@@ -262,10 +265,10 @@ static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
     if (slot != MQ_NO_SLOT || *status)
         return slot;
     mq_channel_refuse(c);
-    *status = mqc_broken(&p->hub.place, timeout == 0 ? ENOBUFS : ETIMEDOUT,
-                         "all %u slots of this publisher are held by views; "
-                         "give it more, or a time-out to wait for one. Nothing was sent",
-                         c->slots.slots);
+    *status = mqc_endpoint_error(&p->hub.place, timeout == 0 ? ENOBUFS : ETIMEDOUT,
+                                 "all %u slots of this publisher are held by views; "
+                                 "give it more, or a time-out to wait for one. Nothing was sent",
+                                 c->slots.slots);
     return MQ_NO_SLOT;
 }
 
@@ -279,11 +282,11 @@ static int64_t mqc_publish(msgq_channel_publisher *p, uint32_t slot, size_t size
     if (!status)
         status = mqc_check_whole(&hub->place, &p->own->pool);
     if (sent == MQ_CHANNEL_NOTIFY)
-        mq_attention_wake_many(&hub->hub->attention);
+        mq_eventcount_notify_mp(&hub->hub->attention);
     else if (sent == MQ_CHANNEL_CORRUPT) {
         mq_channel_give_back(c, slot);
-        status =
-            status ? status : mqc_broken(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
+        status = status ? status
+                        : mqc_endpoint_error(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
     }
     return status ? status : (int64_t)position;
 }
@@ -303,7 +306,8 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
                        size_t size, int64_t origin_time) {
     int status = 0;
     if (head_size + size > publisher->own->c.slots.slot_bytes)
-        return mqc_broken(&publisher->hub.place, EMSGSIZE, "the slots have no room for %zu bytes", head_size + size);
+        return mqc_endpoint_error(&publisher->hub.place, EMSGSIZE, "the slots have no room for %zu bytes",
+                                  head_size + size);
     int slot = mqc_slot(publisher, 0, &status);
     if (slot == MQ_NO_SLOT)
         return status;

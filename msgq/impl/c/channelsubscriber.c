@@ -23,25 +23,26 @@ static int mqc_check_listeners(const mqc_hub *hub) {
     uint64_t most = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).subscribers, living = 0;
     if (most == 0 || most > MQ_LISTENERS)
         return 0;
-    mq_inquiry inquiry = mq_inquire(&hub->segment.roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
     for (int i = 0; i < MQ_LISTENERS; i++)
-        living += mq_identity_life(&inquiry, &hub->hub->listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD;
-    mq_inquiry_end(&inquiry);
+        living += mq_identity_liveness(&inquiry, &hub->hub->listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD;
+    mq_liveness_probe_end(&inquiry);
     if (living < most)
         return 0;
-    return mqc_broken(&hub->place, ENFILE, "has as many subscribers as it may (%llu)", (unsigned long long)most);
+    return mqc_endpoint_error(&hub->place, ENFILE, "has as many subscribers as it may (%llu)",
+                              (unsigned long long)most);
 }
 
 /* Be listed, if there is room. */
 static int mqc_list(msgq_channel_subscriber *s) {
     mqc_hub *hub = &s->hub;
     mq_self self;
-    mq_roster roster = mq_hub_listeners(hub->hub, MQ_LISTENERS);
+    mq_row_table roster = mq_hub_listeners(hub->hub, MQ_LISTENERS);
     int status = mqc_identify(&self), fd = status ? status : mqc_hub_lock(hub, true);
     if (fd < 0)
         return fd;
     status = mqc_check_listeners(hub);
-    int row = status ? MQ_NO_ROW : mq_roster_find(&roster, &hub->segment.roll, &s->listed);
+    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&roster, &hub->segment.roll, &s->listed);
     if (row != MQ_NO_ROW) {
         s->c.row = &hub->hub->listeners[row];
         s->uid = mqc_new_uid();
@@ -81,7 +82,7 @@ static void mqc_pool_forget(msgq_channel_subscriber *s, unsigned row) {
         mqc_unmap(s->pools[row]);
     free(s->pools[row]);
     s->pools[row] = NULL;
-    s->c.pools[row] = (mq_slots){0};
+    s->c.pools[row] = (mq_pool_map){0};
 }
 
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
@@ -98,7 +99,7 @@ void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
 /* ---- finding messages ---- */
 
 /* Map a publisher's pool to read it. -ENOENT: there is no such file. */
-static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment, mq_slots *slots) {
+static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment, mq_pool_map *slots) {
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(hub, uid, path);
@@ -107,7 +108,7 @@ static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment,
         return fd;
     int status = mqc_check_file(&hub->place, fd, path, &found);
     if (!status && (uint64_t)found.st_size < sizeof(mq_pool))
-        status = mqc_broken(&hub->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
+        status = mqc_endpoint_error(&hub->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
     if (!status)
         status = mqc_map(&hub->place, fd, &found, false, path, segment);
     close(fd);
@@ -118,15 +119,15 @@ static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment,
     if (!wrong)
         return 0;
     mqc_unmap(segment);
-    return mqc_broken(&hub->place, EPROTO, "%s %s", path, wrong);
+    return mqc_endpoint_error(&hub->place, EPROTO, "%s %s", path, wrong);
 }
 
 /* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
 static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *message) {
-    mq_slots slots;
+    mq_pool_map slots;
     mqc_segment *segment = calloc(1, sizeof *segment);
     if (!segment)
-        return mqc_broken(&s->hub.place, ENOMEM, "no memory for a pool");
+        return mqc_endpoint_error(&s->hub.place, ENOMEM, "no memory for a pool");
     int status = mqc_pool_open(&s->hub, message->pool_uid, segment, &slots);
     if (!status) {
         mqc_pool_forget(s, message->row);
@@ -156,8 +157,8 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
             continue;
         }
         mq_channel_pass(&s->c, message); /* so that the next call goes on */
-        return mqc_broken(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
-                          (unsigned long long)message->position);
+        return mqc_endpoint_error(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
+                                  (unsigned long long)message->position);
     }
     return 0; /* publishers are as fast as this loop; the next call continues */
 }
@@ -166,13 +167,13 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
 
 static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_channel_outlook outlook = {.hub = s->c.hub, .cursor = &s->c.cursor, .whole = s->c.whole};
+    mq_channel_poll_state outlook = {.hub = s->c.hub, .cursor = &s->c.cursor, .whole = s->c.whole};
     return mq_channel_has_more(&outlook);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;
     mq_u32 *attention = &s->hub.hub->attention;
-    return s->nap ? mq_load_acquire_u32(attention) : mq_attention_announce_many(attention);
+    return s->nap ? mq_load_acquire_u32(attention) : mq_eventcount_prepare_wait_mp(attention);
 }
 static void mqc_channel_awake(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
 static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
@@ -200,7 +201,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
         if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))
             break; /* also if what woke us was withdrawn */
     }
-    return found ? found : mqc_broken(&s->hub.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+    return found ? found : mqc_endpoint_error(&s->hub.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
 }
 
 static void mqc_channel_tell(const msgq_channel_subscriber *s, const mq_channel_message *message, msgq_message *about) {
@@ -221,14 +222,15 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a time-out. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
-            return mqc_broken(&hub->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
-                              "each message was overwritten while it was copied; give the channel a larger capacity");
+            return mqc_endpoint_error(
+                &hub->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                "each message was overwritten while it was copied; give the channel a larger capacity");
         if (about)
             mqc_channel_tell(subscriber, &message, about);
         if (message.length > room)
-            return mqc_broken(&hub->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
-                              (unsigned long long)message.length, room);
-        mq_copy_out(buffer, mq_slot_payload(message.slot), message.length);
+            return mqc_endpoint_error(&hub->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+                                      (unsigned long long)message.length, room);
+        mq_copy_out(buffer, mq_pool_slot_payload(message.slot), message.length);
         status = mqc_check_whole(&hub->place, subscriber->pools[message.row]);
         if (status)
             mq_channel_pass(&subscriber->c, &message);

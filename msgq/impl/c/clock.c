@@ -1,8 +1,8 @@
-/* The host's clock, and origins that nobody else has: the same files as ground/clock.pyx and origin.pyx. To be
+/* The host's clock, and origins that nobody else has: the same files as base/clock.pyx and origin.pyx. To be
  * compiled as C11. Whatever is wrong with the files, there is a clock: this user's own, or this process's. */
 #define _GNU_SOURCE
 #include "c/file.h"
-#include "ground/origin.h"
+#include "base/origin.h"
 
 enum { MQC_CLOCK_TRIES = 5 };
 static const int64_t MQC_LATEST_NS = 1ll << 62; /* a time beyond is nonsense */
@@ -15,9 +15,9 @@ int64_t msgq_origin(void) { return mqc_origin; }
 int64_t msgq_time_ns(void) { return mq_now_ns() + mqc_clock_offset(); }
 
 /* A place of the process's own, without a prefix: root's files are used, a trusted user's as well. */
-static int mqc_clock_place(mqc_place *place, const char *noun, bool alone) {
+static int mqc_clock_place(mqc_endpoint *place, const char *noun, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
-    return mqc_place_begin(place, noun, noun, MQC_NAME_MAX, &options, 0);
+    return mqc_endpoint_init(place, noun, noun, MQC_NAME_MAX, &options, 0);
 }
 
 /* ---- the clock ---- */
@@ -55,7 +55,7 @@ static bool mqc_ahead(int64_t *ahead) {
 }
 
 /* The offset that a file has; MQC_NO_OFFSET: there is none. *status: what is wrong with it. */
-static int64_t mqc_clock_read(const mqc_place *place, const char *path, int64_t ahead, int *status) {
+static int64_t mqc_clock_read(const mqc_endpoint *place, const char *path, int64_t ahead, int *status) {
     uint64_t words[9] = {0};
     struct stat found;
     int fd = mqc_open_file(place, path, O_RDONLY);
@@ -74,7 +74,7 @@ static int64_t mqc_clock_read(const mqc_place *place, const char *path, int64_t 
     return *status ? MQC_NO_OFFSET : offset;
 }
 
-static int mqc_words_make(const mqc_place *place, const char *path, const uint64_t *words, mode_t mode) {
+static int mqc_words_make(const mqc_endpoint *place, const char *path, const uint64_t *words, mode_t mode) {
     int fd = mqc_create_file(place, path, 0, mode);
     if (fd < 0)
         return fd;
@@ -84,7 +84,7 @@ static int mqc_words_make(const mqc_place *place, const char *path, const uint64
 }
 
 /* The offset of a file, made if there is none: from the other file if that can be believed. */
-static int64_t mqc_clock_agree(const mqc_place *place, const char *path, const char *other, int64_t ahead) {
+static int64_t mqc_clock_agree(const mqc_endpoint *place, const char *path, const char *other, int64_t ahead) {
     for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
         int status, ignored;
         int64_t offset = mqc_clock_read(place, path, ahead, &status);
@@ -106,7 +106,7 @@ static int64_t mqc_clock_agree(const mqc_place *place, const char *path, const c
 static int64_t mqc_offset;
 
 static void mqc_find_offset(void) {
-    mqc_place place;
+    mqc_endpoint place;
     char own[MQC_PATH];
     int64_t ahead, found = MQC_NO_OFFSET;
     const char *shared = "/dev/shm/msgqclock";
@@ -130,7 +130,7 @@ int64_t mqc_clock_offset(void) {
 static mq_origin mqc_own_origins; /* when there is no file to be had */
 static mq_u64 *mqc_last;
 
-static mq_u64 *mqc_origin_map(const mqc_place *place, const char *path) {
+static mq_u64 *mqc_origin_map(const mqc_endpoint *place, const char *path) {
     static mqc_segment segment; /* mapped to the end */
     struct stat found;
     int fd = mqc_open_file(place, path, O_RDWR);
@@ -149,7 +149,7 @@ static mq_u64 *mqc_origin_map(const mqc_place *place, const char *path) {
 }
 
 static void mqc_find_origins(void) {
-    mqc_place place;
+    mqc_endpoint place;
     char path[MQC_PATH];
     const uint64_t words[8] = {MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION};
     snprintf(path, sizeof path, "/dev/shm/msgqorigin_%u", (unsigned)geteuid());

@@ -4,50 +4,51 @@
 #include <libgen.h>
 
 #include "c/file.h"
-#include "ground/mapguard.h"
+#include "base/mapguard.h"
 
 enum { MQC_DIRECTORY_TRIES = 100 };
 static const int64_t MQC_LOCK_WAIT_NS =
     5ll * MQ_NS_PER_S; /* held for microseconds, or 1 s by a publisher that starts */
 
-static int mqc_system(const mqc_place *place, int error, const char *what, const char *path) {
-    return mqc_broken(place, error, "%s %s: %s", what, path, strerror(error));
+static int mqc_system(const mqc_endpoint *place, int error, const char *what, const char *path) {
+    return mqc_endpoint_error(place, error, "%s %s: %s", what, path, strerror(error));
 }
 
 /* ---- directories and owners ---- */
 
-static bool mqc_trusts(const mqc_place *place, uid_t user) {
+static bool mqc_trusts(const mqc_endpoint *place, uid_t user) {
     for (int i = 0; i < place->trusted_count; i++)
         if (place->trusted[i] == user)
             return true;
     return user == geteuid() || user == 0;
 }
 
-static int mqc_check_owner(const mqc_place *place, uid_t user, const char *path) {
+static int mqc_check_owner(const mqc_endpoint *place, uid_t user, const char *path) {
     if (mqc_trusts(place, user))
         return 0;
-    return mqc_broken(place, EACCES,
-                      "%s belongs to user %u, and this process is user %u's; MSGQ_TRUST=%u lets it use it", path,
-                      (unsigned)user, (unsigned)geteuid(), (unsigned)user);
+    return mqc_endpoint_error(place, EACCES,
+                              "%s belongs to user %u, and this process is user %u's; MSGQ_TRUST=%u lets it use it",
+                              path, (unsigned)user, (unsigned)geteuid(), (unsigned)user);
 }
 
-static int mqc_check_directory(const mqc_place *place, int fd, const char *path) {
+static int mqc_check_directory(const mqc_endpoint *place, int fd, const char *path) {
     struct stat found;
     if (fstat(fd, &found) != 0)
         return mqc_system(place, errno, "cannot examine", path);
     if (!S_ISDIR(found.st_mode))
-        return mqc_broken(place, ENOTDIR, "the prefix needs a directory at %s; an endpoint may be in the way", path);
+        return mqc_endpoint_error(place, ENOTDIR, "the prefix needs a directory at %s; an endpoint may be in the way",
+                                  path);
     int status = mqc_check_owner(place, found.st_uid, path);
     bool of_others = found.st_uid != geteuid() && found.st_uid != 0;
     if (!status && of_others && found.st_mode & 0022 && !(found.st_mode & S_ISVTX))
-        status = mqc_broken(place, EACCES, "others may replace files in %s, which user %u made (chmod +t)", path,
-                            (unsigned)found.st_uid);
+        status = mqc_endpoint_error(place, EACCES, "others may replace files in %s, which user %u made (chmod +t)",
+                                    path, (unsigned)found.st_uid);
     return status;
 }
 
 /* Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. *name is then to be opened in
  * it. AT_FDCWD for what lies in /dev/shm itself. */
-static int mqc_enter(const mqc_place *place, const char *path, const char **name) {
+static int mqc_enter(const mqc_endpoint *place, const char *path, const char **name) {
     char directory[MQC_PATH];
     const char *slash = strrchr(path, '/');
     *name = path;
@@ -74,14 +75,14 @@ static void mqc_leave(int directory) {
 }
 
 /* Give what was just made its group and mode, whatever the umask says. */
-static int mqc_share(const mqc_place *place, int fd, mode_t mode, const char *path) {
+static int mqc_share(const mqc_endpoint *place, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
         char *end;
         unsigned long number = strtoul(said, &end, 10);
         struct group *found = *end ? getgrnam(said) : NULL;
         if (*end && !found)
-            return mqc_broken(place, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
+            return mqc_endpoint_error(place, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
         if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
             return mqc_system(place, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
@@ -89,7 +90,7 @@ static int mqc_share(const mqc_place *place, int fd, mode_t mode, const char *pa
 }
 
 /* Make a directory that others may enter, complete before it has its name. */
-static int mqc_make_shared(const mqc_place *place, const char *start, const char *path, mode_t mode) {
+static int mqc_make_shared(const mqc_endpoint *place, const char *start, const char *path, mode_t mode) {
     char draft[MQC_PATH];
     snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, place->prefix);
     if (!mkdtemp(draft))
@@ -105,7 +106,7 @@ static int mqc_make_shared(const mqc_place *place, const char *start, const char
 }
 
 /* Create the directory of the prefix, for files of these permissions: who may read them may enter. */
-int mqc_make_directory(const mqc_place *place, const char *start, mode_t mode) {
+int mqc_make_directory(const mqc_endpoint *place, const char *start, mode_t mode) {
     char path[MQC_PATH];
     struct stat found;
     if (!*place->prefix)
@@ -124,7 +125,7 @@ int mqc_make_directory(const mqc_place *place, const char *start, mode_t mode) {
 
 /* ---- files ---- */
 
-int mqc_open_file(const mqc_place *place, const char *path, int flags) {
+int mqc_open_file(const mqc_endpoint *place, const char *path, int flags) {
     const char *name;
     int directory = mqc_enter(place, path, &name);
     if (!mqc_entered(directory))
@@ -136,7 +137,7 @@ int mqc_open_file(const mqc_place *place, const char *path, int flags) {
     return mqc_system(place, error, "cannot open", path);
 }
 
-int mqc_remove_file(const mqc_place *place, const char *path) {
+int mqc_remove_file(const mqc_endpoint *place, const char *path) {
     const char *name;
     int directory = mqc_enter(place, path, &name);
     if (!mqc_entered(directory))
@@ -150,22 +151,23 @@ int mqc_remove_file(const mqc_place *place, const char *path) {
 
 /* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at a
  * later write. */
-int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path) {
+int mqc_allocate(const mqc_endpoint *place, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
         error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
     while (error == EINTR);
     if (error)
-        return mqc_broken(place, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes, path,
-                          strerror(error));
+        return mqc_endpoint_error(place, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes,
+                                  path, strerror(error));
     return 0;
 }
 
-int mqc_create_file(const mqc_place *place, const char *path, uint64_t bytes, mode_t mode) {
+int mqc_create_file(const mqc_endpoint *place, const char *path, uint64_t bytes, mode_t mode) {
     const char *name;
     int directory = mqc_enter(place, path, &name);
     if (!mqc_entered(directory))
-        return directory == -ENOENT ? mqc_broken(place, ENOENT, "the prefix's directory was removed") : directory;
+        return directory == -ENOENT ? mqc_endpoint_error(place, ENOENT, "the prefix's directory was removed")
+                                    : directory;
     int fd = openat(directory, directory == AT_FDCWD ? "/dev/shm" : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     int error = errno;
     mqc_leave(directory);
@@ -181,12 +183,13 @@ int mqc_create_file(const mqc_place *place, const char *path, uint64_t bytes, mo
     return fd;
 }
 
-int mqc_name_file(const mqc_place *place, int fd, const char *path) {
+int mqc_name_file(const mqc_endpoint *place, int fd, const char *path) {
     char unnamed[40];
     const char *name;
     int directory = mqc_enter(place, path, &name);
     if (!mqc_entered(directory))
-        return directory == -ENOENT ? mqc_broken(place, ENOENT, "the prefix's directory was removed") : directory;
+        return directory == -ENOENT ? mqc_endpoint_error(place, ENOENT, "the prefix's directory was removed")
+                                    : directory;
     snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
     int error = linkat(AT_FDCWD, unnamed, directory, name, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
     mqc_leave(directory);
@@ -196,22 +199,23 @@ int mqc_name_file(const mqc_place *place, int fd, const char *path) {
 }
 
 /* Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name. */
-int mqc_check_file(const mqc_place *place, int fd, const char *path, struct stat *found) {
+int mqc_check_file(const mqc_endpoint *place, int fd, const char *path, struct stat *found) {
     if (fstat(fd, found) != 0)
         return mqc_system(place, errno, "cannot examine", path);
     if (!S_ISREG(found->st_mode))
-        return mqc_broken(place, EINVAL, "%s is not a regular file; remove it", path);
+        return mqc_endpoint_error(place, EINVAL, "%s is not a regular file; remove it", path);
     int status = mqc_check_owner(place, found->st_uid, path);
     if (!status && found->st_nlink > 1)
-        status = mqc_broken(place, EINVAL, "%s has %lu names (hard links), so it may be another endpoint's; remove it",
-                            path, (unsigned long)found->st_nlink);
+        status = mqc_endpoint_error(place, EINVAL,
+                                    "%s has %lu names (hard links), so it may be another endpoint's; remove it", path,
+                                    (unsigned long)found->st_nlink);
     return status;
 }
 
 /* ---- mappings ---- */
 
 /* Have zeros in the mapping where SIGBUS would end the process, unless MSGQ_SIGBUS is 0. */
-static int mqc_guard(const mqc_place *place, mqc_segment *segment, int protection) {
+static int mqc_guard(const mqc_endpoint *place, mqc_segment *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
     static const mq_u64 always = {1};
@@ -219,7 +223,8 @@ static int mqc_guard(const mqc_place *place, mqc_segment *segment, int protectio
     if (said && !strcmp(said, "0"))
         return 0;
     if (said && *said && strcmp(said, "1") != 0)
-        return mqc_broken(place, EINVAL, "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal", said);
+        return mqc_endpoint_error(place, EINVAL, "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal",
+                                  said);
     pthread_mutex_lock(&mutex);
     bool installed = mq_guard_install();
     pthread_mutex_unlock(&mutex);
@@ -232,7 +237,7 @@ static int mqc_guard(const mqc_place *place, mqc_segment *segment, int protectio
     return 0;
 }
 
-int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
+int mqc_map(const mqc_endpoint *place, int fd, const struct stat *found, bool writable, const char *path,
             mqc_segment *segment) {
     int flags = MAP_SHARED | (getenv("MSGQ_PREALLOC") ? MAP_POPULATE : 0);
     int protection = PROT_READ | (writable ? PROT_WRITE : 0);
@@ -245,7 +250,8 @@ int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writa
                              .mode = found->st_mode & 0777,
                              .fd = -1};
     snprintf(segment->path, sizeof segment->path, "%s", path);
-    segment->roll = (mq_roll){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
+    segment->roll =
+        (mq_liveness_file){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
     int status = mqc_guard(place, segment, protection);
     if (status)
         mqc_unmap(segment);
@@ -267,23 +273,23 @@ void mqc_unmap(mqc_segment *segment) {
     segment->address = NULL, segment->guard = NULL, segment->fd = -1;
 }
 
-int mqc_check_whole(const mqc_place *place, const mqc_segment *segment) {
+int mqc_check_whole(const mqc_endpoint *place, const mqc_segment *segment) {
     if (mq_likely(mq_load_relaxed_u64(segment->whole) == 1)) /* relaxed: it changes once, before what was read does */
         return 0;
-    return mqc_broken(place, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
-                      (unsigned long long)segment->size);
+    return mqc_endpoint_error(place, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
+                              (unsigned long long)segment->size);
 }
 
 /* ---- the lock of those who join ---- */
 
-int mqc_lock_file(const mqc_place *place, int fd, const char *path) {
+int mqc_lock_file(const mqc_endpoint *place, int fd, const char *path) {
     int64_t deadline = mq_now_ns() + MQC_LOCK_WAIT_NS;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EAGAIN && errno != EINTR)
             return mqc_system(place, errno, "cannot lock", path);
         if (mq_now_ns() > deadline)
-            return mqc_broken(place, EAGAIN,
-                              "locked by another process for over 5 s; is one stopped while it opens it?");
+            return mqc_endpoint_error(place, EAGAIN,
+                                      "locked by another process for over 5 s; is one stopped while it opens it?");
         usleep(200);
     }
     return 0;
@@ -297,15 +303,15 @@ void mqc_unlock_file(int fd) {
 /* ---- pieces of one file ---- */
 
 /* 1: it is mapped; 0: there is none. */
-static int mqc_open_piece(const mqc_place *place, const mqc_kind *kind, const char *path, mqc_segment *segment) {
+static int mqc_open_piece(const mqc_endpoint *place, const mqc_file_ops *kind, const char *path, mqc_segment *segment) {
     struct stat found;
     int fd = mqc_open_file(place, path, O_RDWR);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     int status = mqc_check_file(place, fd, path, &found);
     if (!status && (uint64_t)found.st_size < kind->least)
-        status = mqc_broken(place, EPROTO, "has %lld bytes, too few for a %s; remove it", (long long)found.st_size,
-                            place->noun);
+        status = mqc_endpoint_error(place, EPROTO, "has %lld bytes, too few for a %s; remove it",
+                                    (long long)found.st_size, place->noun);
     if (!status)
         status = mqc_map(place, fd, &found, true, path, segment);
     if (status) {
@@ -320,7 +326,7 @@ static int mqc_open_piece(const mqc_place *place, const mqc_kind *kind, const ch
 }
 
 /* 1: it is made; 0: another process was faster. */
-static int mqc_make_piece(const mqc_place *place, const mqc_kind *kind, const char *path, mqc_segment *segment) {
+static int mqc_make_piece(const mqc_endpoint *place, const mqc_file_ops *kind, const char *path, mqc_segment *segment) {
     struct stat found;
     int status = mqc_make_directory(place, kind->start, place->mode);
     int fd = status ? status : mqc_create_file(place, path, kind->bytes, place->mode);
@@ -342,18 +348,18 @@ static int mqc_make_piece(const mqc_place *place, const mqc_kind *kind, const ch
     return named;
 }
 
-int mqc_obtain(const mqc_place *place, const mqc_kind *kind, mqc_segment *segment) {
+int mqc_open_or_create(const mqc_endpoint *place, const mqc_file_ops *kind, mqc_segment *segment) {
     char path[MQC_PATH];
     mqc_path(place, kind->start, place->name, path);
     for (int tries = MQC_OPEN_TRIES;; tries--) {
         int status = place->create == MSGQ_MAKE ? 0 : mqc_open_piece(place, kind, path, segment);
         if (status == 0 && (place->create == MSGQ_OPEN || !kind->bytes))
-            return mqc_broken(place, ENOENT, "there is no such %s%s", place->noun,
-                              place->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
+            return mqc_endpoint_error(place, ENOENT, "there is no such %s%s", place->noun,
+                                      place->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
         if (status == 0)
             status = mqc_make_piece(place, kind, path, segment);
         if (status == 0 && place->create == MSGQ_MAKE)
-            return mqc_broken(place, EEXIST, "it is there already");
+            return mqc_endpoint_error(place, EEXIST, "it is there already");
         if (status == 1)
             return 0;
         if (status != 0 && (status != -ENOENT || tries == 0)) /* else it was made, or removed, meanwhile */
@@ -361,8 +367,8 @@ int mqc_obtain(const mqc_place *place, const mqc_kind *kind, mqc_segment *segmen
     }
 }
 
-int mqc_lock(const mqc_place *place, const mqc_segment *segment) {
-    int fd = mq_roll_open(&segment->roll, O_RDWR);
+int mqc_lock(const mqc_endpoint *place, const mqc_segment *segment) {
+    int fd = mq_liveness_file_reopen(&segment->roll, O_RDWR);
     if (fd < 0)
         return mqc_system(place, errno, "cannot open anew", segment->path);
     int status = mqc_lock_file(place, fd, segment->path);
@@ -379,18 +385,18 @@ bool mqc_has_name(const mqc_segment *segment) {
            named.st_dev == segment->roll.device;
 }
 
-int mqc_describe(const mqc_place *place, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
+int mqc_describe(const mqc_endpoint *place, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
     size_t before = marked ? MQC_DATA_MARKS : 0, bytes = before + schema->bytes;
     const char *encoding = schema->encoding ? schema->encoding : "";
     if (!schema->name || !*schema->name || strlen(schema->name) >= MQ_SCHEMA_NAME ||
         strlen(encoding) >= MQ_SCHEMA_ENCODING || schema->bytes > at->room || bytes > at->room)
-        return mqc_broken(place, EINVAL,
-                          "a schema has a name of 1 to %d bytes, an encoding of at most %d, and here %llu "
-                          "bytes of data at most",
-                          MQ_SCHEMA_NAME - 1, MQ_SCHEMA_ENCODING - 1, (unsigned long long)(at->room - before));
+        return mqc_endpoint_error(place, EINVAL,
+                                  "a schema has a name of 1 to %d bytes, an encoding of at most %d, and here %llu "
+                                  "bytes of data at most",
+                                  MQ_SCHEMA_NAME - 1, MQ_SCHEMA_ENCODING - 1, (unsigned long long)(at->room - before));
     char *whole = calloc(1, bytes + 1);
     if (!whole)
-        return mqc_broken(place, ENOMEM, "no memory for the schema");
+        return mqc_endpoint_error(place, ENOMEM, "no memory for the schema");
     if (schema->bytes)
         memcpy(whole + before, schema->data, schema->bytes);
     mq_schema_write(at, schema->name, encoding, whole, bytes);

@@ -1,13 +1,13 @@
 /* What the units of the C library have in common: names, files, the lock of joiners, waiting, errors.  The same rules
- * as in ground/segment.pyx, piecefile.pyx, naming.py and sharing.py: a file is complete before it has a name, nothing
+ * as in base/segment.pyx, endpointfile.pyx, naming.py and sharing.py: a file is complete before it has a name, nothing
  * found in one is believed before it was checked, and whoever joins or leaves holds flock of the file. All functions
  * return a negative errno with a text for msgq_error_text, unless they say otherwise. */
 #ifndef MQC_FILE_H
 #define MQC_FILE_H
 
-#include "ground/futex.h"
-#include "ground/roster.h"
-#include "ground/schema.h"
+#include "base/futex.h"
+#include "base/row_table.h"
+#include "base/schema.h"
 #include "msgq/common.h"
 
 enum {
@@ -28,7 +28,7 @@ typedef struct {
     uid_t trusted[MQC_TRUSTED];
     int trusted_count;
     int64_t spin_ns;
-} mqc_place;
+} mqc_endpoint;
 
 /* A mapped file. It stays where it is, for `roll` points into it. */
 typedef struct {
@@ -36,7 +36,7 @@ typedef struct {
     uint64_t size, inode;
     mode_t mode;
     int fd; /* -1: closed */
-    mq_roll roll;
+    mq_liveness_file roll;
     void *guard;
     const mq_u64 *whole; /* 1 as long as nothing was cut off */
     char path[MQC_PATH];
@@ -47,12 +47,12 @@ typedef struct {
 /* ---- errors, this process ---- */
 
 MQC_HIDDEN int mqc_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-MQC_HIDDEN int mqc_broken(const mqc_place *place, int error, const char *format, ...)
+MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *place, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether errors of this thread leave the text of the last one as it is: those of what a call does beside its task. */
-MQC_HIDDEN void mqc_keep_text(bool keep);
+MQC_HIDDEN void mqc_suppress_error_text(bool keep);
 /* 0, or -ECHILD: the handle was opened by a parent process. */
-MQC_HIDDEN int mqc_check_process(const mqc_place *place, int generation);
+MQC_HIDDEN int mqc_check_process(const mqc_endpoint *place, int generation);
 MQC_HIDDEN int mqc_generation(void);
 /* True in a forked child if `generation` is the parent's. */
 MQC_HIDDEN bool mqc_is_forked(int generation);
@@ -68,29 +68,29 @@ MQC_HIDDEN mq_u64 *mqc_origins(void);
 
 /* ---- names ---- */
 
-MQC_HIDDEN int mqc_place_begin(mqc_place *place, const char *noun, const char *name, size_t most,
-                               const msgq_options *options, int64_t spin_us);
-MQC_HIDDEN void mqc_path(const mqc_place *place, const char *start, const char *file, char *path);
-MQC_HIDDEN int mqc_make_directory(const mqc_place *place, const char *start, mode_t mode);
+MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *place, const char *noun, const char *name, size_t most,
+                                 const msgq_options *options, int64_t spin_us);
+MQC_HIDDEN void mqc_path(const mqc_endpoint *place, const char *start, const char *file, char *path);
+MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *place, const char *start, mode_t mode);
 
 /* ---- files ---- */
 
 /* -ENOENT, without a text: there is none. */
-MQC_HIDDEN int mqc_open_file(const mqc_place *place, const char *path, int flags);
-MQC_HIDDEN int mqc_create_file(const mqc_place *place, const char *path, uint64_t bytes, mode_t mode);
+MQC_HIDDEN int mqc_open_file(const mqc_endpoint *place, const char *path, int flags);
+MQC_HIDDEN int mqc_create_file(const mqc_endpoint *place, const char *path, uint64_t bytes, mode_t mode);
 /* 1: it has its name; 0: another process was faster. */
-MQC_HIDDEN int mqc_name_file(const mqc_place *place, int fd, const char *path);
+MQC_HIDDEN int mqc_name_file(const mqc_endpoint *place, int fd, const char *path);
 /* 1: removed; 0: there was none. */
-MQC_HIDDEN int mqc_remove_file(const mqc_place *place, const char *path);
-MQC_HIDDEN int mqc_check_file(const mqc_place *place, int fd, const char *path, struct stat *found);
-MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t start, uint64_t bytes, const char *path);
-MQC_HIDDEN int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
+MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *place, const char *path);
+MQC_HIDDEN int mqc_check_file(const mqc_endpoint *place, int fd, const char *path, struct stat *found);
+MQC_HIDDEN int mqc_allocate(const mqc_endpoint *place, int fd, uint64_t start, uint64_t bytes, const char *path);
+MQC_HIDDEN int mqc_map(const mqc_endpoint *place, int fd, const struct stat *found, bool writable, const char *path,
                        mqc_segment *segment);
 /* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner last. */
 MQC_HIDDEN bool mqc_pair(mqc_segment *segment, mqc_segment *partner);
 MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
-MQC_HIDDEN int mqc_check_whole(const mqc_place *place, const mqc_segment *segment);
-MQC_HIDDEN int mqc_lock_file(const mqc_place *place, int fd, const char *path);
+MQC_HIDDEN int mqc_check_whole(const mqc_endpoint *place, const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *place, int fd, const char *path);
 MQC_HIDDEN void mqc_unlock_file(int fd);
 
 /* ---- pieces of one file ---- */
@@ -102,17 +102,18 @@ typedef struct {
     int (*check)(void *handle); /* what is mapped */
     void (*fill)(void *handle); /* what is new */
     void *handle;
-} mqc_kind;
+} mqc_file_ops;
 
 /* Open it, or make it, as place->create says. The file stays open. */
-MQC_HIDDEN int mqc_obtain(const mqc_place *place, const mqc_kind *kind, mqc_segment *segment);
+MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *place, const mqc_file_ops *kind, mqc_segment *segment);
 /* Hold off all who come; returns what mqc_unlock_file takes. */
-MQC_HIDDEN int mqc_lock(const mqc_place *place, const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock(const mqc_endpoint *place, const mqc_segment *segment);
 MQC_HIDDEN bool mqc_has_name(const mqc_segment *segment);
 
-/* Describe the messages, under the lock, or in a file that has no name. `marked`: as ground/descriptor.pyx does for
+/* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pyx does for
  * all but topics; the marks are zeros, for which readers have defaults. */
-MQC_HIDDEN int mqc_describe(const mqc_place *place, const mq_schema_parts *at, const msgq_schema *schema, bool marked);
+MQC_HIDDEN int mqc_describe(const mqc_endpoint *place, const mq_schema_parts *at, const msgq_schema *schema,
+                            bool marked);
 /* Is there a description? */
 MQC_HIDDEN bool mqc_is_described(const mq_schema_parts *at);
 

@@ -18,9 +18,9 @@ static int mqc_hub_check(void *handle) {
     h->hub = (mq_hub *)(void *)h->segment.address;
     mq_hub_status status = mq_hub_check(h->hub, h->segment.size);
     if (status == MQ_HUB_VERSION)
-        return mqc_broken(&h->place, EPROTO, "has another layout than this library, which has version %d",
-                          MQ_HUB_MAJOR);
-    return status == MQ_HUB_OK ? 0 : mqc_broken(&h->place, EPROTO, "is not a channel of msgq; remove it");
+        return mqc_endpoint_error(&h->place, EPROTO, "has another layout than this library, which has version %d",
+                                  MQ_HUB_MAJOR);
+    return status == MQ_HUB_OK ? 0 : mqc_endpoint_error(&h->place, EPROTO, "is not a channel of msgq; remove it");
 }
 
 static void mqc_hub_fill(void *handle) {
@@ -32,7 +32,7 @@ static void mqc_hub_fill(void *handle) {
 }
 
 int mqc_hub_lock(const mqc_hub *hub, bool patient) {
-    const mqc_place *place = &hub->place;
+    const mqc_endpoint *place = &hub->place;
     struct stat found;
     int fd = mqc_open_file(place, hub->segment.path, O_RDWR);
     if (fd < 0 && fd != -ENOENT)
@@ -49,7 +49,7 @@ int mqc_hub_lock(const mqc_hub *hub, bool patient) {
     if (fd >= 0)
         status = mqc_check_file(place, fd, hub->segment.path, &found);
     if (fd < 0 || (!status && (found.st_ino != hub->segment.inode || !found.st_nlink)))
-        status = mqc_broken(place, ENOENT, "the channel was removed, and perhaps made anew; open it again");
+        status = mqc_endpoint_error(place, ENOENT, "the channel was removed, and perhaps made anew; open it again");
     if (status && fd >= 0)
         mqc_unlock_file(fd);
     return status ? status : fd;
@@ -62,10 +62,10 @@ static int mqc_hub_agree(const mqc_hub *hub, const msgq_channel_options *asked, 
     uint64_t stamps = asked->unstamped ? MQ_NO_STAMPS : 0;
     *g = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry));
     if ((g->capacity && asked->capacity && g->capacity != asked->capacity) || (stamps && g->stamps == MQ_STAMPS))
-        return mqc_broken(&hub->place, EEXIST,
-                          "has capacity %llu, and stamps: %s, and others were asked for; leave them out to "
-                          "take what is there",
-                          (unsigned long long)g->capacity, g->stamps == MQ_STAMPS ? "yes" : "no");
+        return mqc_endpoint_error(&hub->place, EEXIST,
+                                  "has capacity %llu, and stamps: %s, and others were asked for; leave them out to "
+                                  "take what is there",
+                                  (unsigned long long)g->capacity, g->stamps == MQ_STAMPS ? "yes" : "no");
     g->capacity = g->capacity ? g->capacity : asked->capacity;
     g->stamps = g->stamps ? g->stamps : stamps;
     if (publishes) {
@@ -83,9 +83,9 @@ static int mqc_hub_settle(mqc_hub *hub, const msgq_channel_options *asked, bool 
     mq_schema_parts at = mq_schema_parts_of(&hub->hub->schema, hub->hub->schema_data, MQ_HUB_SCHEMA_DATA);
     int status = mqc_hub_agree(hub, asked, publishes, &g);
     if (!status && !mq_hub_settle(hub->hub, g))
-        status =
-            mqc_broken(&hub->place, EPROTO, "has a capacity of %llu, which no channel has: foreign bytes; remove it",
-                       (unsigned long long)g.capacity);
+        status = mqc_endpoint_error(&hub->place, EPROTO,
+                                    "has a capacity of %llu, which no channel has: foreign bytes; remove it",
+                                    (unsigned long long)g.capacity);
     if (!status && asked->schema && !mqc_is_described(&at))
         status = mqc_describe(&hub->place, &at, asked->schema, true);
     return status;
@@ -95,23 +95,23 @@ int mqc_hub_begin(mqc_hub *hub, const char *name, const msgq_channel_options *op
     mq_self self;
     memset(hub, 0, sizeof *hub);
     hub->generation = mqc_generation(), hub->capacity = MQC_CAPACITY;
-    int status = mqc_place_begin(&hub->place, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
+    int status = mqc_endpoint_init(&hub->place, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
     if (!status)
         status = mqc_identify(&self);
     if (status)
         return status;
     if (strchr(name, ':'))
-        return mqc_broken(&hub->place, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
+        return mqc_endpoint_error(&hub->place, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
     if (options->capacity && !mq_capacity_makes_sense(options->capacity))
-        return mqc_broken(&hub->place, EINVAL, "capacity is %u; give a power of two, 2 to %d", options->capacity,
-                          MQ_CAPACITY_MAX);
+        return mqc_endpoint_error(&hub->place, EINVAL, "capacity is %u; give a power of two, 2 to %d",
+                                  options->capacity, MQ_CAPACITY_MAX);
     if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME))
-        return mqc_broken(&hub->place, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
+        return mqc_endpoint_error(&hub->place, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
     strcpy(hub->node, options->node ? options->node : self.name);
     return 0;
 }
 
-int mqc_hub_begin_beside(mqc_hub *hub, const char *name, const mqc_place *beside, mode_t mode, uint64_t capacity) {
+int mqc_hub_begin_beside(mqc_hub *hub, const char *name, const mqc_endpoint *beside, mode_t mode, uint64_t capacity) {
     mq_self self;
     memset(hub, 0, sizeof *hub);
     hub->generation = mqc_generation(), hub->capacity = capacity;
@@ -131,24 +131,24 @@ static int mqc_hub_stay(mqc_hub *hub, const msgq_channel_options *options, bool 
     int fd = mqc_hub_lock(hub, true);
     if (fd < 0)
         return fd;
-    hub->hold = mq_row_hold(&hub->segment.roll, MQ_OPEN_BYTE, true); /* NULL: there are no such locks here */
+    hub->hold = mq_liveness_lock(&hub->segment.roll, MQ_OPEN_BYTE, true); /* NULL: there are no such locks here */
     int status = mqc_hub_settle(hub, options, publishes);
     mqc_unlock_file(fd);
     return status;
 }
 
 int mqc_hub_open(mqc_hub *hub, const msgq_channel_options *options, bool publishes) {
-    mqc_kind kind = {.start = "msgqchan_",
-                     .least = sizeof(mq_hub),
-                     .bytes = sizeof(mq_hub),
-                     .check = mqc_hub_check,
-                     .fill = mqc_hub_fill,
-                     .handle = hub};
+    mqc_file_ops kind = {.start = "msgqchan_",
+                         .least = sizeof(mq_hub),
+                         .bytes = sizeof(mq_hub),
+                         .check = mqc_hub_check,
+                         .fill = mqc_hub_fill,
+                         .handle = hub};
     int status = 0;
     for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* others may remove it meanwhile */
         status = mqc_make_directory(&hub->place, "msgqpool_", hub->place.mode);
         if (!status)
-            status = mqc_obtain(&hub->place, &kind, &hub->segment);
+            status = mqc_open_or_create(&hub->place, &kind, &hub->segment);
         if (!status && !(status = mqc_hub_stay(hub, options, publishes)))
             return 0;
         mqc_hub_end(hub);
@@ -160,7 +160,7 @@ int mqc_hub_open(mqc_hub *hub, const msgq_channel_options *options, bool publish
 
 void mqc_hub_end(mqc_hub *hub) {
     if (hub->generation == mqc_generation())
-        mq_row_let_go(hub->hold);
+        mq_liveness_unlock(hub->hold);
     hub->hold = NULL;
     mqc_unmap(&hub->segment);
 }
@@ -179,25 +179,25 @@ static int mqc_dead_before(const void *one, const void *other) {
 }
 
 /* The pools of the dead, the oldest first. */
-static int mqc_hub_dead(mqc_hub *hub, const mq_order *order, mqc_dead_pool *dead) {
-    mq_inquiry inquiry = mq_inquire(&hub->segment.roll);
+static int mqc_hub_dead(mqc_hub *hub, const mq_index_ring *order, mqc_dead_pool *dead) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
     int count = 0;
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
         const mq_publisher_row *row = &hub->hub->publishers[i];
-        if (!mq_load_acquire_u64(&row->pool_uid) || mq_hub_life(hub->hub, &inquiry, i) != MQ_DEAD)
+        if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_row_liveness(hub->hub, &inquiry, i) != MQ_DEAD)
             continue;
         mqc_dead_pool *pool = &dead[count++];
         *pool = (mqc_dead_pool){.row = i, .bytes = mq_load_relaxed_u64(&row->pool_bytes)}; /* relaxed: under the lock */
         if (order && !mq_hub_references(order, (unsigned)i, &pool->newest))
             pool->newest = 0;
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     qsort(dead, (size_t)count, sizeof *dead, mqc_dead_before);
     return count;
 }
 
 /* Take a dead publisher's messages out of the order, and its pool away. */
-static int mqc_hub_clear(mqc_hub *hub, const mq_order *order, int i) {
+static int mqc_hub_clear(mqc_hub *hub, const mq_index_ring *order, int i) {
     mq_publisher_row *row = &hub->hub->publishers[i];
     char path[MQC_PATH];
     if (order)
@@ -211,7 +211,7 @@ static int mqc_hub_clear(mqc_hub *hub, const mq_order *order, int i) {
 
 int mqc_hub_sweep(mqc_hub *hub, int most) {
     mqc_dead_pool dead[MQ_PUBLISHERS];
-    mq_order order;
+    mq_index_ring order;
     bool begun = mq_channel_order(hub->hub, &order);
     int count = mqc_hub_dead(hub, begun ? &order : NULL, dead), left = count;
     uint64_t bytes = 0;

@@ -8,7 +8,7 @@
 #include "msgq/channel.h"
 
 typedef struct {
-    mqc_place place;
+    mqc_endpoint place;
     mqc_segment segment;
     mq_hub *hub;
     void *hold; /* says that the channel is open here */
@@ -19,7 +19,7 @@ typedef struct {
 
 /* What is to be opened: a channel as a program names it, or one that goes with another endpoint, for the same users. */
 MQC_HIDDEN int mqc_hub_begin(mqc_hub *hub, const char *name, const msgq_channel_options *options);
-MQC_HIDDEN int mqc_hub_begin_beside(mqc_hub *hub, const char *name, const mqc_place *beside, mode_t mode,
+MQC_HIDDEN int mqc_hub_begin_beside(mqc_hub *hub, const char *name, const mqc_endpoint *beside, mode_t mode,
                                     uint64_t capacity);
 /* Open the channel or make it, and agree on what is asked for; `publishes`: all that nobody has said gets its
  * default. */

@@ -2,7 +2,7 @@
  * as C11. */
 #define _GNU_SOURCE
 #include "c/queueevents.h"
-#include "workqueue/repair.h"
+#include "workqueue/recovery.h"
 
 enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
 static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as time-outs of Python's */
@@ -10,7 +10,7 @@ _Static_assert((int)MSGQ_EVENTS == MQ_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD =
                "an option is what the file says");
 
 struct msgq_queue {
-    mqc_place place;
+    mqc_endpoint place;
     mqc_segment segment;
     mq_queue_handle h;
     mqc_outlet outlet; /* of a queue with events */
@@ -26,11 +26,11 @@ struct msgq_queue {
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
-    mq_queue_kind kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
+    mq_queue_check_result kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
     if (kind == MQ_QUEUE_VERSION)
-        return mqc_broken(&q->place, EPROTO, "has another layout than this library, which has version %d",
-                          MQ_QUEUE_MAJOR);
-    return kind == MQ_QUEUE_SOUND ? 0 : mqc_broken(&q->place, EPROTO, "is not a queue of msgq; remove it");
+        return mqc_endpoint_error(&q->place, EPROTO, "has another layout than this library, which has version %d",
+                                  MQ_QUEUE_MAJOR);
+    return kind == MQ_QUEUE_SOUND ? 0 : mqc_endpoint_error(&q->place, EPROTO, "is not a queue of msgq; remove it");
 }
 
 static void mqc_queue_fill(void *handle) {
@@ -44,14 +44,14 @@ static void mqc_queue_fill(void *handle) {
 }
 
 /* Taking a message writes to the file, so half of a right is none. */
-static int mqc_queue_mode(mqc_place *place, int asked) {
+static int mqc_queue_mode(mqc_endpoint *place, int asked) {
     for (int shift = 0; shift <= 3; shift += 3) {
         mode_t both = (mode_t)6 << shift, has = place->mode & both;
         if (has && has != both && asked)
-            return mqc_broken(place, EINVAL,
-                              "mode %#o parts the right to read from that to write, but who sends or receives "
-                              "does both; give 6 or 0 for each",
-                              asked);
+            return mqc_endpoint_error(place, EINVAL,
+                                      "mode %#o parts the right to read from that to write, but who sends or receives "
+                                      "does both; give 6 or 0 for each",
+                                      asked);
         if (has != both) /* MSGQ_MODE is meant for topics, too */
             place->mode &= ~both;
     }
@@ -62,29 +62,29 @@ static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *option
     const mq_queue_parts *parts = &q->h.parts;
     static const char *const events[] = {"no events", "events", "events with payload"};
     if (options->events && options->events != (int)parts->events)
-        return mqc_broken(&q->place, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
-                          events[parts->events], events[options->events]);
+        return mqc_endpoint_error(&q->place, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
+                                  events[parts->events], events[options->events]);
     if ((!options->max_messages || options->max_messages == parts->max_messages) &&
         (!options->max_message_size || options->max_message_size == parts->max_message_size))
         return 0;
-    return mqc_broken(&q->place, EEXIST,
-                      "has max_messages %llu and max_message_size %llu, and %u and %u were asked for; "
-                      "give 0 to take what is there",
-                      (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
-                      options->max_messages, options->max_message_size);
+    return mqc_endpoint_error(&q->place, EEXIST,
+                              "has max_messages %llu and max_message_size %llu, and %u and %u were asked for; "
+                              "give 0 to take what is there",
+                              (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
+                              options->max_messages, options->max_message_size);
 }
 
 /* ---- coming and going ---- */
 
 static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
-    mq_queue_forget_all(&q->h); /* a stranger may have put back what we remember a block by */
-    q->lease_ends_ns = now + mq_queue_look(&q->h, now);
+    mq_queue_cache_invalidate_all(&q->h); /* a stranger may have put back what we remember a block by */
+    q->lease_ends_ns = now + mq_queue_recover(&q->h, now);
     mqc_outlet_tell_noted(&q->outlet);
 }
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_self self;
-    mq_roster roster = mq_queue_roster(q->h.parts.queue);
+    mq_row_table roster = mq_queue_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
     mq_schema_parts at = mq_schema_parts_of(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
     int status = mqc_identify(&self), row = MQ_NO_ROW;
@@ -94,11 +94,12 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     if (schema && !mqc_is_described(&at))
         status = mqc_describe(&q->place, &at, schema, true);
     if (!status)
-        row = mq_roster_find(&roster, q->h.roll, &q->hold);
+        row = mq_row_table_reserve(&roster, q->h.roll, &q->hold);
     if (row != MQ_NO_ROW)
         mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->hold != NULL);
     else if (!status)
-        status = mqc_broken(&q->place, ENFILE, "has %d handles open, as many as it may; close some", MQ_QUEUE_ROWS);
+        status =
+            mqc_endpoint_error(&q->place, ENFILE, "has %d handles open, as many as it may; close some", MQ_QUEUE_ROWS);
     mqc_unlock_file(fd);
     if (!status) {
         q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
@@ -121,13 +122,13 @@ static void mqc_queue_unmap(msgq_queue *q) {
 }
 
 static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
-    mqc_kind kind = {.start = "msgqjobs_",
-                     .least = sizeof(mq_queue),
-                     .bytes = mq_queue_bytes(q->max_messages, q->max_message_size),
-                     .check = mqc_queue_check,
-                     .fill = mqc_queue_fill,
-                     .handle = q};
-    int status = mqc_obtain(&q->place, &kind, &q->segment);
+    mqc_file_ops kind = {.start = "msgqjobs_",
+                         .least = sizeof(mq_queue),
+                         .bytes = mq_queue_bytes(q->max_messages, q->max_message_size),
+                         .check = mqc_queue_check,
+                         .fill = mqc_queue_fill,
+                         .handle = q};
+    int status = mqc_open_or_create(&q->place, &kind, &q->segment);
     if (status)
         return status;
     status = mqc_queue_agree(q, options);
@@ -135,7 +136,7 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
     q->h.clock_offset = mqc_clock_offset();
     q->h.blocks = calloc(q->h.parts.blocks, sizeof *q->h.blocks);
     if (!status && !q->h.blocks)
-        status = mqc_broken(&q->place, ENOMEM, "no memory for a handle");
+        status = mqc_endpoint_error(&q->place, ENOMEM, "no memory for a handle");
     if (!status && q->h.parts.events)
         status = mqc_outlet_begin(&q->outlet, &q->place, &q->segment, &q->h.parts);
     if (!status)
@@ -153,18 +154,18 @@ static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_opt
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
     q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
     q->events = options->events;
-    int status = mqc_place_begin(&q->place, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
+    int status = mqc_endpoint_init(&q->place, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
     if (!status)
         status = mqc_identify(&self);
     if (!status)
         status = mqc_queue_mode(&q->place, options->open.mode);
     if (!status && !mq_queue_sizes_make_sense(q->max_messages, q->max_message_size))
-        status = mqc_broken(&q->place, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
-                            MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
+        status = mqc_endpoint_error(&q->place, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
+                                    MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
     if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
-        status =
-            mqc_broken(&q->place, EINVAL, "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
-                       options->events);
+        status = mqc_endpoint_error(&q->place, EINVAL,
+                                    "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
+                                    options->events);
     return status || !options->events ? status : mqc_outlet_check(&q->place);
 }
 
@@ -210,7 +211,7 @@ static uint32_t mqc_queue_announce(void *reader) {
 }
 static void mqc_queue_awake(void *reader) {
     msgq_queue *q = reader;
-    mq_queue_get_up(&q->h, q->wait.kind);
+    mq_queue_finish_sleep(&q->h, q->wait.kind);
 }
 
 /* How long to sleep at most; before that, look for the dead if it is time. */
@@ -218,13 +219,13 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_now_ns();
     (void)slept_ns;
-    if (mq_queue_sweep_due(&q->h, now))
+    if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
     else if (q->h.met)
-        return MQ_QUEUE_MET_NS; /* then it is time, and we know when the first lease ends */
+        return MQ_QUEUE_RECOVER_BUSY_NS; /* then it is time, and we know when the first lease ends */
     int64_t left = q->lease_ends_ns - now;
-    left = left > MQ_QUEUE_MET_NS ? left : MQ_QUEUE_MET_NS;
-    return mq_queue_wait_nap(&q->h, &q->wait, left < MQ_QUEUE_LOOK_NS ? left : MQ_QUEUE_LOOK_NS);
+    left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
+    return mq_queue_wait_nap(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
 }
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
@@ -233,7 +234,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .announce = mqc_queue_announce,
                          .awake = mqc_queue_awake,
                          .nap_ns = mqc_queue_nap,
-                         .word = mq_queue_sleep_word(&q->h, q->wait.kind),
+                         .word = mq_queue_eventcount(&q->h, q->wait.kind),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->place.spin_ns : 0};
@@ -244,21 +245,21 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
 
 /* ---- sending ---- */
 
-/* Wait for a place to fill; MQ_NO_PLACE: *status says why there is none. */
+/* Wait for a place to fill; MQ_QUEUE_NO_SLOT: *status says why there is none. */
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
-    int64_t deadline = mqc_deadline(timeout), place = MQ_NO_PLACE;
+    int64_t deadline = mqc_deadline(timeout), place = MQ_QUEUE_NO_SLOT;
     int in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_SENDING, true);
-    while (place == MQ_NO_PLACE && in_time > 0) {
+    while (place == MQ_QUEUE_NO_SLOT && in_time > 0) {
         in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_whole(&q->place, &q->segment);
         if (*status) {
-            mq_queue_pass_on_room(&q->h); /* the wake may have been for us */
+            mq_queue_forward_room_wake(&q->h); /* the wake may have been for us */
             break;
         }
         place = mq_queue_hold(&q->h, q->wait.ticket);
         q->h.met = true;
-        if (place == MQ_NO_PLACE)
+        if (place == MQ_QUEUE_NO_SLOT)
             mq_queue_wait_overtaken(&q->wait);
     }
     mq_queue_wait_end(&q->h, &q->wait);
@@ -267,15 +268,15 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
 
 static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     int64_t place = mq_queue_hold(&q->h, MQ_NO_TICKET), now;
-    if (mq_likely(place != MQ_NO_PLACE) || (*status = mqc_check_whole(&q->place, &q->segment)))
+    if (mq_likely(place != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_whole(&q->place, &q->segment)))
         return place;
     q->h.met = true; /* every place is somebody's */
     now = mq_now_ns();
-    if (mq_queue_sweep_due(&q->h, now)) {
+    if (mq_queue_reclaim_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
         place = mq_queue_hold(&q->h, MQ_NO_TICKET);
     }
-    if (place == MQ_NO_PLACE && timeout != 0)
+    if (place == MQ_QUEUE_NO_SLOT && timeout != 0)
         place = mqc_queue_await_room(q, timeout, status);
     return place;
 }
@@ -285,10 +286,10 @@ static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double tim
     mq_queue_count(&q->h.row->counts.refused, 1);
     if (mqc_has_events(&q->h))
         mqc_outlet_tell_refused(&q->outlet, (uint64_t)priority, size, msgq_origin());
-    return mqc_broken(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
-                      "holds %llu messages, as many as it may, those that "
-                      "were taken and not acknowledged included. Nothing was sent",
-                      (unsigned long long)q->h.parts.max_messages);
+    return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                              "holds %llu messages, as many as it may, those that "
+                              "were taken and not acknowledged included. Nothing was sent",
+                              (unsigned long long)q->h.parts.max_messages);
 }
 
 /* Make READY what was filled, and tell it. Returns what is wrong with the file. */
@@ -309,15 +310,16 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
     if (mq_unlikely(status))
         return status;
     if (priority < 0 || priority > MQ_QUEUE_PRIORITY_MAX)
-        return mqc_broken(&queue->place, EINVAL, "priority is %d; give 0 to %d", priority, MQ_QUEUE_PRIORITY_MAX);
+        return mqc_endpoint_error(&queue->place, EINVAL, "priority is %d; give 0 to %d", priority,
+                                  MQ_QUEUE_PRIORITY_MAX);
     if (size > h->parts.max_message_size)
-        return mqc_broken(&queue->place, EMSGSIZE,
-                          "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
-                          (unsigned long long)h->parts.max_message_size);
+        return mqc_endpoint_error(&queue->place, EMSGSIZE,
+                                  "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
+                                  (unsigned long long)h->parts.max_message_size);
     if (mqc_has_events(&queue->h))
         mqc_outlet_prepare(&queue->outlet, true);
     int64_t place = mqc_queue_find_room(queue, timeout, &status);
-    if (place == MQ_NO_PLACE)
+    if (place == MQ_QUEUE_NO_SLOT)
         return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
     mq_copy_in(mq_queue_payload(h, (uint64_t)place), data, size);
     return mqc_queue_commit(queue, data, size, (uint64_t)place, priority);
@@ -330,10 +332,10 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken *taken)
     int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
     if (mqc_has_events(&q->h))
         mqc_outlet_prepare_to_take(&q->outlet);
-    if (mq_queue_sweep_due(&q->h, now))
+    if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
     mq_queue_status status = mq_queue_take(&q->h, ticket, taken);
-    if (status == MQ_QUEUE_EMPTY && mq_queue_sweep_due(&q->h, now)) {
+    if (status == MQ_QUEUE_EMPTY && mq_queue_reclaim_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
         status = mq_queue_take(&q->h, ticket, taken);
     }
@@ -343,13 +345,13 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken *taken)
     if (cut || status == MQ_QUEUE_EMPTY)
         return cut;
     if (!taken->word)
-        return mqc_broken(&q->place, EPROTO, "its words change without end: another program writes there");
+        return mqc_endpoint_error(&q->place, EPROTO, "its words change without end: another program writes there");
     if (mq_queue_free(&q->h, taken) && mqc_has_events(&q->h))
         mqc_outlet_tell_taken(&q->outlet, &q->h, MQ_EVENT_RECEIVED, taken);
-    return mqc_broken(&q->place, EPROTO,
-                      "a message of %llu bytes was there, more than it can hold: another program wrote "
-                      "there",
-                      (unsigned long long)taken->length);
+    return mqc_endpoint_error(&q->place, EPROTO,
+                              "a message of %llu bytes was there, more than it can hold: another program wrote "
+                              "there",
+                              (unsigned long long)taken->length);
 }
 
 /* 1: a message is taken; 0: none came in time. */
@@ -358,16 +360,16 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout)
     int found = 0, in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_RECEIVING, true);
     while (!found && in_time) {
-        mq_queue_owe(q->h.row, 1); /* what comes while we wait is left to us */
+        mq_queue_debt_add(q->h.row, 1); /* what comes while we wait is left to us */
         in_time = mqc_queue_sleep(q, deadline);
         found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, taken);
         if (found > 0)
-            mq_queue_tell_of_rest(&q->h.parts);
+            mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
-            mq_queue_pass_on_message(&q->h); /* the wake may have been for us */
-        mq_queue_owe_no_more(q->h.row, 1);
+            mq_queue_forward_message_wake(&q->h); /* the wake may have been for us */
+        mq_queue_debt_clear(q->h.row, 1);
         if (!found) {
-            mq_queue_forget_all(&q->h); /* the cache is wrong if another program wrote words */
+            mq_queue_cache_invalidate_all(&q->h); /* the cache is wrong if another program wrote words */
             mq_queue_wait_overtaken(&q->wait);
         }
     }
@@ -393,7 +395,7 @@ static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeou
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, taken, timeout);
     if (found == 0)
-        return mqc_broken(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+        return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
     if (found < 0)
         return found;
     if (about)
@@ -404,8 +406,9 @@ static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeou
                                 .priority = (int)mq_word_priority(taken->key)};
     if (taken->length > room) {
         mqc_queue_put_back(q, taken);
-        return mqc_broken(&q->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays in the queue",
-                          (unsigned long long)taken->length, room);
+        return mqc_endpoint_error(&q->place, EMSGSIZE,
+                                  "the message has %llu bytes, the buffer %zu; it stays in the queue",
+                                  (unsigned long long)taken->length, room);
     }
     mq_copy_out(buffer, mq_queue_payload(&q->h, taken->place), taken->length);
     return mqc_check_whole(&q->place, &q->segment);
@@ -429,8 +432,8 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     mq_queue_taken taken;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
-        return mqc_broken(&queue->place, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f", lease,
-                          MQC_LEASE_MAX_S);
+        return mqc_endpoint_error(&queue->place, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
+                                  lease, MQC_LEASE_MAX_S);
     int status = mqc_queue_get(queue, buffer, room, timeout, &taken, about);
     if (status)
         return status;
@@ -450,7 +453,7 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken *taken) {
     int status = mqc_check_process(&q->place, q->generation);
     if (!status && (!job->word || job->place >= q->h.parts.max_messages))
-        status = mqc_broken(&q->place, EINVAL, "a job ends once; this one is over, or was never taken");
+        status = mqc_endpoint_error(&q->place, EINVAL, "a job ends once; this one is over, or was never taken");
     *taken = (mq_queue_taken){job->place,      job->key,       job->word,        job->length,
                               job->deliveries, job->sent_time, job->origin_time, job->taken_time};
     if (status)
@@ -473,7 +476,8 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
     }
     status = mqc_check_whole(&queue->place, &queue->segment);
     return status ? status
-                  : mqc_broken(&queue->place, ESTALE, "the lease was over, and the message went back to the queue");
+                  : mqc_endpoint_error(&queue->place, ESTALE,
+                                       "the lease was over, and the message went back to the queue");
 }
 
 int msgq_queue_return(msgq_queue *queue, msgq_job *job) {

@@ -20,21 +20,21 @@ static const char MQC_EVENTS_FIELDS[] =
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "
     "[\"size\", \"<u4\"], [\"pid\", \"<u4\"]]";
 
-int mqc_outlet_check(const mqc_place *place) {
+int mqc_outlet_check(const mqc_endpoint *place) {
     size_t most = MQC_CHANNEL_NAME_MAX - strlen(MQC_EVENTS_SUFFIX), size = strlen(place->name);
     if (size <= most)
         return 0;
-    return mqc_broken(place, EINVAL, "a queue with events has a name of at most %zu bytes, and this one has %zu", most,
-                      size);
+    return mqc_endpoint_error(place, EINVAL,
+                              "a queue with events has a name of at most %zu bytes, and this one has %zu", most, size);
 }
 
-int mqc_outlet_begin(mqc_outlet *outlet, const mqc_place *place, const mqc_segment *segment,
+int mqc_outlet_begin(mqc_outlet *outlet, const mqc_endpoint *place, const mqc_segment *segment,
                      const mq_queue_parts *parts) {
     uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
     *outlet = (mqc_outlet){.place = place, .segment = segment, .parts = parts};
     outlet->log.room = room + 1;
     outlet->log.noted = calloc(outlet->log.room, sizeof *outlet->log.noted);
-    return outlet->log.noted ? 0 : mqc_broken(place, ENOMEM, "no memory for its events");
+    return outlet->log.noted ? 0 : mqc_endpoint_error(place, ENOMEM, "no memory for its events");
 }
 
 void mqc_outlet_join(mqc_outlet *outlet, mq_queue_handle *h, uint64_t pid) {
@@ -44,9 +44,9 @@ void mqc_outlet_join(mqc_outlet *outlet, mq_queue_handle *h, uint64_t pid) {
 }
 
 void mqc_outlet_end(mqc_outlet *outlet) {
-    mqc_keep_text(true);
+    mqc_suppress_error_text(true);
     msgq_channel_publisher_close(outlet->publisher);
-    mqc_keep_text(false);
+    mqc_suppress_error_text(false);
     free(outlet->log.noted);
     *outlet = (mqc_outlet){0};
 }
@@ -94,12 +94,12 @@ void mqc_outlet_prepare(mqc_outlet *outlet, bool sends) {
     if (mq_likely(!mqc_outlet_is_due(outlet, roomy)))
         return;
     int64_t started = mq_now_ns();
-    mqc_keep_text(true);
+    mqc_suppress_error_text(true);
     if (mqc_outlet_open(outlet, roomy) != 0) {
         int64_t now = mq_now_ns(), pause = MQC_AGAIN_TIMES * (now - started);
         outlet->again_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
     }
-    mqc_keep_text(false);
+    mqc_suppress_error_text(false);
 }
 
 void mqc_outlet_prepare_to_take(mqc_outlet *outlet) {
@@ -112,11 +112,11 @@ void mqc_outlet_prepare_to_take(mqc_outlet *outlet) {
 /* Publish an event, with the payload that it may have. */
 static void mqc_outlet_tell(mqc_outlet *outlet, const mq_queue_noted *noted, const void *payload, size_t size) {
     int status = -ENOENT;
-    mqc_keep_text(true);
+    mqc_suppress_error_text(true);
     if (outlet->publisher)
         status = mqc_publisher_send(outlet->publisher, &noted->event, sizeof noted->event, payload, size,
                                     (int64_t)noted->origin_time);
-    mqc_keep_text(false);
+    mqc_suppress_error_text(false);
     if (status)
         mq_queue_events_lost(&outlet->log, 1);
 }

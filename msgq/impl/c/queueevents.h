@@ -9,7 +9,7 @@
 #include "workqueue/receiver.h"
 
 typedef struct {
-    const mqc_place *place; /* of the queue, and so are the next two */
+    const mqc_endpoint *place; /* of the queue, and so are the next two */
     const mqc_segment *segment;
     const mq_queue_parts *parts;       /* NULL: it has no events */
     mq_queue_log log;                  /* what was noted so far */
@@ -21,9 +21,9 @@ typedef struct {
 static inline bool mqc_has_events(const mq_queue_handle *h) { return mq_unlikely(h->log != NULL); }
 
 /* Whether a queue of this name may have events: -EINVAL, that of their channel would be too long. */
-MQC_HIDDEN int mqc_outlet_check(const mqc_place *place);
+MQC_HIDDEN int mqc_outlet_check(const mqc_endpoint *place);
 /* Get the memory, for a queue with events whose fields stay where they are. */
-MQC_HIDDEN int mqc_outlet_begin(mqc_outlet *outlet, const mqc_place *place, const mqc_segment *segment,
+MQC_HIDDEN int mqc_outlet_begin(mqc_outlet *outlet, const mqc_endpoint *place, const mqc_segment *segment,
                                 const mq_queue_parts *parts);
 /* The handle has a row from now on, and notes what it does. */
 MQC_HIDDEN void mqc_outlet_join(mqc_outlet *outlet, mq_queue_handle *h, uint64_t pid);

@@ -8,14 +8,16 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* without a wake, then 3 s, 9 
 
 static int mqc_records_check(void *handle) {
     mqc_records *r = handle;
-    mq_record_kind kind = mq_record_check((mq_record *)(void *)r->segment.address, r->segment.size, &r->w.parts);
+    mq_record_check_result kind =
+        mq_record_check((mq_record *)(void *)r->segment.address, r->segment.size, &r->w.parts);
     if (kind == MQ_RECORD_VERSION)
-        return mqc_broken(&r->place, EPROTO, "has another layout than this library, which has version %d",
-                          MQ_RECORD_MAJOR);
+        return mqc_endpoint_error(&r->place, EPROTO, "has another layout than this library, which has version %d",
+                                  MQ_RECORD_MAJOR);
     if (kind != MQ_RECORD_SOUND)
-        return mqc_broken(&r->place, EPROTO, "is no vector and no board of msgq; remove it");
+        return mqc_endpoint_error(&r->place, EPROTO, "is no vector and no board of msgq; remove it");
     if ((r->w.parts.shape.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
-        return mqc_broken(&r->place, EEXIST, "is a %s", r->w.parts.shape.flags & MQ_RECORD_BOARD ? "board" : "vector");
+        return mqc_endpoint_error(&r->place, EEXIST, "is a %s",
+                                  r->w.parts.shape.flags & MQ_RECORD_BOARD ? "board" : "vector");
     return 0;
 }
 
@@ -38,8 +40,8 @@ static int mqc_records_check_schema(const mqc_records *r) {
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
          r->schema.bytes <= MQ_RECORD_SCHEMA_DATA - MQC_DATA_MARKS))
         return 0;
-    return mqc_broken(&r->place, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit", r->schema.bytes,
-                      (size_t)MQ_RECORD_SCHEMA_DATA - MQC_DATA_MARKS);
+    return mqc_endpoint_error(&r->place, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit",
+                              r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_DATA - MQC_DATA_MARKS);
 }
 
 void mqc_records_end(mqc_records *r) {
@@ -54,32 +56,32 @@ void mqc_records_end(mqc_records *r) {
 int mqc_records_open(mqc_records *r, const char *name, const msgq_options *options, bool makes) {
     mq_self self;
     r->generation = mqc_generation();
-    int status = mqc_place_begin(&r->place, r->wanted.flags & MQ_RECORD_BOARD ? "board" : "vector", name, MQC_NAME_MAX,
-                                 options, 0);
+    int status = mqc_endpoint_init(&r->place, r->wanted.flags & MQ_RECORD_BOARD ? "board" : "vector", name,
+                                   MQC_NAME_MAX, options, 0);
     if (!status)
         status = mqc_identify(&self);
     if (!status)
         status = mqc_records_check_schema(r);
     uint64_t bytes = makes ? mq_record_bytes(&r->wanted) : 0;
     if (!status && makes && !bytes)
-        status = mqc_broken(&r->place, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
-                            (unsigned long long)r->wanted.length, (unsigned long long)r->wanted.item_bytes,
-                            (unsigned long long)r->wanted.copies);
-    mqc_kind kind = {.start = "msgqrec_",
-                     .least = sizeof(mq_record),
-                     .bytes = bytes,
-                     .check = mqc_records_check,
-                     .fill = mqc_records_fill,
-                     .handle = r};
+        status = mqc_endpoint_error(&r->place, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
+                                    (unsigned long long)r->wanted.length, (unsigned long long)r->wanted.item_bytes,
+                                    (unsigned long long)r->wanted.copies);
+    mqc_file_ops kind = {.start = "msgqrec_",
+                         .least = sizeof(mq_record),
+                         .bytes = bytes,
+                         .check = mqc_records_check,
+                         .fill = mqc_records_fill,
+                         .handle = r};
     if (!status)
-        status = mqc_obtain(&r->place, &kind, &r->segment);
+        status = mqc_open_or_create(&r->place, &kind, &r->segment);
     if (status)
         return status;
     r->w.roll = &r->segment.roll;
     r->clock_offset = mqc_clock_offset();
     r->length = r->w.parts.shape.length;
     r->seen = calloc(r->length, sizeof *r->seen);
-    return r->seen ? 0 : mqc_broken(&r->place, ENOMEM, "no memory for a handle");
+    return r->seen ? 0 : mqc_endpoint_error(&r->place, ENOMEM, "no memory for a handle");
 }
 
 /* ---- rows ---- */
@@ -88,20 +90,21 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
 int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_row(who);
     uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.record->rows[row].at.who.pid) : 0;
-    return mqc_broken(&r->place, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
-                      (unsigned long long)pid); /* relaxed, above: for texts */
+    return mqc_endpoint_error(&r->place, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
+                              (unsigned long long)pid); /* relaxed, above: for texts */
 }
 
 /* Take a row under the lock, which each write needs. */
 static int mqc_records_join(mqc_records *r) {
     mq_self self;
-    mq_roster roster = mq_record_roster(r->w.parts.record);
+    mq_row_table roster = mq_record_row_table(r->w.parts.record);
     int status = mqc_identify(&self), fd = status ? status : mqc_lock(&r->place, &r->segment);
     if (fd < 0)
         return fd;
-    int row = mq_roster_find(&roster, r->w.roll, &r->hold);
+    int row = mq_row_table_reserve(&roster, r->w.roll, &r->hold);
     if (row == MQ_NO_ROW)
-        status = mqc_broken(&r->place, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
+        status =
+            mqc_endpoint_error(&r->place, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
     else
         mq_record_join(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->hold != NULL);
     mq_u64 *owner = &r->w.parts.record->owner;
@@ -121,7 +124,7 @@ int mqc_records_need_row(mqc_records *r) {
 /* ---- waiting ---- */
 
 static uint32_t mqc_records_announce(void *reader) {
-    return mq_attention_announce_many(&((mqc_records *)reader)->w.parts.record->attention);
+    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.record->attention);
 }
 static int64_t mqc_records_nap(void *reader, int64_t slept_ns) {
     (void)reader;
@@ -143,5 +146,5 @@ int mqc_records_wait(mqc_records *r, bool (*has_more)(void *), double timeout) {
         ready = mqc_wait(&waiter, mqc_deadline(timeout));
     if (ready > 0)
         return mqc_records_check_whole(r);
-    return ready ? ready : mqc_broken(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
+    return ready ? ready : mqc_endpoint_error(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
 }

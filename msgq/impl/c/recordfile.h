@@ -11,7 +11,7 @@ enum { MQC_COPIES = 2 };
 
 /* A vector, or a board: an open file of records. */
 typedef struct {
-    mqc_place place;
+    mqc_endpoint place;
     mqc_segment segment;
     mq_record_writer w;
     mq_record_shape wanted;

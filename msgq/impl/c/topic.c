@@ -2,7 +2,7 @@
  * connection.pyx and subscriber.pyx. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
-#include "ground/origin.h"
+#include "base/origin.h"
 #include "ring/helper.h"
 
 enum {
@@ -24,24 +24,25 @@ struct msgq_publisher {
 };
 
 static int mqc_wrong_tracking(const mqc_topic *t) {
-    return mqc_broken(&t->place, EINVAL, "is %stracked, which is settled since its first message; open it as it is",
-                      mq_side_tracked(mqc_side(t)) ? "" : "not ");
+    return mqc_endpoint_error(&t->place, EINVAL,
+                              "is %stracked, which is settled since its first message; open it as it is",
+                              mq_side_tracked(mqc_side(t)) ? "" : "not ");
 }
 
 /* Let a send of the former publisher end; it sees write_uid and starts no other. */
 static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
     mq_publisher *p = &publisher->p;
-    const mq_publisher_entry *busy;
+    const mq_ring_publisher_row *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
-    bool unheard = p->after_stock && mq_thread_life(mq_uid_thread(former)) != MQ_DEAD;
+    bool unheard = p->after_stock && mq_thread_liveness(mq_uid_thread(former)) != MQ_DEAD;
     if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
         usleep(MQC_UNHEARD_SEND_US);
     while ((busy = mq_other_send_in_progress(p, late))) {
         if (late)
-            return mqc_broken(&publisher->topic->place, EADDRINUSE,
-                              "process %llu has been in the middle of a send for 1 s",
-                              (unsigned long long)mq_publisher_pid(busy));
+            return mqc_endpoint_error(&publisher->topic->place, EADDRINUSE,
+                                      "process %llu has been in the middle of a send for 1 s",
+                                      (unsigned long long)mq_publisher_pid(busy));
         usleep(MQC_CHECK_US);
         late = mq_now_ns() > deadline;
     }
@@ -79,17 +80,18 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
         return mqc_wrong_tracking(t);
     int row = mq_publisher_row_take(p->roll, p->ring, p->side, &p->hold);
     if (row == MQ_NO_ROW)
-        return mqc_broken(&t->place, EADDRINUSE, "%d publishers of it are open in living processes; close some",
-                          MQ_RING_PUBLISHERS);
+        return mqc_endpoint_error(&t->place, EADDRINUSE, "%d publishers of it are open in living processes; close some",
+                                  MQ_RING_PUBLISHERS);
     uint64_t former = mq_publisher_claim(p, &self, mqc_random(), row);
     status = mqc_await_former(publisher, former);
     mq_status started = status ? MQ_OK : mq_publisher_start(p, &self);
     if (started == MQ_UNTRACKED)
         status = mqc_wrong_tracking(t);
     else if (started != MQ_OK)
-        status = !mq_is_whole(&t->whole)
-                     ? mqc_resized(t)
-                     : mqc_broken(&t->place, EPROTO, "its write pointer makes no sense: foreign bytes. Remove it");
+        status =
+            !mq_canary_intact(&t->whole)
+                ? mqc_resized(t)
+                : mqc_endpoint_error(&t->place, EPROTO, "its write pointer makes no sense: foreign bytes. Remove it");
     if (status)
         mq_publisher_unclaim(p, former);
     return status;
@@ -157,35 +159,35 @@ static mq_stamps mqc_stamps(const msgq_publisher *publisher) {
 
 /* Stock subscribers abort on an empty message. */
 static int mqc_check_empty(msgq_publisher *publisher) {
-    mq_publisher_survey(&publisher->p);
+    mq_publisher_scan_stock_readers(&publisher->p);
     if (!publisher->p.stock_count)
         return 0;
-    return mqc_broken(&publisher->topic->place, EMSGSIZE,
-                      "an empty message would abort the stock subscriber that is attached");
+    return mqc_endpoint_error(&publisher->topic->place, EMSGSIZE,
+                              "an empty message would abort the stock subscriber that is attached");
 }
 
 /* Ask for the file's size, too: without the SIGBUS handler, `whole` never changes. */
 static bool mqc_was_cut(const mqc_topic *t) {
-    return !mq_is_whole(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
+    return !mq_canary_intact(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
 }
 
 static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {
     mqc_topic *t = publisher->topic;
     if (status == MQ_TOO_LARGE)
-        return mqc_broken(&t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u",
-                          size, (unsigned long long)(mq_need_max(t->data_bytes) - 8 - publisher->p.stamps),
-                          t->data_bytes);
+        return mqc_endpoint_error(
+            &t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
+            (unsigned long long)(mq_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
     if (mqc_was_cut(t))
         return mqc_resized(t);
     if (status == MQ_NO_MEMORY)
-        return mqc_broken(&t->place, ENOSPC, "nothing was sent: /dev/shm has no memory for a message of %zu bytes",
-                          size);
+        return mqc_endpoint_error(&t->place, ENOSPC,
+                                  "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
     uint64_t pid = mq_publisher_current_pid(publisher->p.ring, publisher->p.side);
-    return mqc_broken(&t->place, EADDRINUSE,
-                      "another publisher took over: process %llu (0: a stock program, or nobody any "
-                      "more); nothing was sent. To take the topic back, open it again",
-                      (unsigned long long)pid);
+    return mqc_endpoint_error(&t->place, EADDRINUSE,
+                              "another publisher took over: process %llu (0: a stock program, or nobody any "
+                              "more); nothing was sent. To take the topic back, open it again",
+                              (unsigned long long)pid);
 }
 
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
@@ -211,7 +213,7 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
     int present = 0, current = 0;
-    if (!mq_is_whole(&publisher->topic->whole))
+    if (!mq_canary_intact(&publisher->topic->whole))
         return mqc_resized(publisher->topic);
     mq_readers_count(&publisher->p, &present, &current);
     if (attached)
@@ -263,10 +265,10 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     if (mq_subscriber_join(s, &self, mqc_random()) == MQ_OK)
         return 0;
     mq_subscriber_leave(s);
-    if (!mq_is_whole(&t->whole))
+    if (!mq_canary_intact(&t->whole))
         return mqc_resized(t);
-    return mqc_broken(&t->place, EPROTO,
-                      "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
+    return mqc_endpoint_error(&t->place, EPROTO,
+                              "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
 }
 
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {
@@ -301,9 +303,9 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
         status = mqc_topic_open_again(&topic, inherited);
     if (status)
         return status;
-    mq_subscriber_disown(s);
+    mq_subscriber_detach_row(s);
     /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring. */
-    bool same = topic->ring.inode == inherited->ring.inode && mq_is_whole(&s->whole);
+    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_intact(&s->whole);
     if (same)
         mqc_subscriber_map(s, topic);
     mq_subscriber_rejoin(s, &self, mqc_random());
@@ -331,7 +333,7 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
             mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic->ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
-    mq_subscriber_refresh_survey(s);
+    mq_subscriber_recheck_publisher(s);
     uint32_t helper = !s->announced && subscriber->watched ? mq_helper_thread() : 0;
     if (helper && s->signal_thread != helper)
         mq_subscriber_take_signals(s, helper);
@@ -357,9 +359,9 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     if (!mq_subscriber_whole(s))
         return mqc_resized(subscriber->topic);
     mq_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
-    return mqc_broken(&subscriber->topic->place, EPROTO,
-                      "no message at offset %u, lap %u: somebody wrote nonsense there", mq_offset(cursor),
-                      mq_cycle(cursor));
+    return mqc_endpoint_error(&subscriber->topic->place, EPROTO,
+                              "no message at offset %u, lap %u: somebody wrote nonsense there", mq_offset(cursor),
+                              mq_cycle(cursor));
 }
 
 /* ---- receiving ---- */
@@ -374,25 +376,26 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_message *message,
         if (status != MQ_EMPTY)
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
-            return mqc_broken(&subscriber->topic->place, EAGAIN, "there is no message");
+            return mqc_endpoint_error(&subscriber->topic->place, EAGAIN, "there is no message");
         deadline = deadline ? deadline : mqc_deadline(timeout);
         int ready = mqc_subscriber_wait(subscriber, deadline);
         if (ready < 0)
             return ready;
         if (!ready)
-            return mqc_broken(&subscriber->topic->place, ETIMEDOUT, "no message came in %g s", timeout);
+            return mqc_endpoint_error(&subscriber->topic->place, ETIMEDOUT, "no message came in %g s", timeout);
     }
 }
 
 /* It does not fit: is that so, or was it overwritten? 0: look again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_message *message, size_t room) {
-    mq_status status = mq_subscriber_doubt(&subscriber->s);
+    mq_status status = mq_subscriber_revalidate(&subscriber->s);
     if (status == MQ_EMPTY)
         return 0;
     if (status != MQ_OK)
         return mqc_subscriber_corrupt(subscriber);
-    return mqc_broken(&subscriber->topic->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
-                      (unsigned long long)message->size, room);
+    return mqc_endpoint_error(&subscriber->topic->place, EMSGSIZE,
+                              "the message has %llu bytes, the buffer %zu; it stays", (unsigned long long)message->size,
+                              room);
 }
 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,

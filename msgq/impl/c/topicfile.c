@@ -1,7 +1,7 @@
 /* Both files of a topic. See topicfile.h. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
-#include "ground/backing.h"
+#include "base/populate.h"
 
 enum { MQC_DATA_MIN = 128, MQC_PREFIX_TRIES = 100 };
 
@@ -30,20 +30,21 @@ static bool mqc_cut(const mqc_segment *segment) {
 
 int mqc_resized(const mqc_topic *t) {
     if (mqc_cut(&t->side) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
-        return mqc_broken(&t->place, ESTALE,
-                          "has a side segment that another program made smaller: %s. Close this; remove the topic when "
-                          "nobody uses it (msgq clean), and open it again",
-                          t->side.path);
-    return mqc_broken(&t->place, ESTALE,
-                      "was opened with segment_size %u, which another process has since changed: a stock "
-                      "process sets the file to its own size. Give all the same; close this and open it again",
-                      t->data_bytes);
+        return mqc_endpoint_error(
+            &t->place, ESTALE,
+            "has a side segment that another program made smaller: %s. Close this; remove the topic when "
+            "nobody uses it (msgq clean), and open it again",
+            t->side.path);
+    return mqc_endpoint_error(&t->place, ESTALE,
+                              "was opened with segment_size %u, which another process has since changed: a stock "
+                              "process sets the file to its own size. Give all the same; close this and open it again",
+                              t->data_bytes);
 }
 
 /* ---- the ring ---- */
 
 /* Do files have all of their memory from the start, and not where somebody is going to write? */
-static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_back(); }
+static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
 
 static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const char *path) {
     bool backed = (int64_t)found->st_blocks * 512 >= found->st_size;
@@ -57,10 +58,10 @@ static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const ch
         status = mqc_map(&t->place, fd, found, true, path, &t->ring);
     t->data_bytes = (uint32_t)(found->st_size - MQ_RING_HEADER);
     if (!status && !backed &&
-        !(mq_back(t->ring.address, MQ_RING_HEADER, 0) && mq_back(t->ring.address + found->st_size - 8, 8, 0)))
+        !(mq_populate(t->ring.address, MQ_RING_HEADER, 0) && mq_populate(t->ring.address + found->st_size - 8, 8, 0)))
         status = fstat(fd, &now) == 0 && now.st_size < found->st_size
                      ? mqc_resized(t)
-                     : mqc_broken(&t->place, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
+                     : mqc_endpoint_error(&t->place, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
     return status;
 }
 
@@ -70,20 +71,20 @@ static int mqc_ring_grow(mqc_topic *t, int fd, uint32_t asked, const char *path)
     if (mqc_backed_at_once())
         return mqc_allocate(&t->place, fd, 0, bytes, path);
     if (mq_free_memory() < bytes + MQ_SIDE_BYTES)
-        return mqc_broken(&t->place, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
-                          (unsigned long long)bytes, path);
+        return mqc_endpoint_error(&t->place, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
+                                  (unsigned long long)bytes, path);
     return mqc_allocate(&t->place, fd, bytes - 8, bytes, path);
 }
 
 static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t asked) {
     int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
     if (data_bytes < MQC_DATA_MIN || data_bytes > UINT32_MAX)
-        return mqc_broken(&t->place, EPROTO, "has %lld bytes, which is no ring; remove it when nobody uses it",
-                          (long long)found->st_size);
+        return mqc_endpoint_error(&t->place, EPROTO, "has %lld bytes, which is no ring; remove it when nobody uses it",
+                                  (long long)found->st_size);
     if (asked && asked != data_bytes)
-        return mqc_broken(&t->place, EEXIST,
-                          "exists with segment_size %lld, but %u was asked for; ask for 0 to take it",
-                          (long long)data_bytes, asked);
+        return mqc_endpoint_error(&t->place, EEXIST,
+                                  "exists with segment_size %lld, but %u was asked for; ask for 0 to take it",
+                                  (long long)data_bytes, asked);
     return 0;
 }
 
@@ -167,15 +168,15 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
         return fd == -ENOENT ? 0 : fd;
     int status = mqc_check_file(&t->place, fd, path, &found);
     if (!status && found.st_size != MQ_SIDE_BYTES)
-        status = mqc_broken(&t->place, EPROTO, "%s has %lld bytes, not %d; remove it", path, (long long)found.st_size,
-                            MQ_SIDE_BYTES);
+        status = mqc_endpoint_error(&t->place, EPROTO, "%s has %lld bytes, not %d; remove it", path,
+                                    (long long)found.st_size, MQ_SIDE_BYTES);
     if (!status)
         status = mqc_map(&t->place, fd, &found, true, path, &t->side);
     close(fd);
     if (status)
         return status;
     int check = mq_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
-    if (check == MQ_SIDE_GOOD && !mq_ring_wiped(mqc_ring(t), mqc_side(t), t->data_bytes))
+    if (check == MQ_SIDE_GOOD && !mq_ring_canary_lost(mqc_ring(t), mqc_side(t), t->data_bytes))
         return 1;
     if (check == MQ_SIDE_GOOD || check == MQ_SIDE_STALE) {
         *tracked |= mq_ring_was_tracked(mqc_side(t), t->ring.inode);
@@ -183,9 +184,10 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
         status = mqc_remove_file(&t->place, path);
         status = status < 0 ? status : 0;
     } else if (check == MQ_SIDE_VERSION_DIFFERS)
-        status = mqc_broken(&t->place, EPROTO, "has another layout version than this library; use one version of msgq");
+        status = mqc_endpoint_error(&t->place, EPROTO,
+                                    "has another layout version than this library; use one version of msgq");
     else
-        status = mqc_broken(&t->place, EPROTO, "%s is not a side segment of msgq; remove it", path);
+        status = mqc_endpoint_error(&t->place, EPROTO, "%s is not a side segment of msgq; remove it", path);
     mqc_unmap(&t->side);
     return status;
 }
@@ -199,14 +201,14 @@ static int mqc_side_have(mqc_topic *t) {
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
         /* Not before: a tail that is missing tells what befell the ring. */
-        mq_ring_sign(mqc_ring(t), t->data_bytes, mqc_random() | 1);
+        mq_ring_canary_write(mqc_ring(t), t->data_bytes, mqc_random() | 1);
         if (status == 0)
             status = mqc_side_make(t, path, tracked);
     }
     if (status < 0)
         return status;
     mq_side_follow(mqc_side(t), mqc_ring(t), t->data_bytes);
-    t->whole = mq_whole_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
+    t->whole = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
     return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);
@@ -277,10 +279,11 @@ int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options
         return status;
     mqc_topic *t = *topic;
     t->asked = options->segment_size;
-    status = mqc_place_begin(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
+    status = mqc_endpoint_init(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
     if (!status && (options->open.create || (t->asked && t->asked < MQC_DATA_MIN)))
-        status = mqc_broken(&t->place, EINVAL,
-                            "a topic is opened or made (create 0), with a segment_size of 0 or from %d", MQC_DATA_MIN);
+        status = mqc_endpoint_error(&t->place, EINVAL,
+                                    "a topic is opened or made (create 0), with a segment_size of 0 or from %d",
+                                    MQC_DATA_MIN);
     return mqc_topic_give(topic, status ? status : mqc_topic_open_named(t));
 }
 

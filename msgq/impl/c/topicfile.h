@@ -8,9 +8,9 @@
 
 /* Both files of a topic. */
 typedef struct {
-    mqc_place place;
+    mqc_endpoint place;
     mqc_segment ring, side;
-    mq_whole whole;
+    mq_canary whole;
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
     int lock;       /* the ring's file, locked; -1: not */

@@ -36,11 +36,11 @@ static int mqc_vector_agree(mqc_records *r, const msgq_vector_options *options, 
     if ((options->item_bytes && options->item_bytes != shape->item_bytes) || options->length > shape->length ||
         (options->copies && (uint64_t)options->copies != shape->copies) || (options->exclusive && !exclusive) ||
         (*json && !mqc_vector_has_dtype(r, json)))
-        return mqc_broken(&r->place, EEXIST,
-                          "has %llu items of %llu bytes in %llu copies%s, and other ones, or another "
-                          "dtype, were asked for; leave out what shall be as it is",
-                          (unsigned long long)shape->length, (unsigned long long)shape->item_bytes,
-                          (unsigned long long)shape->copies, exclusive ? ", exclusive" : "");
+        return mqc_endpoint_error(&r->place, EEXIST,
+                                  "has %llu items of %llu bytes in %llu copies%s, and other ones, or another "
+                                  "dtype, were asked for; leave out what shall be as it is",
+                                  (unsigned long long)shape->length, (unsigned long long)shape->item_bytes,
+                                  (unsigned long long)shape->copies, exclusive ? ", exclusive" : "");
     r->length = options->length ? options->length : shape->length;
     return 0;
 }
@@ -81,8 +81,8 @@ uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.
 static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
         return 0;
-    return mqc_broken(&r->place, EINVAL, "has %llu items, and %llu from %llu on were asked for",
-                      (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
+    return mqc_endpoint_error(&r->place, EINVAL, "has %llu items, and %llu from %llu on were asked for",
+                              (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
 }
 
 /* Read until all is read. */
@@ -94,8 +94,8 @@ static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, m
             return mqc_records_check_whole(r);
         deadline = deadline ? deadline : mqc_records_limit();
         if (mq_now_ns() > deadline)
-            return mqc_broken(&r->place, ETIMEDOUT,
-                              "an item was written again and again for 1 s; make it with copies=4");
+            return mqc_endpoint_error(&r->place, ETIMEDOUT,
+                                      "an item was written again and again for 1 s; make it with copies=4");
         if (which.list)
             which.list += done;
         which.first += done, which.count -= done;
@@ -130,9 +130,10 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which,
         return mqc_records_check_whole(r);
     int cut = mqc_records_check_whole(r);
     if (cut || status == MQ_VECTOR_CORRUPT)
-        return cut ? cut : mqc_broken(&r->place, EPROTO, "its versions change under a writer's hands: foreign bytes");
-    return mqc_broken(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
-                      (unsigned long long)mq_selected(which, *done));
+        return cut ? cut
+                   : mqc_endpoint_error(&r->place, EPROTO, "its versions change under a writer's hands: foreign bytes");
+    return mqc_endpoint_error(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
+                              (unsigned long long)mq_selected(which, *done));
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
@@ -160,7 +161,7 @@ static mq_record_parts mqc_vector_view(const mqc_records *r) {
 static bool mqc_vector_more(void *reader) {
     mqc_records *r = reader;
     mq_record_parts view = mqc_vector_view(r);
-    return mqc_records_check_whole(r) || mq_vector_differs(&view, r->seen, 0) < r->length;
+    return mqc_records_check_whole(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
 }
 
 int msgq_vector_wait(msgq_vector *vector, double timeout) {
@@ -172,7 +173,7 @@ int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items,
     mq_record_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
     int status = mqc_check_process(&r->place, r->generation);
-    while (!status && found < room && (index = mq_vector_differs(&view, r->seen, index)) < r->length) {
+    while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.shape.item_bytes : NULL;
         status = mqc_vector_read(r, (mq_selection){.first = index, .count = 1}, to, (mq_reading){.times = &times});

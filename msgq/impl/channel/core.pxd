@@ -2,31 +2,33 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64
+from msgq.impl.base.core cimport (
+    mq_liveness_probe, mq_liveness, mq_liveness_file, mq_schema_parts, mq_self, mq_u32, mq_u64,
+)
 
 
-cdef extern from "ground/layout.h" nogil:
+cdef extern from "base/layout.h" nogil:
     ctypedef struct mq_identity:
         mq_u64 uid, pid, thread_id, start_time
         char name[16]
 
 
-cdef extern from "ground/order.h" nogil:
-    ctypedef struct mq_order:
+cdef extern from "base/index_ring.h" nogil:
+    ctypedef struct mq_index_ring:
         uint64_t capacity
-    uint64_t mq_order_tail(const mq_order *order)
+    uint64_t mq_index_ring_tail(const mq_index_ring *order)
 
 
-cdef extern from "ground/pool.h" nogil:
+cdef extern from "base/pool.h" nogil:
     enum:
         MQ_NODE_NAME
     ctypedef struct mq_pool:
         mq_u64 pid
         char node[48]
         mq_u32 released
-    ctypedef struct mq_slot:
+    ctypedef struct mq_pool_slot:
         pass
-    ctypedef struct mq_slots:
+    ctypedef struct mq_pool_map:
         mq_pool *pool
         uint8_t *data
         uint64_t uid, slot_bytes, stride
@@ -34,11 +36,11 @@ cdef extern from "ground/pool.h" nogil:
     uint64_t mq_pool_stride(uint64_t slot_bytes)
     uint64_t mq_pool_head(uint64_t slots, uint64_t page)
     void mq_pool_write(mq_pool *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
-                       uint64_t piece_inode, uint64_t uid, uint64_t pid, const char *node)
-    const char *mq_pool_check(mq_pool *pool, uint64_t size, uint64_t piece_inode, uint64_t uid, mq_slots *slots)
-    uint8_t *mq_slot_payload(mq_slot *slot)
-    uint64_t mq_pin_holders(const mq_slots *slots, uint32_t slot)
-    void mq_pin_clear(const mq_slots *slots, uint32_t slot, unsigned viewer)
+                       uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node)
+    const char *mq_pool_check(mq_pool *pool, uint64_t size, uint64_t channel_inode, uint64_t uid, mq_pool_map *slots)
+    uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
+    uint64_t mq_pin_holders(const mq_pool_map *slots, uint32_t slot)
+    void mq_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer)
 
 
 cdef extern from "channel/layout.h" nogil:
@@ -93,14 +95,14 @@ cdef extern from "channel/publisher.h" nogil:
     enum:
         MQ_NO_SLOT
     ctypedef struct mq_channel_publisher:
-        mq_order order
-        mq_slots slots
+        mq_index_ring order
+        mq_pool_map slots
         mq_hub *hub
         mq_publisher_row *row
         unsigned number
         bint stamps
         int64_t clock_offset
-        const mq_roll *roll
+        const mq_liveness_file *roll
         uint32_t limbo_count, published_count, free_count
         uint32_t *limbo
         uint64_t sent, bytes, refused, withdrawn
@@ -121,12 +123,12 @@ cdef extern from "channel/publisher.h" nogil:
 
 cdef extern from "channel/subscriber.h" nogil:
     ctypedef struct mq_channel_subscriber:
-        mq_order order
+        mq_index_ring order
         const mq_hub *hub
         mq_listener_row *row
         const mq_u64 *whole
         const uint64_t *own
-        mq_slots pools[63]
+        mq_pool_map pools[63]
         uint64_t history
         mq_u64 cursor
         uint64_t received, lost, resets
@@ -135,14 +137,14 @@ cdef extern from "channel/subscriber.h" nogil:
         uint64_t entry, position
         unsigned row, number
         uint64_t pool_uid
-        mq_slot *slot
+        mq_pool_slot *slot
         uint64_t length, publish_time, origin_time
-    ctypedef struct mq_channel_outlook:
+    ctypedef struct mq_channel_poll_state:
         const mq_hub *hub
         const mq_u64 *cursor
         const mq_u64 *whole
     uint64_t mq_channel_cursor(const mq_channel_subscriber *s)
-    bint mq_channel_order(const mq_hub *hub, mq_order *order)
+    bint mq_channel_order(const mq_hub *hub, mq_index_ring *order)
     void mq_channel_show_joined(const mq_channel_subscriber *s)
     bint mq_channel_join(mq_channel_subscriber *s, bint present)
     mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m)
@@ -155,15 +157,15 @@ cdef extern from "channel/subscriber.h" nogil:
     int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
 
 
-cdef extern from "ground/roster.h" nogil:
+cdef extern from "base/row_table.h" nogil:
     enum:
         MQ_NO_ROW
-    ctypedef struct mq_roster:
+    ctypedef struct mq_row_table:
         pass
-    int mq_roster_find(const mq_roster *roster, const mq_roll *roll, void **hold)
+    int mq_row_table_reserve(const mq_row_table *roster, const mq_liveness_file *roll, void **hold)
     void mq_identity_write(mq_identity *who, const mq_self *self, uint64_t uid, bint held)
     void mq_identity_leave(mq_identity *who, uint64_t uid, void **hold)
-    mq_life mq_identity_life(mq_inquiry *inquiry, const mq_identity *who, int byte)
+    mq_liveness mq_identity_liveness(mq_liveness_probe *inquiry, const mq_identity *who, int byte)
 
 
 cdef extern from "channel/hub.h" nogil:
@@ -173,22 +175,22 @@ cdef extern from "channel/hub.h" nogil:
     void mq_hub_write(mq_hub *hub, uint64_t kind, uint64_t created_ns, uint64_t pid, const char *creator)
     mq_hub_status mq_hub_check(const mq_hub *hub, uint64_t size)
     bint mq_hub_settle(mq_hub *hub, mq_geometry geometry)
-    uint64_t mq_hub_references(const mq_order *order, unsigned row, uint64_t *newest)
-    void mq_hub_withdraw(const mq_order *order, unsigned row)
-    mq_life mq_hub_life(const mq_hub *hub, mq_inquiry *inquiry, int row)
-    bint mq_hub_is_published(const mq_hub *hub, const mq_roll *roll)
+    uint64_t mq_hub_references(const mq_index_ring *order, unsigned row, uint64_t *newest)
+    void mq_hub_withdraw(const mq_index_ring *order, unsigned row)
+    mq_liveness mq_channel_row_liveness(const mq_hub *hub, mq_liveness_probe *inquiry, int row)
+    bint mq_hub_is_published(const mq_hub *hub, const mq_liveness_file *roll)
     void mq_hub_free(mq_publisher_row *row)
-    int mq_hub_find(mq_hub *hub, const mq_roll *roll, void **hold)
-    void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bint held, const mq_slots *slots, uint64_t pool_size,
-                      uint64_t pool_inode, const char *node)
-    int mq_hub_vacant_viewer(const mq_hub *hub, const mq_roll *roll, int row)
-    mq_roster mq_hub_listeners(mq_hub *hub, int count)
+    int mq_hub_find(mq_hub *hub, const mq_liveness_file *roll, void **hold)
+    void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bint held, const mq_pool_map *slots,
+                      uint64_t pool_size, uint64_t pool_inode, const char *node)
+    int mq_hub_vacant_viewer(const mq_hub *hub, const mq_liveness_file *roll, int row)
+    mq_row_table mq_hub_listeners(mq_hub *hub, int count)
     bint mq_hub_viewer_died(const mq_hub *hub, int viewer)
-    void mq_hub_clear_pins(const mq_slots *slots, int viewer)
+    void mq_hub_clear_pins(const mq_pool_map *slots, int viewer)
     void mq_hub_list(mq_listener_row *row, const mq_self *self, uint64_t uid, bint held, const char *node)
 
 
-cdef extern from "ground/atomics.h" nogil:
+cdef extern from "base/atomics.h" nogil:
     uint64_t mq_load_relaxed_u64(const mq_u64 *word)
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
     void mq_store_release_u64(mq_u64 *word, uint64_t value)

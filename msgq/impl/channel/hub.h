@@ -14,7 +14,7 @@
 #define MQ_CHANNEL_HUB_H
 
 #include "channel/layout.h"
-#include "ground/roster.h"
+#include "base/row_table.h"
 
 /* A new file of zeros, which has no name so far. */
 static inline void mq_hub_write(mq_hub *hub, uint64_t kind, uint64_t created_ns, uint64_t pid, const char *creator) {
@@ -42,20 +42,20 @@ static inline mq_hub_status mq_hub_check(const mq_hub *hub, uint64_t bytes) {
 /* Say what the geometry is; the caller has found that it contradicts nothing. With a capacity the order begins, also one
  * whose beginner was killed. False: no channel has such a capacity, so it was foreign bytes that said it. */
 static inline bool mq_hub_settle(mq_hub *hub, mq_geometry geometry) {
-    mq_order order = {.tail = &hub->tail, .entries = hub->entries, .capacity = geometry.capacity};
+    mq_index_ring order = {.tail = &hub->tail, .entries = hub->entries, .capacity = geometry.capacity};
     if (geometry.capacity && !mq_capacity_makes_sense(geometry.capacity))
         return false;
     mq_store_release_u64(&hub->geometry, mq_geometry_word(geometry));
-    if (geometry.capacity && !mq_order_tail(&order))
-        mq_order_begin(&order);
+    if (geometry.capacity && !mq_index_ring_tail(&order))
+        mq_index_ring_init(&order);
     return true;
 }
 
 /* ---- publishers ---- */
 
 /* Messages of a row that are in the order. *newest: the position after the newest of them. */
-static inline uint64_t mq_hub_references(const mq_order *order, unsigned row, uint64_t *newest) {
-    uint64_t count = 0, tail = mq_order_tail(order);
+static inline uint64_t mq_hub_references(const mq_index_ring *order, unsigned row, uint64_t *newest) {
+    uint64_t count = 0, tail = mq_index_ring_tail(order);
     *newest = 0;
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
@@ -69,7 +69,7 @@ static inline uint64_t mq_hub_references(const mq_order *order, unsigned row, ui
 }
 
 /* Take all messages of a dead row out of the order. Nobody puts in more of them. */
-static inline void mq_hub_withdraw(const mq_order *order, unsigned row) {
+static inline void mq_hub_withdraw(const mq_index_ring *order, unsigned row) {
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
         if (mq_entry_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
@@ -78,17 +78,17 @@ static inline void mq_hub_withdraw(const mq_order *order, unsigned row) {
     }
 }
 
-static inline mq_life mq_hub_life(const mq_hub *hub, mq_inquiry *inquiry, int row) {
-    return mq_identity_life(inquiry, &hub->publishers[row].who, MQ_PUBLISHER_BYTE + row);
+static inline mq_liveness mq_channel_row_liveness(const mq_hub *hub, mq_liveness_probe *inquiry, int row) {
+    return mq_identity_liveness(inquiry, &hub->publishers[row].who, MQ_PUBLISHER_BYTE + row);
 }
 
 /* Does anybody live who publishes? */
-static inline bool mq_hub_is_published(const mq_hub *hub, const mq_roll *roll) {
-    mq_inquiry inquiry = mq_inquire(roll);
+static inline bool mq_hub_is_published(const mq_hub *hub, const mq_liveness_file *roll) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
     bool alive = false;
     for (int row = 0; row < MQ_PUBLISHERS && !alive; row++)
-        alive = mq_hub_life(hub, &inquiry, row) != MQ_DEAD;
-    mq_inquiry_end(&inquiry);
+        alive = mq_channel_row_liveness(hub, &inquiry, row) != MQ_DEAD;
+    mq_liveness_probe_end(&inquiry);
     return alive;
 }
 
@@ -99,11 +99,11 @@ static inline void mq_hub_free(mq_publisher_row *row) {
 }
 
 /* A free row, locked by *hold; MQ_NO_ROW: there is none. */
-static inline int mq_hub_find(mq_hub *hub, const mq_roll *roll, void **hold) {
+static inline int mq_hub_find(mq_hub *hub, const mq_liveness_file *roll, void **hold) {
     for (int row = 0; row < MQ_PUBLISHERS; row++) {
         if (mq_load_relaxed_u64(&hub->publishers[row].pool_uid)) /* relaxed: under the lock */
             continue;
-        *hold = mq_row_hold(roll, MQ_PUBLISHER_BYTE + (uint64_t)row, false);
+        *hold = mq_liveness_lock(roll, MQ_PUBLISHER_BYTE + (uint64_t)row, false);
         if (*hold || errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
             return row;
     }
@@ -111,7 +111,7 @@ static inline int mq_hub_find(mq_hub *hub, const mq_roll *roll, void **hold) {
 }
 
 /* Fill in a free row: from now on a pool with this uid may be met in it, and removed when we are dead. */
-static inline void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bool held, const mq_slots *slots,
+static inline void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bool held, const mq_pool_map *slots,
                                 uint64_t pool_bytes, uint64_t pool_inode, const char *node) {
     char name[MQ_NODE_NAME] = "";
     memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
@@ -132,8 +132,8 @@ static inline void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bool
 
 /* ---- subscribers ---- */
 
-static inline mq_roster mq_hub_listeners(mq_hub *hub, int count) {
-    return (mq_roster){
+static inline mq_row_table mq_hub_listeners(mq_hub *hub, int count) {
+    return (mq_row_table){
         .rows = hub->listeners, .stride = sizeof(mq_listener_row), .count = count, .byte = MQ_LISTENER_BYTE};
 }
 
@@ -142,11 +142,11 @@ static inline mq_roster mq_hub_listeners(mq_hub *hub, int count) {
  * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_hub_clear_pins): a row that
  * is locked already looks alive, and a publisher that lacks slots would leave that bit alone for as long as the taker is
  * stopped. That the bit may be cleared twice does no harm. */
-static inline int mq_hub_vacant_viewer(const mq_hub *hub, const mq_roll *roll, int row) {
-    mq_inquiry inquiry = mq_inquire(roll);
-    while (row < MQ_VIEWERS && mq_identity_life(&inquiry, &hub->viewers[row].who, MQ_VIEWER_BYTE + row) != MQ_DEAD)
+static inline int mq_hub_vacant_viewer(const mq_hub *hub, const mq_liveness_file *roll, int row) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+    while (row < MQ_VIEWERS && mq_identity_liveness(&inquiry, &hub->viewers[row].who, MQ_VIEWER_BYTE + row) != MQ_DEAD)
         row++;
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     return row < MQ_VIEWERS ? row : MQ_NO_ROW;
 }
 
@@ -156,7 +156,7 @@ static inline bool mq_hub_viewer_died(const mq_hub *hub, int viewer) {
 }
 
 /* Take the bit of a dead viewer from all slots of a pool. */
-static inline void mq_hub_clear_pins(const mq_slots *slots, int viewer) {
+static inline void mq_hub_clear_pins(const mq_pool_map *slots, int viewer) {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (mq_pin_holders(slots, slot) >> viewer & 1)
             mq_pin_clear(slots, slot, (unsigned)viewer);

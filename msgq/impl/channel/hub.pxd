@@ -1,8 +1,8 @@
 from libc.stdint cimport uint64_t
 
 from msgq.impl.channel.core cimport mq_geometry, mq_hub, mq_load_relaxed_u64
-from msgq.impl.ground.core cimport mq_roll, mq_u64
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.core cimport mq_liveness_file, mq_u64
+from msgq.impl.base.segment cimport Segment
 
 
 cdef class Hub:
@@ -18,7 +18,7 @@ cdef class Hub:
     cdef void *hold             # that it is open here (MQ_OPEN_BYTE); NULL: no trace, or closed
     cdef int generation         # whose hold that is
     cdef uint64_t own[63]       # the pools that were made through this object, by row
-    cdef const mq_roll *roll(self) noexcept
+    cdef const mq_liveness_file *roll(self) noexcept
     cdef int lock(self, bint patient=*) except -2
     cdef int check_whole(self) except -1
     cdef int _stay(self) except -1

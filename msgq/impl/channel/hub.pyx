@@ -13,19 +13,20 @@ from posix.unistd cimport close
 from msgq.impl.channel.core cimport (
     MQ_ANY_SUBSCRIBERS, MQ_HUB_CREATOR, MQ_HUB_MAJOR, MQ_HUB_OK, MQ_HUB_SCHEMA_DATA, MQ_HUB_VERSION, MQ_LISTENERS,
     MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_NO_STAMPS, MQ_OPEN_BYTE, MQ_PUBLISHERS, MQ_STAMPS, mq_channel_order,
-    mq_geometry, mq_geometry_of, mq_geometry_word, mq_hub, mq_hub_check, mq_hub_free, mq_hub_life, mq_hub_references,
-    mq_hub_settle,
-    mq_hub_withdraw, mq_hub_write, mq_identity, mq_identity_life, mq_listener_row, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_order, mq_order_tail, mq_publisher_row, mq_schema_parts_of,
+    mq_geometry, mq_geometry_of, mq_geometry_word, mq_hub, mq_hub_check, mq_hub_free, mq_channel_row_liveness,
+    mq_hub_references, mq_hub_settle, mq_hub_withdraw, mq_hub_write, mq_identity, mq_identity_liveness,
+    mq_listener_row, mq_load_acquire_u64, mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_publisher_row,
+    mq_schema_parts_of,
 )
 from msgq.impl.channel.snapshot cimport channel_counts, channel_stats
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_roll, mq_row_hold, mq_row_let_go, mq_schema_parts,
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness_file, mq_liveness_lock,
+    mq_liveness_unlock, mq_schema_parts,
 )
-from msgq.impl.ground.descriptor cimport describe, described
-from msgq.impl.ground.liveness cimport fork_generation, text as _text, this_process
-from msgq.impl.ground.segment cimport (
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.liveness cimport fork_generation, text as _text, this_process
+from msgq.impl.base.segment cimport (
     Segment, check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file,
     open_file, remove_file, unlock_file,
 )
@@ -45,7 +46,7 @@ cdef extern from "sys/file.h" nogil:
     int flock(int fd, int operation)
 
 
-cdef extern from "ground/layout.h":
+cdef extern from "base/layout.h":
     enum:
         MQ_NAME
 
@@ -67,14 +68,14 @@ cdef class Hub:
     cdef int _stay(self) except -1:
         """Say that the channel is open here, so that nobody takes it for unused before there is a row."""
         cdef int fd = self.lock()
-        self.hold = mq_row_hold(self.roll(), MQ_OPEN_BYTE, True)  # NULL: there are no such locks here
+        self.hold = mq_liveness_lock(self.roll(), MQ_OPEN_BYTE, True)  # NULL: there are no such locks here
         self.generation = fork_generation
         unlock_file(fd)
         return 0
 
     cdef void _let_go(self) noexcept:
         if self.generation == fork_generation:
-            mq_row_let_go(self.hold)
+            mq_liveness_unlock(self.hold)
         self.hold = NULL
 
     def close(self):
@@ -89,7 +90,7 @@ cdef class Hub:
     def inode(self):
         return self.segment.inode
 
-    cdef const mq_roll *roll(self) noexcept:
+    cdef const mq_liveness_file *roll(self) noexcept:
         return &self.segment.roll
 
     cdef int lock(self, bint patient=True) except -2:
@@ -176,8 +177,8 @@ cdef class Hub:
     @property
     def messages(self):
         """How many were published so far, of all publishers."""
-        cdef mq_order order
-        return mq_order_tail(&order) - order.capacity if mq_channel_order(self.hub, &order) else 0
+        cdef mq_index_ring order
+        return mq_index_ring_tail(&order) - order.capacity if mq_channel_order(self.hub, &order) else 0
 
     @property
     def creator(self):
@@ -227,14 +228,14 @@ cdef class Hub:
 
     def listeners(self):
         """Return the subscribers that are listed and live, as texts."""
-        cdef mq_inquiry inquiry = mq_inquire(self.roll())
+        cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(self.roll())
         cdef mq_listener_row *row
         cdef list names = []
         for i in range(MQ_LISTENERS):
             row = &self.hub.listeners[i]
-            if mq_identity_life(&inquiry, &row.who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
+            if mq_identity_liveness(&inquiry, &row.who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
                 names.append(f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}")
-        mq_inquiry_end(&inquiry)
+        mq_liveness_probe_end(&inquiry)
         return names
 
     def unlink(self, wanted=None):
@@ -365,20 +366,20 @@ cdef int sweep(Hub hub, int most=DEAD_POOLS) except -1:
 
     Returns how many are left, `most` at most.
     """
-    cdef mq_order order
+    cdef mq_index_ring order
     cdef mq_publisher_row *row
-    cdef mq_inquiry inquiry
+    cdef mq_liveness_probe inquiry
     cdef uint64_t newest
     cdef int i
     cdef bint begun = mq_channel_order(hub.hub, &order)
     cdef list dead = []
-    inquiry = mq_inquire(hub.roll())
+    inquiry = mq_liveness_probe_begin(hub.roll())
     for i in range(MQ_PUBLISHERS):
         row = &hub.hub.publishers[i]
-        if mq_load_acquire_u64(&row.pool_uid) and mq_hub_life(hub.hub, &inquiry, i) == MQ_DEAD:
+        if mq_load_acquire_u64(&row.pool_uid) and mq_channel_row_liveness(hub.hub, &inquiry, i) == MQ_DEAD:
             count = mq_hub_references(&order, i, &newest) if begun else 0
             dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
-    mq_inquiry_end(&inquiry)
+    mq_liveness_probe_end(&inquiry)
     dead.sort()
     left, size = len(dead), sum(each[2] for each in dead)
     for newest, i, pool_bytes in dead:
@@ -395,7 +396,7 @@ cdef int remove_pool(Hub hub, uint64_t uid) except -1:
     return 0
 
 
-cdef int _free(Hub hub, const mq_order *order, int i) except -1:
+cdef int _free(Hub hub, const mq_index_ring *order, int i) except -1:
     """Take a dead publisher's messages out of the order, and its pool away."""
     cdef mq_publisher_row *row = &hub.hub.publishers[i]
     if order != NULL:

@@ -2,9 +2,9 @@
 #ifndef MQ_CHANNEL_LAYOUT_H
 #define MQ_CHANNEL_LAYOUT_H
 
-#include "ground/layout.h"
-#include "ground/order.h"
-#include "ground/pool.h"
+#include "base/layout.h"
+#include "base/index_ring.h"
+#include "base/pool.h"
 
 enum {
     MQ_HUB_MAJOR = 1, /* of the layout: another one cannot be read */
@@ -14,7 +14,7 @@ enum {
     MQ_VIEWERS = 64,        /* subscribers that take views: bits of a pin */
     MQ_LISTENERS = 64,      /* subscribers that are listed; more go on without a row */
     MQ_CAPACITY_MAX = 8192, /* so that a pool of capacity + 2 slots has numbers of 14 bits */
-    /* The bytes of the hub's file that their owners lock (life.h). */
+    /* The bytes of the hub's file that their owners lock (liveness_lock.h). */
     MQ_PUBLISHER_BYTE = 0,
     MQ_VIEWER_BYTE = 64,
     MQ_LISTENER_BYTE = 128,
@@ -77,9 +77,9 @@ typedef struct {
     char creator[MQ_HUB_CREATOR]; /* name of the node or process, NUL-padded */
     mq_u64 geometry;              /* see mq_geometry. Written under the lock; each field once */
     mq_u64 pad0[15];
-    mq_u64 tail; /* order.h. 0: the capacity is not settled */
+    mq_u64 tail; /* index_ring.h. 0: the capacity is not settled */
     mq_u64 pad1[7];
-    mq_u32 attention; /* attention.h, several writers */
+    mq_u32 attention; /* eventcount.h, several writers */
     mq_u32 pad2[15];
     mq_u64 room[464];
     mq_publisher_row publishers[MQ_PUBLISHERS];

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from msgq.impl.channel.core cimport mq_listener_row
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.pool cimport Pool
-from msgq.impl.ground.views cimport Holder
+from msgq.impl.base.views cimport Holder
 
 
 cdef class Membership:

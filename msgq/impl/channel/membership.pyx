@@ -6,16 +6,19 @@ from libc.stdint cimport uint64_t
 
 from msgq.impl.channel.core cimport (
     MQ_LISTENERS, MQ_NO_ROW, MQ_OPEN_BYTE, MQ_PUBLISHERS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_geometry, mq_geometry_of,
-    mq_hub_clear_pins, mq_hub_life, mq_hub_list, mq_hub_listeners, mq_hub_vacant_viewer, mq_hub_viewer_died,
-    mq_identity_leave, mq_identity_write, mq_load_acquire_u64, mq_pin_clear, mq_roster, mq_roster_find,
+    mq_hub_clear_pins, mq_channel_row_liveness, mq_hub_list, mq_hub_listeners, mq_hub_vacant_viewer, mq_hub_viewer_died,
+    mq_identity_leave, mq_identity_write, mq_load_acquire_u64, mq_pin_clear, mq_row_table, mq_row_table_reserve,
     mq_store_release_u64,
 )
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.pool cimport Pool, open_pool
-from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_row_hold, mq_row_let_go, mq_self
-from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
-from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.views cimport Holder
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness_lock,
+    mq_liveness_unlock, mq_self,
+)
+from msgq.impl.base.liveness cimport fork_generation, identify, new_uid
+from msgq.impl.base.segment cimport unlock_file
+from msgq.impl.base.views cimport Holder
 
 from msgq.errors import TooManySubscribersError
 
@@ -35,7 +38,7 @@ cdef class Membership:
         """Be listed, if there is room, or if the channel has no more than so many subscribers."""
         cdef mq_self us
         cdef mq_geometry g
-        cdef mq_roster roster
+        cdef mq_row_table roster
         cdef int row, fd
         cdef bytes name = node.encode()
         identify(&us, NULL)
@@ -48,13 +51,13 @@ cdef class Membership:
                     text = f"has as many subscribers as it may ({g.subscribers}): {', '.join(others)}"
                     raise TooManySubscribersError(text, self.hub.name)
             roster = mq_hub_listeners(self.hub.hub, MQ_LISTENERS)
-            row = mq_roster_find(&roster, self.hub.roll(), &self.listed)
+            row = mq_row_table_reserve(&roster, self.hub.roll(), &self.listed)
             if row != MQ_NO_ROW:
                 self.row = &self.hub.hub.listeners[row]
                 self.listed_uid = new_uid()
                 mq_hub_list(self.row, &us, self.listed_uid, self.listed != NULL, name)
             else:
-                self.listed = mq_row_hold(self.hub.roll(), MQ_OPEN_BYTE, True)  # so that nobody removes the channel
+                self.listed = mq_liveness_lock(self.hub.roll(), MQ_OPEN_BYTE, True)  # the channel stays
         finally:
             unlock_file(fd)
         return 0
@@ -70,7 +73,7 @@ cdef class Membership:
             while row != MQ_NO_ROW:
                 if mq_hub_viewer_died(self.hub.hub, row):
                     _clear_pins(self.hub, row)
-                self.views = mq_row_hold(self.hub.roll(), MQ_VIEWER_BYTE + row, False)
+                self.views = mq_liveness_lock(self.hub.roll(), MQ_VIEWER_BYTE + row, False)
                 if self.views != NULL or errno != EAGAIN:  # EAGAIN: its owner is just leaving, or has an unknown child
                     break
                 row = mq_hub_vacant_viewer(self.hub.hub, self.hub.roll(), row + 1)
@@ -99,7 +102,7 @@ cdef class Membership:
         if self.row != NULL:
             mq_identity_leave(&self.row.who, self.listed_uid, &self.listed)
             self.row = NULL
-        mq_row_let_go(self.listed)
+        mq_liveness_unlock(self.listed)
         self.listed = NULL
         if self.viewer >= 0:
             mq_identity_leave(&self.hub.hub.viewers[self.viewer].who, self.view_uid, &self.views)
@@ -108,18 +111,18 @@ cdef class Membership:
 
 cdef int _clear_pins(Hub hub, int viewer) except -1:
     """Take the bit of a dead viewer from the pools of the living; those of the dead are not written again."""
-    cdef mq_inquiry inquiry = mq_inquire(hub.roll())
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(hub.roll())
     cdef Pool pool
     cdef uint64_t uid
     try:
         for i in range(MQ_PUBLISHERS):
             uid = mq_load_acquire_u64(&hub.hub.publishers[i].pool_uid)
-            if uid and mq_hub_life(hub.hub, &inquiry, i) != MQ_DEAD:
+            if uid and mq_channel_row_liveness(hub.hub, &inquiry, i) != MQ_DEAD:
                 pool = open_pool(hub, uid, True)
                 if pool is not None:
                     mq_hub_clear_pins(&pool.slots, viewer)
     finally:
-        mq_inquiry_end(&inquiry)
+        mq_liveness_probe_end(&inquiry)
     return 0
 
 

@@ -6,18 +6,18 @@ from libc.stdint cimport uint64_t
 from msgq.impl.channel.core cimport (
     MQ_NODE_NAME, MQ_NO_ROW, MQ_PUBLISHERS, MQ_STAMPS, mq_channel_give_back, mq_channel_order,
     mq_channel_publisher_begin, mq_channel_publisher_end, mq_geometry, mq_geometry_of, mq_hub_enter, mq_hub_find,
-    mq_hub_free, mq_hub_life, mq_identity_leave, mq_load_acquire_u64, mq_load_relaxed_u64, mq_pool_stride,
+    mq_hub_free, mq_channel_row_liveness, mq_identity_leave, mq_load_acquire_u64, mq_load_relaxed_u64, mq_pool_stride,
     mq_publisher_row,
 )
 from msgq.impl.channel.hub cimport Hub, sweep
 from msgq.impl.channel.pool cimport make_pool, name_pool
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_attention_due_many, mq_attention_wake_many, mq_inquire, mq_inquiry, mq_inquiry_end, mq_row_let_go,
-    mq_self,
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_liveness_probe_begin, mq_liveness_probe,
+    mq_liveness_probe_end, mq_liveness_unlock, mq_self,
 )
-from msgq.impl.ground.liveness cimport fork_generation, identify, text as _text
-from msgq.impl.ground.segment cimport unlock_file
+from msgq.impl.base.liveness cimport fork_generation, identify, text as _text
+from msgq.impl.base.segment cimport unlock_file
 
 import contextlib
 
@@ -100,7 +100,7 @@ cdef OwnPool enter_channel(Hub hub, str node, slots, slot_bytes, uint64_t max_by
         try:
             _take_row(own, row, node, _slots(hub, slots, each, max_bytes), each)
         except BaseException:
-            mq_row_let_go(own.hold)
+            mq_liveness_unlock(own.hold)
             own.hold = NULL
             raise
     finally:
@@ -132,8 +132,8 @@ cdef int _take_row(OwnPool own, int number, str node, uint64_t slots, uint64_t s
         raise
     own.open = True
     hub.own[number] = own.c.slots.uid
-    if mq_attention_due_many(&hub.hub.attention):  # a publisher may have died between its message and the wake
-        mq_attention_wake_many(&hub.hub.attention)
+    if mq_eventcount_has_waiters_mp(&hub.hub.attention):  # a publisher may have died between its message and the wake
+        mq_eventcount_notify_mp(&hub.hub.attention)
     return 0
 
 
@@ -157,12 +157,12 @@ cdef uint64_t _slots(Hub hub, asked, uint64_t slot_bytes, uint64_t max_bytes) ex
 cdef int _check_limit(Hub hub) except -1:
     """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
     cdef mq_geometry g = mq_geometry_of(mq_load_acquire_u64(&hub.hub.geometry))
-    cdef mq_inquiry inquiry = mq_inquire(hub.roll())
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(hub.roll())
     cdef int living = 0
     for i in range(MQ_PUBLISHERS):
         if mq_load_relaxed_u64(&hub.hub.publishers[i].superseded) == 0:
-            living += mq_hub_life(hub.hub, &inquiry, i) != MQ_DEAD
-    mq_inquiry_end(&inquiry)
+            living += mq_channel_row_liveness(hub.hub, &inquiry, i) != MQ_DEAD
+    mq_liveness_probe_end(&inquiry)
     if <uint64_t> living >= g.publishers:
         text = f"has as many publishers as it may ({g.publishers}): {_holders(hub)}"
         raise TooManyPublishersError(text, hub.name)
@@ -172,12 +172,12 @@ cdef int _check_limit(Hub hub) except -1:
 cdef str _holders(Hub hub):
     """Who has the rows, for an error."""
     cdef const mq_publisher_row *row
-    cdef mq_inquiry inquiry = mq_inquire(hub.roll())
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(hub.roll())
     cdef dict count = {}
     for i in range(MQ_PUBLISHERS):
-        if mq_hub_life(hub.hub, &inquiry, i) != MQ_DEAD:
+        if mq_channel_row_liveness(hub.hub, &inquiry, i) != MQ_DEAD:
             row = &hub.hub.publishers[i]
             who = f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}"
             count[who] = count.get(who, 0) + 1
-    mq_inquiry_end(&inquiry)
+    mq_liveness_probe_end(&inquiry)
     return ", ".join(f"{who} ({rows} rows)" if rows > 1 else who for who, rows in count.items())

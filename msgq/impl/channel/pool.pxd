@@ -1,16 +1,16 @@
 from libc.stdint cimport uint64_t
 
-from msgq.impl.channel.core cimport mq_slots
+from msgq.impl.channel.core cimport mq_pool_map
 from msgq.impl.channel.hub cimport Hub
-from msgq.impl.ground.core cimport mq_u64
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.core cimport mq_u64
+from msgq.impl.base.segment cimport Segment
 
 
 cdef class Pool:
     """A publisher's pool, mapped."""
     cdef Segment segment
     cdef const mq_u64 *whole
-    cdef mq_slots slots
+    cdef mq_pool_map slots
     cdef readonly str node      # name of the publisher's node
     cdef readonly uint64_t pid
     cdef int check_whole(self, str name) except -1

@@ -11,8 +11,8 @@ from msgq.impl.channel.core cimport (
     MQ_NODE_NAME, mq_load_relaxed_u64, mq_pool, mq_pool_check, mq_pool_head, mq_pool_stride, mq_pool_write,
 )
 from msgq.impl.channel.hub cimport Hub
-from msgq.impl.ground.liveness cimport new_uid, text
-from msgq.impl.ground.segment cimport (
+from msgq.impl.base.liveness cimport new_uid, text
+from msgq.impl.base.segment cimport (
     Segment, check_file, create_file, cut, failure, guard_word, map_file, map_parts, name_file,
     open_file,
 )

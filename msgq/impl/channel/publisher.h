@@ -14,7 +14,7 @@
 #define MQ_CHANNEL_PUBLISHER_H
 
 #include "channel/layout.h"
-#include "ground/roster.h"
+#include "base/row_table.h"
 
 typedef enum {
     MQ_CHANNEL_OK = 0,
@@ -32,8 +32,8 @@ typedef struct {
 } mq_channel_sent;
 
 typedef struct {
-    mq_order order;
-    mq_slots slots;
+    mq_index_ring order;
+    mq_pool_map slots;
     mq_hub *hub;
     mq_publisher_row *row;
     unsigned number; /* of the row */
@@ -43,7 +43,7 @@ typedef struct {
     uint32_t free_count, limbo_count;
     mq_channel_sent *published; /* a queue of as many places as there are slots */
     uint32_t first, published_count;
-    const mq_roll *roll;                      /* of the hub: where viewers' locks are */
+    const mq_liveness_file *roll;             /* of the hub: where viewers' locks are */
     uint64_t ask_at;                          /* messages sent when we ask next whether holders live */
     uint64_t sent, bytes, refused, withdrawn; /* of the row, whose words others read */
 } mq_channel_publisher;
@@ -101,15 +101,15 @@ static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint3
 
 /* Which viewers that hold some of the first `count` of them are dead, one bit each. */
 static inline uint64_t mq_channel_dead(const mq_channel_publisher *p, uint32_t count) {
-    mq_inquiry inquiry = mq_inquire(p->roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     uint64_t holders = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++)
         holders |= mq_pin_holders(&p->slots, mq_channel_used_slot(p, i));
     for (int viewer = 0; viewer < MQ_VIEWERS; viewer++)
         if (holders >> viewer & 1 &&
-            mq_identity_life(&inquiry, &p->hub->viewers[viewer].who, MQ_VIEWER_BYTE + viewer) == MQ_DEAD)
+            mq_identity_liveness(&inquiry, &p->hub->viewers[viewer].who, MQ_VIEWER_BYTE + viewer) == MQ_DEAD)
             dead |= 1ull << viewer;
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     return dead;
 }
 
@@ -152,8 +152,9 @@ static inline int mq_channel_take(mq_channel_publisher *p) {
     /* Bound: two rounds a slot, one that withdraws its message and one that clears pins of dead viewers. More rounds mean
      * corrupt entries or pins. Each round of the inner loop removes a published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_NO_SLOT; rounds--) {
-        while (slot == MQ_NO_SLOT && p->published_count &&
-               mq_order_gone(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))
+        while (
+            slot == MQ_NO_SLOT && p->published_count &&
+            mq_index_ring_evicted(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))
             slot = mq_channel_reclaim(p);
         if (slot == MQ_NO_SLOT)
             slot = mq_channel_leave_limbo(p);
@@ -167,7 +168,7 @@ static inline int mq_channel_take(mq_channel_publisher *p) {
         if (!mq_channel_may_withdraw(p))
             break;
         mq_channel_sent *oldest = &p->published[p->first];
-        if (mq_order_withdraw(&p->order, oldest->position, p->number, oldest->slot))
+        if (mq_index_ring_retract(&p->order, oldest->position, p->number, oldest->slot))
             mq_store_relaxed_u64(&p->row->withdrawn, ++p->withdrawn); /* relaxed: a counter */
     }
     return slot;
@@ -182,18 +183,18 @@ static inline uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_
     /* EDGE slot: release. The former message was seen gone, then its bytes change. Partner: mq_channel_accept.
      * If weaker: a torn copy passes. */
     mq_fence_release();
-    return mq_slot_payload(mq_slot_at(&p->slots, slot));
+    return mq_pool_slot_payload(mq_pool_slot_at(&p->slots, slot));
 }
 
 /* Give what is in the slot a position, and wake nobody. The slot is not the caller's any more, unless this says
  * MQ_NO_POSITION: the order is corrupt. `now` is the host's time, which channels without stamps leave out. */
-static inline uint64_t mq_channel_place(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
-                                        uint64_t origin_time) {
-    mq_slot *at = mq_slot_at(&p->slots, slot);
+static inline uint64_t mq_channel_enqueue(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
+                                          uint64_t origin_time) {
+    mq_pool_slot *at = mq_pool_slot_at(&p->slots, slot);
     mq_store_relaxed_u64(&at->length, length); /* relaxed, all: the exchange of the entry releases them */
     mq_store_relaxed_u64(&at->publish_time, p->stamps ? now : 0);
     mq_store_relaxed_u64(&at->origin_time, origin_time);
-    uint64_t position = mq_order_publish(&p->order, p->number, slot);
+    uint64_t position = mq_index_ring_publish(&p->order, p->number, slot);
     if (mq_unlikely(position == MQ_NO_POSITION))
         return position;
     uint32_t last = p->first + p->published_count++;
@@ -211,10 +212,10 @@ static inline uint64_t mq_channel_now(const mq_channel_publisher *p) {
 /* Publish what is in the slot. It is the caller's still if this says MQ_CHANNEL_CORRUPT. */
 static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
                                                    uint64_t origin_time, uint64_t *position) {
-    *position = mq_channel_place(p, slot, length, mq_channel_now(p), origin_time);
+    *position = mq_channel_enqueue(p, slot, length, mq_channel_now(p), origin_time);
     if (mq_unlikely(*position == MQ_NO_POSITION))
         return MQ_CHANNEL_CORRUPT;
-    return mq_attention_due_many(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
+    return mq_eventcount_has_waiters_mp(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
 /* Publish up to `count` messages of `size` bytes each, stamped alike; *first is the position of the first one. Returns
@@ -228,7 +229,7 @@ static inline uint64_t mq_channel_publish_rows(mq_channel_publisher *p, const ui
         if (slot == MQ_NO_SLOT)
             break;
         mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);
-        uint64_t position = mq_channel_place(p, (uint32_t)slot, size, now, origin_time);
+        uint64_t position = mq_channel_enqueue(p, (uint32_t)slot, size, now, origin_time);
         if (mq_unlikely(position == MQ_NO_POSITION)) {
             mq_channel_give_back(p, (uint32_t)slot);
             break;

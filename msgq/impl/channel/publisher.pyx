@@ -18,14 +18,14 @@ from msgq.impl.channel.core cimport (
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.ownpool cimport OwnPool, enter_channel
-from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_copy_in, mq_futex_wait,
+from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.core cimport (
+    mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_copy_in, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_now_ns,
 )
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.origin cimport current_origin
-from msgq.impl.ground.waiting cimport require_time
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.origin cimport current_origin
+from msgq.impl.base.waiting cimport require_time
 
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageTooLargeError,
@@ -225,8 +225,8 @@ cdef class Publisher:
         cdef uint64_t first = 0
         cdef uint64_t sent = mq_channel_publish_rows(&self._own.c, rows, size, count, origin_time, &first)
         done[0] += sent
-        if sent and mq_attention_due_many(&self._own.c.hub.attention):
-            mq_attention_wake_many(&self._own.c.hub.attention)
+        if sent and mq_eventcount_has_waiters_mp(&self._own.c.hub.attention):
+            mq_eventcount_notify_mp(&self._own.c.hub.attention)
         if not (is_whole(self._hub.whole) and is_whole(self._own.pool.whole)):
             self._hub.check_whole()
             self._own.pool.check_whole(self.endpoint)
@@ -271,7 +271,7 @@ cdef class Publisher:
             self._hub.check_whole()  # afterwards: a page that was cut off is found when it is touched
             own.pool.check_whole(self.endpoint)
         if status == MQ_CHANNEL_NOTIFY:
-            mq_attention_wake_many(&own.c.hub.attention)
+            mq_eventcount_notify_mp(&own.c.hub.attention)
         elif status == MQ_CHANNEL_CORRUPT:
             mq_channel_give_back(&own.c, slot)
             text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
@@ -313,7 +313,7 @@ cdef class Publisher:
                 PyErr_CheckSignals()
                 if self._closing or self._generation != fork_generation:
                     break  # closed, or this is the child of a handler's fork
-                expected = mq_attention_announce_many(&own.c.slots.pool.released)
+                expected = mq_eventcount_prepare_wait_mp(&own.c.slots.pool.released)
                 slot = mq_channel_take(&own.c)
                 if slot == MQ_NO_SLOT and mq_channel_clear_dead(&own.c):
                     slot = mq_channel_take(&own.c)

@@ -14,7 +14,7 @@ typedef struct {
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
 } mq_ordered;
 
-static inline void mq_snapshot_order(const mq_order *order, unsigned row, mq_ordered *out) {
+static inline void mq_snapshot_order(const mq_index_ring *order, unsigned row, mq_ordered *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
@@ -34,14 +34,15 @@ typedef struct {
 } mq_holding;
 
 /* Add what is held in a pool to what each viewer holds. */
-static inline void mq_snapshot_pins(const mq_slots *pool, const mq_ordered *ordered, mq_holding holdings[MQ_VIEWERS]) {
+static inline void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *ordered,
+                                    mq_holding holdings[MQ_VIEWERS]) {
     for (uint32_t slot = 0; slot < pool->slots; slot++) {
         uint64_t holders = mq_pin_holders(pool, slot);
         if (!holders)
             continue;
         bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);
         /* relaxed: while the slot is held its message stays */
-        uint64_t time = outdated ? mq_load_relaxed_u64(&mq_slot_at(pool, slot)->publish_time) : 0;
+        uint64_t time = outdated ? mq_load_relaxed_u64(&mq_pool_slot_at(pool, slot)->publish_time) : 0;
         for (unsigned viewer = 0; viewer < MQ_VIEWERS; viewer++) {
             mq_holding *of = &holdings[viewer];
             if (!(holders >> viewer & 1))
@@ -78,26 +79,26 @@ static inline void mq_snapshot_figures(const mq_listener_row *row, mq_listener_c
 }
 
 /* The position behind the newest message. A publisher may not have come to the tail. */
-static inline uint64_t mq_snapshot_end(const mq_order *order) {
-    uint64_t end = mq_order_tail(order), entry;
-    for (int i = 0; i < MQ_PUBLISHERS && mq_order_look(order, end, &entry) >= 0; i++)
+static inline uint64_t mq_snapshot_end(const mq_index_ring *order) {
+    uint64_t end = mq_index_ring_tail(order), entry;
+    for (int i = 0; i < MQ_PUBLISHERS && mq_index_ring_load(order, end, &entry) >= 0; i++)
         end++;
     return end;
 }
 
 /* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
  * that conflates, goes on at the present, or is lapped again and again loses more of it. */
-static inline void mq_snapshot_ahead(const mq_order *order, mq_listener_copy *of) {
+static inline void mq_snapshot_ahead(const mq_index_ring *order, mq_listener_copy *of) {
     uint64_t end = mq_snapshot_end(order), entry;
     uint64_t at = of->cursor ? of->cursor : order->capacity; /* 0: it has not looked since the order began */
-    if (at < end && end > order->capacity && mq_order_look(order, at, &entry) > 0) {
-        uint64_t oldest = end - order->capacity; /* where it goes on (mq_order_oldest) */
+    if (at < end && end > order->capacity && mq_index_ring_load(order, at, &entry) > 0) {
+        uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest) */
         uint64_t from = at < of->joined ? of->joined : at;
         of->lost += from < oldest ? oldest - from : 0;
         at = oldest;
     }
     for (uint64_t i = 0; i < order->capacity && at < end; i++, at++) {
-        int64_t ahead = mq_order_look(order, at, &entry);
+        int64_t ahead = mq_index_ring_load(order, at, &entry);
         if (ahead == 0 && mq_entry_row(entry) != MQ_ORDER_WITHDRAWN)
             of->lag++;
         else if (at >= of->joined)

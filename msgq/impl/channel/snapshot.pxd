@@ -1,4 +1,4 @@
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.segment cimport Segment
 
 cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema)
 

@@ -10,15 +10,15 @@ from posix.unistd cimport close
 
 from msgq.impl.channel.core cimport (
     MQ_ANY_SUBSCRIBERS, MQ_HUB_CREATOR, MQ_LISTENERS, MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_OPEN_BYTE, MQ_PUBLISHERS,
-    MQ_STAMPS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_channel_order, mq_geometry, mq_geometry_of, mq_hub, mq_hub_life,
-    mq_identity, mq_identity_life, mq_listener_row, mq_load_acquire_u64, mq_load_relaxed_u64, mq_order, mq_order_tail,
-    mq_pool, mq_pool_check, mq_publisher_row, mq_slots,
+    MQ_STAMPS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_channel_order, mq_geometry, mq_geometry_of, mq_hub,
+    mq_channel_row_liveness, mq_identity, mq_identity_liveness, mq_listener_row, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_publisher_row, mq_pool_map,
 )
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_row_held,
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_is_locked,
 )
-from msgq.impl.ground.liveness cimport is_alive, text
-from msgq.impl.ground.segment cimport Segment, check_file, map_file, open_file
+from msgq.impl.base.liveness cimport is_alive, text
+from msgq.impl.base.segment cimport Segment, check_file, map_file, open_file
 
 import os
 
@@ -36,13 +36,13 @@ cdef extern from "channel/snapshot.h" nogil:
         uint64_t views, outdated, publish_time
     ctypedef struct mq_listener_copy:
         uint64_t cursor, joined, received, lost, resets, held, viewer, lag
-    void mq_snapshot_order(const mq_order *order, unsigned row, mq_ordered *out)
-    void mq_snapshot_pins(const mq_slots *pool, const mq_ordered *ordered, mq_holding *holdings)
+    void mq_snapshot_order(const mq_index_ring *order, unsigned row, mq_ordered *out)
+    void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *ordered, mq_holding *holdings)
     void mq_snapshot_figures(const mq_listener_row *row, mq_listener_copy *out)
-    void mq_snapshot_ahead(const mq_order *order, mq_listener_copy *of)
+    void mq_snapshot_ahead(const mq_index_ring *order, mq_listener_copy *of)
 
 
-cdef extern from "ground/layout.h":
+cdef extern from "base/layout.h":
     enum:
         MQ_NAME
 
@@ -56,8 +56,8 @@ cdef class _Look:
     cdef const mq_hub *hub
     cdef str name, in_prefix
     cdef object trust
-    cdef mq_order order
-    cdef mq_inquiry inquiry
+    cdef mq_index_ring order
+    cdef mq_liveness_probe inquiry
     cdef mq_holding holdings[64]    # of viewers, by row
     cdef dict files                 # bytes of pools, by uid
 
@@ -73,7 +73,7 @@ cdef class _Look:
                 continue
             mq_snapshot_order(&self.order, i, &ordered)
             left = mq_load_acquire_u64(&row.who.uid) == 0
-            who = participant(&row.who, mq_hub_life(self.hub, &self.inquiry, i))
+            who = participant(&row.who, mq_channel_row_liveness(self.hub, &self.inquiry, i))
             found.append(ChannelPublisher(
                 who, text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
@@ -86,7 +86,7 @@ cdef class _Look:
         """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
         cdef struct_stat found
         cdef Segment segment
-        cdef mq_slots slots
+        cdef mq_pool_map slots
         cdef int fd
         path = naming.pool_path(self.name, self.in_prefix, uid)
         try:
@@ -112,13 +112,13 @@ cdef class _Look:
         """Return those that are listed, and which of them is which viewer."""
         cdef mq_listener_copy of
         cdef const mq_listener_row *row
-        cdef mq_life life
+        cdef mq_liveness life
         found, nodes = [], {}
         for i in range(MQ_LISTENERS):
             row = &self.hub.listeners[i]
             if not mq_load_acquire_u64(&row.who.uid):
                 continue
-            life = mq_identity_life(&self.inquiry, &row.who, MQ_LISTENER_BYTE + i)
+            life = mq_identity_liveness(&self.inquiry, &row.who, MQ_LISTENER_BYTE + i)
             mq_snapshot_figures(row, &of)
             if life != MQ_DEAD and self.order.capacity:
                 mq_snapshot_ahead(&self.order, &of)
@@ -137,7 +137,7 @@ cdef class _Look:
             who = &self.hub.viewers[i].who
             of = &self.holdings[i]
             if mq_load_acquire_u64(&who.uid) or of.views:
-                life = mq_identity_life(&self.inquiry, who, MQ_VIEWER_BYTE + i)
+                life = mq_identity_liveness(&self.inquiry, who, MQ_VIEWER_BYTE + i)
                 found.append(ChannelViewer(participant(who, life), nodes.get(i + 1, ""), of.views, of.outdated,
                                            of.publish_time or None))
         return tuple(found)
@@ -149,7 +149,7 @@ cdef class _Look:
         return tuple(filter(os.path.lexists, paths))
 
 
-cdef object participant(const mq_identity *who, mq_life life):
+cdef object participant(const mq_identity *who, mq_liveness life):
     return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
                        mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
 
@@ -164,16 +164,16 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
     begun = mq_channel_order(hub, &look.order)
     if not begun:
         look.order.capacity = 0
-    look.inquiry = mq_inquire(&segment.roll)
+    look.inquiry = mq_liveness_probe_begin(&segment.roll)
     try:
         publishers = look.publishers()
         subscribers, nodes = look.subscribers()
         viewers = look.viewers(nodes)
-        opened = is_alive(mq_row_held(&look.inquiry, MQ_OPEN_BYTE))
+        opened = is_alive(mq_liveness_is_locked(&look.inquiry, MQ_OPEN_BYTE))
     finally:
-        mq_inquiry_end(&look.inquiry)
+        mq_liveness_probe_end(&look.inquiry)
     kind = mq_load_relaxed_u64(&hub.kind)
-    messages = mq_order_tail(&look.order) - look.order.capacity if begun else 0
+    messages = mq_index_ring_tail(&look.order) - look.order.capacity if begun else 0
     return ChannelStats(
         name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
         g.publishers or None, None if g.subscribers == MQ_ANY_SUBSCRIBERS else g.subscribers or None,
@@ -186,8 +186,8 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
 cdef object channel_counts(Segment segment):
     """Return what moves in a channel, whose hub is mapped and checked. Its pools are not looked at."""
     cdef const mq_hub *hub = <const mq_hub *> segment.address
-    cdef mq_inquiry inquiry = mq_inquire(&segment.roll)
-    cdef mq_order order
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(&segment.roll)
+    cdef mq_index_ring order
     cdef mq_listener_copy of
     cdef uint64_t size = 0, lost = 0
     cdef bint begun = mq_channel_order(hub, &order)
@@ -198,11 +198,11 @@ cdef object channel_counts(Segment segment):
     for i in range(MQ_LISTENERS):
         if mq_load_acquire_u64(&hub.listeners[i].who.uid):
             mq_snapshot_figures(&hub.listeners[i], &of)
-            if begun and mq_identity_life(&inquiry, &hub.listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
+            if begun and mq_identity_liveness(&inquiry, &hub.listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
                 mq_snapshot_ahead(&order, &of)
             lost += of.lost
-    mq_inquiry_end(&inquiry)
-    return EndpointCounts(mq_order_tail(&order) - order.capacity if begun else 0, size, lost)
+    mq_liveness_probe_end(&inquiry)
+    return EndpointCounts(mq_index_ring_tail(&order) - order.capacity if begun else 0, size, lost)
 
 
 cdef dict pool_files(str name, str in_prefix):

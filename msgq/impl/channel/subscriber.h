@@ -9,12 +9,12 @@
 #include "channel/publisher.h"
 
 typedef struct {
-    mq_order order; /* capacity 0: not settled when we looked last */
+    mq_index_ring order; /* capacity 0: not settled when we looked last */
     const mq_hub *hub;
     mq_listener_row *row; /* NULL: we are not listed */
     const mq_u64 *whole;  /* not 1: the hub was cut by others (mapguard.h); NULL: nobody tells */
     const uint64_t *own;  /* pools whose messages are left out, by row; NULL: none are */
-    mq_slots pools[MQ_PUBLISHERS];
+    mq_pool_map pools[MQ_PUBLISHERS];
     uint64_t history;  /* messages before the present that are wanted, while the order has not begun */
     uint64_t forgiven; /* what is gone before this position is not lost: we joined later */
     mq_u64 cursor;     /* for the watcher, too; relaxed: this thread alone moves it */
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t entry, position;
     unsigned row, number; /* of the publisher, of the slot */
     uint64_t pool_uid;
-    mq_slot *slot;
+    mq_pool_slot *slot;
     uint64_t length, publish_time, origin_time;
 } mq_channel_message;
 
@@ -44,11 +44,11 @@ static inline uint64_t mq_channel_cursor(const mq_channel_subscriber *s) {
 }
 
 /* The order of a hub, whose bytes are not believed. False: it has not begun. */
-static inline bool mq_channel_order(const mq_hub *hub, mq_order *order) {
+static inline bool mq_channel_order(const mq_hub *hub, mq_index_ring *order) {
     mq_hub *at = (mq_hub *)(uintptr_t)hub; /* subscribers do not write there */
-    *order = (mq_order){.tail = &at->tail, .entries = at->entries};
+    *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
     uint64_t capacity = mq_geometry_of(mq_load_acquire_u64(&hub->geometry)).capacity;
-    if (!mq_capacity_makes_sense(capacity) || !mq_order_tail(order))
+    if (!mq_capacity_makes_sense(capacity) || !mq_index_ring_tail(order))
         return false;
     order->capacity = capacity;
     return true;
@@ -112,7 +112,7 @@ static inline int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns
 static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
     if (!mq_channel_order(s->hub, &s->order))
         return false;
-    uint64_t tail = mq_order_tail(&s->order), first = s->order.capacity;
+    uint64_t tail = mq_index_ring_tail(&s->order), first = s->order.capacity;
     uint64_t back = s->history < first ? s->history : first;
     s->forgiven = present ? tail : first;
     mq_channel_move(s, !present || tail - first < back ? first : tail - back);
@@ -122,14 +122,14 @@ static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
 
 /* Go to the newest message that is wanted; what is passed over is lost. */
 static inline void mq_channel_conflate(mq_channel_subscriber *s) {
-    uint64_t cursor = mq_channel_cursor(s), tail = mq_order_later(mq_order_tail(&s->order), cursor), entry;
+    uint64_t cursor = mq_channel_cursor(s), tail = mq_index_ring_later(mq_index_ring_tail(&s->order), cursor), entry;
     /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could lead
      * from one to the next forever. */
-    for (uint64_t i = 0; i < s->order.capacity && mq_order_look(&s->order, tail, &entry) >= 0; i++)
+    for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load(&s->order, tail, &entry) >= 0; i++)
         tail += (uint64_t)mq_entry_ahead(entry, tail) + 1;
     /* Bound: the capacity. */
     for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
-        if (mq_order_look(&s->order, at - 1, &entry) != 0)
+        if (mq_index_ring_load(&s->order, at - 1, &entry) != 0)
             break;
         unsigned row = mq_entry_row(entry);
         bool ours = row < MQ_PUBLISHERS && s->own && s->own[row] &&
@@ -143,13 +143,13 @@ static inline void mq_channel_conflate(mq_channel_subscriber *s) {
 
 /* The message of an entry, if its pool is mapped. MQ_CHANNEL_CORRUPT: if the entry still stands. */
 static inline mq_channel_status mq_channel_open(const mq_channel_subscriber *s, mq_channel_message *m) {
-    const mq_slots *pool = &s->pools[m->row];
+    const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
         return MQ_CHANNEL_UNMAPPED;
     if (m->number >= pool->slots)
         return MQ_CHANNEL_CORRUPT;
-    m->slot = mq_slot_at(pool, m->number);
-    mq_slot_expect(m->slot);
+    m->slot = mq_pool_slot_at(pool, m->number);
+    mq_pool_slot_prefetch(m->slot);
     m->length =
         mq_load_relaxed_u64(&m->slot->length); /* relaxed, all: behind the acquire of the entry, and validated */
     m->publish_time = mq_load_relaxed_u64(&m->slot->publish_time);
@@ -168,13 +168,13 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
     /* Bound: below. There may be a capacity of withdrawn messages, and as many may come during the loop. */
     do {
         m->position = mq_channel_cursor(s);
-        int64_t ahead = mq_order_look(&s->order, m->position, &m->entry);
+        int64_t ahead = mq_index_ring_load(&s->order, m->position, &m->entry);
         if (ahead < 0)
             return MQ_CHANNEL_EMPTY;
         if (ahead > 0) { /* lapped */
             s->resets++;
-            uint64_t oldest = mq_order_oldest(&s->order, m->position, ahead, mq_channel_margin(s));
-            mq_channel_lose(s, s->newest ? mq_order_later(mq_order_tail(&s->order), oldest) : oldest);
+            uint64_t oldest = mq_index_ring_oldest(&s->order, m->position, ahead, mq_channel_margin(s));
+            mq_channel_lose(s, s->newest ? mq_index_ring_later(mq_index_ring_tail(&s->order), oldest) : oldest);
             continue;
         }
         m->row = mq_entry_row(m->entry);
@@ -189,7 +189,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         mq_channel_status status = ours || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_open(s, m);
         if (status == MQ_CHANNEL_OK)
             return status;
-        if (!mq_order_stands(&s->order, m->position, m->entry))
+        if (!mq_index_ring_unchanged(&s->order, m->position, m->entry))
             continue; /* it has gone meanwhile, and what we saw was another's */
         if (!ours)
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
@@ -204,7 +204,7 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
 
 /* Give up the message that was found, if it is still there: it is lost. */
 static inline void mq_channel_pass(mq_channel_subscriber *s, const mq_channel_message *m) {
-    if (mq_channel_cursor(s) == m->position && mq_order_stands(&s->order, m->position, m->entry))
+    if (mq_channel_cursor(s) == m->position && mq_index_ring_unchanged(&s->order, m->position, m->entry))
         mq_channel_lose(s, m->position + 1);
 }
 
@@ -219,7 +219,7 @@ static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_
     /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_payload */
     mq_fence_acquire();
     /* relaxed: ordered by the fence */
-    if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry)
+    if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry)
         return false;
     mq_channel_advance(s, m);
     return true;
@@ -234,7 +234,7 @@ static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *o
     /* Bound: `count`. */
     while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
-        mq_copy_out(out + done * size, mq_slot_payload(m.slot), size);
+        mq_copy_out(out + done * size, mq_pool_slot_payload(m.slot), size);
         if (whole && mq_load_relaxed_u64(whole) != 1) /* relaxed: it changes once, before what was read does */
             break;
         if (!mq_channel_accept(s, &m))
@@ -247,9 +247,9 @@ static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *o
 
 /* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
 static inline bool mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
-    const mq_slots *pool = &s->pools[m->row];
+    const mq_pool_map *pool = &s->pools[m->row];
     mq_pin_set(pool, m->number, viewer);
-    if (!mq_order_stands(&s->order, m->position, m->entry)) {
+    if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {
         mq_pin_clear(pool, m->number, viewer);
         return false;
     }
@@ -263,16 +263,17 @@ typedef struct {
     const mq_hub *hub;
     const mq_u64 *cursor;
     const mq_u64 *whole;
-} mq_channel_outlook;
+} mq_channel_poll_state;
 
 /* Is there something at the cursor, be it withdrawn or one's own? Or an error to be had? */
 static inline int mq_channel_has_more(const void *outlook) {
-    const mq_channel_outlook *o = outlook;
-    mq_order order;
+    const mq_channel_poll_state *o = outlook;
+    mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
     if (o->whole && mq_load_relaxed_u64(o->whole) != 1)      /* relaxed: it changes once */
         return true;
-    return mq_channel_order(o->hub, &order) && mq_order_look(&order, cursor ? cursor : order.capacity, &entry) >= 0;
+    return mq_channel_order(o->hub, &order) &&
+           mq_index_ring_load(&order, cursor ? cursor : order.capacity, &entry) >= 0;
 }
 
 #endif

@@ -1,10 +1,10 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.channel.core cimport mq_channel_message, mq_channel_outlook, mq_channel_status, mq_channel_subscriber
+from msgq.impl.channel.core cimport mq_channel_message, mq_channel_poll_state, mq_channel_status, mq_channel_subscriber
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.membership cimport MappedPool, Membership
-from msgq.impl.ground.views cimport HeldView
-from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.base.views cimport HeldView
+from msgq.impl.base.waiting cimport Waitable
 
 
 cdef class Subscriber(Waitable):
@@ -14,7 +14,7 @@ cdef class Subscriber(Waitable):
     cdef Membership _member     # None: passive, it leaves no trace
     cdef mq_channel_subscriber c
     cdef list _pools            # of MappedPool, by row; None: not mapped
-    cdef mq_channel_outlook _outlook
+    cdef mq_channel_poll_state _outlook
     cdef mq_channel_message _last
     cdef MappedPool _last_from
     cdef bint _raises           # on loss

@@ -11,9 +11,9 @@ from _typeshed import WriteableBuffer
 from typing_extensions import disjoint_base
 
 from msgq.figures.channels import ChannelMessage, PublisherInfo
+from msgq.impl.base.views import HeldView
+from msgq.impl.base.waiting import Waitable
 from msgq.impl.channel.hub import Hub
-from msgq.impl.ground.views import HeldView
-from msgq.impl.ground.waiting import Waitable
 
 @disjoint_base
 class Subscriber(Waitable):

@@ -11,19 +11,19 @@ from libc.string cimport memset
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
     mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
-    mq_channel_outlook, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64,
-    mq_order_tail, mq_slot_payload,
+    mq_channel_poll_state, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64,
+    mq_index_ring_tail, mq_pool_slot_payload,
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.membership cimport MappedPool, Membership
 from msgq.impl.channel.pool cimport Pool, open_pool
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_copy_out, mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_u32,
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.core cimport (
+    mq_eventcount_prepare_wait_mp, mq_copy_out, mq_poll_ops, mq_poll_prepare_wait_mp, mq_now_ns, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.views cimport HeldView, hold, show
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, require_time, wait_ready
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.views cimport HeldView, hold, show
+from msgq.impl.base.waiting cimport FOR_EVER, Waitable, require_time, wait_ready
 
 from msgq import naming
 from msgq.errors import (
@@ -34,7 +34,7 @@ from msgq.figures.channels import ChannelMessage, PublisherInfo
 from msgq.impl.sockets.checks import pickle_error, timeout_ns
 
 
-cdef extern from "ground/atomics.h" nogil:
+cdef extern from "base/atomics.h" nogil:
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
 
 
@@ -230,11 +230,11 @@ cdef class Subscriber(Waitable):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.length)
         cdef char *target = PyBytes_AS_STRING(out)
         if message.length < LARGE_BYTES:
-            mq_copy_out(target, mq_slot_payload(message.slot), message.length)
+            mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
             return out
         self._occupy()
         with nogil:
-            mq_copy_out(target, mq_slot_payload(message.slot), message.length)
+            mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
         self._ticket = self._generation
         return out
 
@@ -267,7 +267,7 @@ cdef class Subscriber(Waitable):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
-                mq_copy_out(view.buf, mq_slot_payload(message.slot), message.length)
+                mq_copy_out(view.buf, mq_pool_slot_payload(message.slot), message.length)
                 if self._take(&message):
                     return message.length
                 if self._gives_up(&torn, timeout):
@@ -285,7 +285,7 @@ cdef class Subscriber(Waitable):
         self._enter()
         if not self.c.order.capacity and not mq_channel_join(&self.c, False):
             return 0
-        tail = mq_order_tail(&self.c.order)
+        tail = mq_index_ring_tail(&self.c.order)
         there = tail - min(mq_channel_cursor(&self.c), tail)
         if there == 0 and self._has_more():
             there = 1  # its publisher has stopped before it came to the tail
@@ -346,7 +346,7 @@ cdef class Subscriber(Waitable):
                     break
                 text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
-            mq_copy_out(<uint8_t *> view.buf + count * size, mq_slot_payload(message.slot), size)
+            mq_copy_out(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
             if self._take(&message):
                 taken = 1 + self._take_more(<uint8_t *> view.buf + (count + 1) * size, size, most - count - 1)
                 count += taken
@@ -388,7 +388,7 @@ cdef class Subscriber(Waitable):
             self._member.change_held(1)
             self._last, self._last_from = message, mapped
             sample = Sample.__new__(Sample)
-            show(sample, mapped, mq_slot_payload(message.slot), message.length, False)
+            show(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
             hold(sample, mapped, message.number)
             sample.position, sample.publisher = message.position, mapped.publisher
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
@@ -449,13 +449,13 @@ cdef class Subscriber(Waitable):
             return True
 
     cdef bint _has_more(self) noexcept:
-        cdef mq_channel_outlook outlook = mq_channel_outlook(self.c.hub, &self.c.cursor, self.c.whole)
+        cdef mq_channel_poll_state outlook = mq_channel_poll_state(self.c.hub, &self.c.cursor, self.c.whole)
         return mq_channel_has_more(&outlook)
 
     cdef uint32_t _announce(self) noexcept:
         if self._nap or not self._hub.writable:
             return mq_load_acquire_u32(&self._hub.hub.attention)
-        return mq_attention_announce_many(&self._hub.hub.attention)
+        return mq_eventcount_prepare_wait_mp(&self._hub.hub.attention)
 
     cdef mq_u32 *_word(self) noexcept:
         return &self._hub.hub.attention
@@ -468,11 +468,11 @@ cdef class Subscriber(Waitable):
     cdef void _awake(self) noexcept:
         self._nap = 0  # one nap without a message is enough
 
-    cdef mq_lookout _lookout(self) noexcept:
-        cdef mq_lookout lookout
-        self._outlook = mq_channel_outlook(self.c.hub, &self.c.cursor, self.c.whole)
-        lookout = mq_lookout(mq_channel_has_more, &self._outlook, &self._hub.hub.attention,
-                             mq_lookout_announce_many, NULL, False)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        cdef mq_poll_ops lookout
+        self._outlook = mq_channel_poll_state(self.c.hub, &self.c.cursor, self.c.whole)
+        lookout = mq_poll_ops(mq_channel_has_more, &self._outlook, &self._hub.hub.attention,
+                              mq_poll_prepare_wait_mp, NULL, False)
         if not self._hub.writable:
             lookout.announce = NULL
         return lookout
@@ -486,7 +486,7 @@ cdef class Subscriber(Waitable):
         return 0
 
     def arecv(self):
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
         return event_loop.receive(self, 0.0)
 
 

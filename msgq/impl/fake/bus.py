@@ -1,4 +1,4 @@
-"""The fake backend's ground: topics that live in this process, without shared memory, waiting or threads.
+"""The base of the fake backend: topics that live in this process, without shared memory, waiting or threads.
 
 A topic does the ring's arithmetic (docs/protocol.md: positions, chunks, limit) on a ring that holds nothing, so that
 a slow subscriber is lapped by the same message as on the real one. The messages are in the subscribers' queues.

@@ -1,7 +1,8 @@
 """A channel in this process: one order of messages, and the pools that they lie in.
 
-It does what the headers of msgq/impl/channel do, step by step, so that the same messages are lost: order.h, pool.h,
-hub.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the row.
+It does what the headers of msgq/impl/channel do, step by step, so that the same messages are lost: index_ring.h,
+pool.h, hub.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the
+row.
 """
 
 from __future__ import annotations

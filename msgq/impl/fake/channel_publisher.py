@@ -16,10 +16,10 @@ from msgq.errors import (
     PoolExhaustedError,
     StateError,
 )
+from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Source
 from msgq.impl.fake.channel_order import Hub, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
-from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import closed_error, timeout_ns
 
 DEFAULT_SLOT_BYTES = 4096

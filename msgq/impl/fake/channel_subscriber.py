@@ -291,7 +291,7 @@ class Subscriber(Waitable):
 
     def arecv(self) -> Coroutine[Any, Any, bytes]:
         """Return the next message, in a task of an asyncio loop."""
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         return event_loop.receive(self, 0.0)
 

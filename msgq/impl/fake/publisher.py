@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
 from msgq.figures.topics import PublisherStats
+from msgq.impl.base.context import Context
+from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,
     WRITERS_MAX,
@@ -21,8 +23,6 @@ from msgq.impl.fake.bus import (
     need,
 )
 from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.ground.context import Context
-from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import (
     check_linger,
     check_origin,

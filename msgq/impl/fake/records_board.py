@@ -8,11 +8,11 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.figures import Participant
+from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.records_handle import Handle, Watcher
 from msgq.impl.fake.records_store import BoardRow, BoardStore, KeyRow, Row, Slot, open_store
 from msgq.impl.fake.subscriber import fill
-from msgq.impl.ground.liveness import process_name
 from msgq.impl.records import options
 from msgq.impl.records.values import Value
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgq.dtypes import struct_schema
+from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
-from msgq.impl.ground.liveness import process_name
 from msgq.impl.records import options
 from msgq.naming import RECORDS_MARK
 from msgq.schema import Schema

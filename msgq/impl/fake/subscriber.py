@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.figures.topics import SubscriberStats, Tracked
+from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error, need
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
-from msgq.impl.ground.context import Context
 from msgq.impl.sockets.checks import (
     check_before_connect,
     check_linger,

@@ -17,7 +17,7 @@ from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from msgq.impl.ground.event_loop import Wait
+    from msgq.impl.base.event_loop import Wait
 
 
 class Waitable(Awaitable, Socket):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import naming, sharing
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
+from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Bus, current_bus, forked_error
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.subscriber import fill
@@ -24,7 +25,6 @@ from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import Outlet, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
-from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import closed_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
@@ -220,7 +220,7 @@ class MessageQueue(Waitable):
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
         """Return the next message, in a task of an asyncio loop."""
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         self._enter()
         return event_loop.receive_in_turn(self)

@@ -7,11 +7,11 @@ import os
 import struct
 
 from msgq.errors import MsgqError
+from msgq.impl.base.liveness import process_name
+from msgq.impl.base.origin import origin_time as thread_origin
+from msgq.impl.base.origin import set_origin
 from msgq.impl.fake.channel import Publisher, open_hub
 from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
-from msgq.impl.ground.liveness import process_name
-from msgq.impl.ground.origin import origin_time as thread_origin
-from msgq.impl.ground.origin import set_origin
 from msgq.impl.workqueue import options
 from msgq.queue_events import FORMAT, SCHEMA, Event, events_channel
 

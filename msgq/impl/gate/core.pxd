@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_futex_many, mq_life, mq_roll, mq_self
+from msgq.impl.base.core cimport mq_futex_many, mq_liveness, mq_liveness_file, mq_self
 
 
 cdef extern from "gate/layout.h" nogil:
@@ -27,7 +27,7 @@ cdef extern from "gate/gate.h" nogil:
     int mq_gate_check(const mq_gate *gate)
     uint64_t mq_gate_version(const mq_gate *gate)
     uint64_t mq_gate_owner(const mq_gate *gate)
-    mq_life mq_gate_owner_life(const mq_gate *gate, const mq_roll *roll)
+    mq_liveness mq_gate_owner_liveness(const mq_gate *gate, const mq_liveness_file *roll)
     bint mq_gate_enabled(const mq_gate *gate)
     void mq_gate_enable(mq_gate *gate, bint enabled)
     bint mq_gate_closed(const mq_gate *gate)

@@ -8,8 +8,8 @@
 #include <sched.h>
 
 #include "gate/layout.h"
-#include "ground/futex.h"
-#include "ground/life.h"
+#include "base/futex.h"
+#include "base/liveness_lock.h"
 
 enum {
     MQ_GATE_ROW = 0, /* the byte that the owner locks */
@@ -46,13 +46,13 @@ static inline mq_gate_state mq_gate_check(const mq_gate *g) {
 static inline uint64_t mq_gate_owner(const mq_gate *g) { return mq_load_relaxed_u64(&g->pid); }
 
 /* relaxed: constant. `roll`: the gate's file. */
-static inline mq_life mq_gate_owner_life(const mq_gate *g, const mq_roll *roll) {
+static inline mq_liveness mq_gate_owner_liveness(const mq_gate *g, const mq_liveness_file *roll) {
     uint64_t pid_namespace = mq_load_relaxed_u64(&g->pid_namespace);
     if (!mq_load_relaxed_u64(&g->held))
-        return mq_process_life(mq_gate_owner(g), mq_load_relaxed_u64(&g->start_time), pid_namespace);
-    mq_inquiry inquiry = mq_inquire(roll);
-    mq_life life = mq_owner_life(&inquiry, MQ_GATE_ROW, mq_gate_owner(g), pid_namespace);
-    mq_inquiry_end(&inquiry);
+        return mq_process_liveness(mq_gate_owner(g), mq_load_relaxed_u64(&g->start_time), pid_namespace);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+    mq_liveness life = mq_owner_liveness(&inquiry, MQ_GATE_ROW, mq_gate_owner(g), pid_namespace);
+    mq_liveness_probe_end(&inquiry);
     return life;
 }
 

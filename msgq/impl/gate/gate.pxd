@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from msgq.impl.gate.core cimport mq_gate
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.segment cimport Segment
 
 
 cdef class SocketEventHandle:

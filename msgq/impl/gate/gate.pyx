@@ -10,23 +10,23 @@ from posix.fcntl cimport O_RDWR
 from posix.stat cimport S_ISFIFO, fstat, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.ground.context cimport remember
+from msgq.impl.base.context cimport remember
 from msgq.impl.gate.core cimport (
     MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, mq_event, mq_event_announce_sleep, mq_event_clear,
     mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set, mq_event_settle, mq_event_spin, mq_event_watch,
     mq_gate, mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_owner,
-    mq_gate_owner_life,
+    mq_gate_owner_liveness,
 )
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_now_ns, mq_row_let_go,
+from msgq.impl.base.core cimport (
+    MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_now_ns, mq_liveness_unlock,
 )
 from msgq.impl.gate.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.segment cimport (
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.segment cimport (
     check_file, guard_lost, lock_file, open_file, remove_file, Segment, unlock_file,
 )
-from msgq.impl.ground.waiting cimport FOR_EVER
-from msgq.impl.ground.wake cimport sleep_on
+from msgq.impl.base.waiting cimport FOR_EVER
+from msgq.impl.base.wake cimport sleep_on
 
 import contextlib
 import os
@@ -244,7 +244,7 @@ cdef class SocketEventHandle:
             if self._fifos[which] >= 0:
                 close(self._fifos[which])
         if self._hold != NULL and self._generation == fork_generation:
-            mq_row_let_go(self._hold)
+            mq_liveness_unlock(self._hold)
 
     def __repr__(self):
         state = "not managed" if self._gate == NULL else "closed" if mq_gate_closed(self._gate) else "open"
@@ -255,7 +255,7 @@ cdef class SocketEventHandle:
             self._owner = False
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
             remove_gate(self.endpoint, self._path, self._segment.inode)
-            mq_row_let_go(self._hold)
+            mq_liveness_unlock(self._hold)
             self._hold = NULL
 
     def _close_at_exit(self):
@@ -308,7 +308,7 @@ cdef class SocketEventHandle:
         self._check_whole()
         if self._owner and self._generation == fork_generation:
             return 0
-        if mq_gate_owner_life(self._gate, &self._segment.roll) == MQ_DEAD:
+        if mq_gate_owner_liveness(self._gate, &self._segment.roll) == MQ_DEAD:
             self._check_whole()
             text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
             raise ControllerDiedError(text, self.endpoint)

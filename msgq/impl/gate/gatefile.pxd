@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.segment cimport Segment
 
 cdef tuple FIFO_SUFFIX
 cdef Segment open_gate(str endpoint, str path)

@@ -11,11 +11,11 @@ from posix.unistd cimport close
 
 from msgq.impl.gate.core cimport (
     MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_gate, mq_gate_check,
-    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_life, mq_gate_version,
+    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_liveness, mq_gate_version,
 )
-from msgq.impl.ground.core cimport mq_roll, mq_row_hold
-from msgq.impl.ground.liveness cimport is_alive, this_process
-from msgq.impl.ground.segment cimport (
+from msgq.impl.base.core cimport mq_liveness_file, mq_liveness_lock
+from msgq.impl.base.liveness cimport is_alive, this_process
+from msgq.impl.base.segment cimport (
     check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, Segment, unlock_file,
 )
 
@@ -76,9 +76,9 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
 
 cdef void *_hold(Segment segment, int fd) noexcept:
     """Lock the owner's byte of a file that has no name yet."""
-    cdef mq_roll roll = segment.roll
+    cdef mq_liveness_file roll = segment.roll
     roll.path, roll.fd = NULL, fd
-    return mq_row_hold(&roll, MQ_GATE_ROW, False)
+    return mq_liveness_lock(&roll, MQ_GATE_ROW, False)
 
 
 cdef Segment make_gate(str endpoint, str path, bint enable, void **hold):
@@ -107,7 +107,7 @@ def gate_owner(str path):
     cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
     if segment is None:
         return None
-    alive = is_alive(mq_gate_owner_life(<mq_gate *> segment.address, &segment.roll))
+    alive = is_alive(mq_gate_owner_liveness(<mq_gate *> segment.address, &segment.roll))
     return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
 
 

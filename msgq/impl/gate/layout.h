@@ -5,7 +5,7 @@
 #ifndef MQ_GATE_LAYOUT_H
 #define MQ_GATE_LAYOUT_H
 
-#include "ground/layout.h"
+#include "base/layout.h"
 
 /* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint>, ours (docs/fake-events.md) ---- */
 

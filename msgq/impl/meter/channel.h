@@ -23,9 +23,9 @@ static inline int64_t mq_meter_channel_run(mq_meter *m, mq_channel_subscriber *s
     for (int turn = 0; turn < MQ_METER_TURN && (status = mq_channel_next(s, &message)) == MQ_CHANNEL_OK; turn++) {
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
-            mq_copy_out(part, mq_slot_payload(message.slot) + at, bytes);
+            mq_copy_out(part, mq_pool_slot_payload(message.slot) + at, bytes);
         if (message.position >= tail) { /* what is before the tail was published before now */
-            tail = mq_order_later(mq_order_tail(&s->order), message.position + 1);
+            tail = mq_index_ring_later(mq_index_ring_tail(&s->order), message.position + 1);
             now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m);
         }
         if (mq_channel_accept(s, &message))

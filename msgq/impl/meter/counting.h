@@ -6,9 +6,9 @@
 #ifndef MQ_METER_COUNTING_H
 #define MQ_METER_COUNTING_H
 
-#include "ground/atomics.h"
-#include "ground/futex.h"
-#include "ground/layout.h"
+#include "base/atomics.h"
+#include "base/futex.h"
+#include "base/layout.h"
 
 enum {
     MQ_SUB_BITS = 6, /* 64 buckets an octave: a bucket's middle is at most 0.8 % off */

@@ -6,9 +6,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
 
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns
-from msgq.impl.ground.wake cimport sleep_on
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns
+from msgq.impl.base.wake cimport sleep_on
 
 from msgq.errors import InvalidValueError
 from msgq.figures.meters import Distribution, MeterReading

@@ -40,8 +40,8 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
     mq_board_value value;
     if (began < r->next_ns)
         return 0;
-    for (uint64_t i = mq_vector_differs(r->parts, r->seen, 0); i < length;
-         i = mq_vector_differs(r->parts, r->seen, i + 1)) {
+    for (uint64_t i = mq_vector_next_changed(r->parts, r->seen, 0); i < length;
+         i = mq_vector_next_changed(r->parts, r->seen, i + 1)) {
         if (!mq_meter_records_read(r, i, &value))
             continue;
         now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
@@ -59,7 +59,7 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
 /* Begin with what was written so far. */
 static inline void mq_meter_records_begin(const mq_meter_records *r) {
     for (uint64_t i = 0; i < r->parts->shape.length; i++)
-        r->seen[i] = mq_cell_times(mq_cell_look(mq_cell_version(r->parts, i)));
+        r->seen[i] = mq_cell_count(mq_cell_read_begin(mq_cell_version(r->parts, i)));
 }
 
 #endif

@@ -57,8 +57,8 @@ static inline void mq_board_write(mq_record_writer *w, uint64_t index, const voi
     mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
     mq_store_relaxed_u64(value, length); /* relaxed: released with the version */
     mq_copy_in(value + 1, from, length);
-    mq_cell_turn_alone(&w->parts, version);
-    mq_record_tell(w, 1, true);
+    mq_cell_commit_exclusive(&w->parts, version);
+    mq_record_notify(w, 1, true);
 }
 
 /* A value as it is read. */
@@ -71,8 +71,8 @@ typedef struct {
 /* Begin to read a value: its length is bounded, and may be wrong until mq_board_stands. */
 static inline const uint8_t *mq_board_look(const mq_record_parts *parts, uint64_t index, mq_board_value *value) {
     mq_u64 *version = mq_cell_version(parts, index);
-    value->version = mq_cell_look(version);
-    value->times = mq_cell_times(value->version);
+    value->version = mq_cell_read_begin(version);
+    value->times = mq_cell_count(value->version);
     const mq_u64 *copy = mq_cell_copy(parts, version, value->times);
     value->written = (int64_t)mq_load_relaxed_u64(copy); /* relaxed, both: validated with the value */
     uint64_t length = mq_load_relaxed_u64(copy + 1);
@@ -81,11 +81,11 @@ static inline const uint8_t *mq_board_look(const mq_record_parts *parts, uint64_
     return (const uint8_t *)(copy + 2);
 }
 static inline bool mq_board_stands(const mq_record_parts *parts, uint64_t index, const mq_board_value *value) {
-    mq_cell_have_read();
-    return mq_cell_stands(parts, mq_cell_version(parts, index), value->version);
+    mq_cell_read_fence();
+    return mq_cell_read_valid(parts, mq_cell_version(parts, index), value->version);
 }
 
-/* ---- one key, as the watcher thread knows it (ground/lookout.h) ---- */
+/* ---- one key, as the watcher thread knows it (base/poll_ops.h) ---- */
 
 typedef struct {
     const mq_record_parts *parts;
@@ -94,10 +94,10 @@ typedef struct {
     uint64_t index; /* MQ_NO_KEY: the key has no element so far */
     uint64_t seen;  /* times that it was written when it was read last; changes under the watcher's mutex */
     const mq_u64 *whole;
-} mq_board_outlook;
+} mq_board_poll_state;
 
 static inline int mq_board_has_more(const void *reader) {
-    const mq_board_outlook *outlook = reader;
+    const mq_board_poll_state *outlook = reader;
     if (outlook->whole && mq_load_relaxed_u64(outlook->whole) != 1) /* relaxed: asked again by who reads */
         return 1;
     uint64_t index = outlook->index;
@@ -105,7 +105,7 @@ static inline int mq_board_has_more(const void *reader) {
         index = mq_board_find(outlook->parts, outlook->key, outlook->bytes, 0);
     if (index == MQ_NO_KEY)
         return 0;
-    return mq_cell_times(mq_load_acquire_u64(mq_cell_version(outlook->parts, index))) != outlook->seen;
+    return mq_cell_count(mq_load_acquire_u64(mq_cell_version(outlook->parts, index))) != outlook->seen;
 }
 
 #endif

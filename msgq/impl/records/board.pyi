@@ -8,7 +8,7 @@ import numpy.typing as npt
 from _typeshed import ReadableBuffer, WriteableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.waiting import Waitable
+from msgq.impl.base.waiting import Waitable
 from msgq.impl.records.handle import Handle
 from msgq.impl.records.values import Value
 from msgq.schema import Schema

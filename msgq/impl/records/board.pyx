@@ -7,18 +7,19 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.ground.core cimport (
-    mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_load_acquire_u64, mq_lookout, mq_now_ns, mq_u32,
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.core cimport (
+    mq_copy_out, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness,
+    mq_load_acquire_u64, mq_poll_ops, mq_now_ns, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.piecefile cimport participant
-from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.waiting cimport Waitable, watcher_lock, watcher_unlock
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.endpointfile cimport participant
+from msgq.impl.base.segment cimport unlock_file
+from msgq.impl.base.waiting cimport Waitable, watcher_lock, watcher_unlock
 from msgq.impl.records.core cimport (
     MQ_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_has_more, mq_board_keys, mq_board_look, mq_board_name,
-    mq_board_outlook, mq_board_stands, mq_board_value, mq_board_value_bytes, mq_board_write, mq_cell_row,
-    mq_record_claim, mq_record_let_go, mq_record_life, mq_vector_changed,
+    mq_board_poll_state, mq_board_stands, mq_board_value, mq_board_value_bytes, mq_board_write, mq_cell_row,
+    mq_record_claim, mq_record_release, mq_record_liveness, mq_vector_changed,
 )
 from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, lookout_of, nap_ns, wait_for
 from msgq.impl.records.recordfile cimport RecordFile
@@ -90,13 +91,13 @@ cdef class _Owner:
     def __call__(self):
         cdef RecordFile file = self._file
         cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
-        cdef mq_inquiry inquiry
-        cdef mq_life life
+        cdef mq_liveness_probe inquiry
+        cdef mq_liveness life
         if not who or mq_cell_row(who) >= MQ_RECORD_ROWS:
             return None
-        inquiry = mq_inquire(file.roll())
-        life = mq_record_life(file.parts.record, &inquiry, who)
-        mq_inquiry_end(&inquiry)
+        inquiry = mq_liveness_probe_begin(file.roll())
+        life = mq_record_liveness(file.parts.record, &inquiry, who)
+        mq_liveness_probe_end(&inquiry)
         return participant(&file.parts.record.rows[mq_cell_row(who)].at.who, life)
 
 
@@ -329,7 +330,7 @@ cdef class Entry:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
         self._closed = True
         if board._ticket == fork_generation and board._w.row != NULL and board._uid == self._uid:
-            mq_record_let_go(&board._w, &board._w.parts.keys[self._index].owner)
+            mq_record_release(&board._w, &board._w.parts.keys[self._index].owner)
 
     @property
     def closed(self):
@@ -349,7 +350,7 @@ cdef class Entry:
 cdef class Observed(Waitable):
     """See board.pyi."""
     cdef RecordFile _file
-    cdef mq_board_outlook _o
+    cdef mq_board_poll_state _o
     cdef readonly str key
     cdef bint _passive
     cdef int64_t _clock_offset
@@ -487,5 +488,5 @@ cdef class Observed(Waitable):
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         return nap_ns(self._passive, slept_ns)
 
-    cdef mq_lookout _lookout(self) noexcept:
-        return lookout_of(mq_lookout(mq_board_has_more, &self._o, self._word(), NULL, NULL, False), self._passive)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        return lookout_of(mq_poll_ops(mq_board_has_more, &self._o, self._word(), NULL, NULL, False), self._passive)

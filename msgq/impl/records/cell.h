@@ -7,9 +7,9 @@
  * A writer fills the copy that is not read, the oldest, and then says that it was written once more. So what is read stays
  * as it is until the writer after next, and a writer that dies or is stopped in the middle leaves the value before.
  *
- *   (n, nobody)  -> (n, w)         w takes it                     mq_cell_take
- *   (n, w)       -> (n, v)         v takes it from w, who is dead mq_cell_wrest
- *   (n, w)       -> (n + 1, nobody)  w has written                mq_cell_turn
+ *   (n, nobody)  -> (n, w)         w takes it                     mq_cell_try_acquire
+ *   (n, w)       -> (n, v)         v takes it from w, who is dead mq_cell_steal
+ *   (n, w)       -> (n + 1, nobody)  w has written                mq_cell_commit
  *   (n, w)       -> (n, nobody)    w is dead, and its row is taken by another (writers.h)
  *
  * Where one handle alone may write (it owns the file, or the key of a board), the version has nobody in it all the time:
@@ -23,32 +23,32 @@
 #include "records/layout.h"
 
 enum {
-    MQ_CELL_TIMES = 24,            /* where in the version the times begin */
-    MQ_CELL_ROW = 16,              /* and the row */
+    MQ_CELL_COUNT_SHIFT = 24,      /* where in the version the times begin */
+    MQ_CELL_ROW_SHIFT = 16,        /* and the row */
     MQ_CELL_AHEAD_NS = 1000000000, /* the time of a write is at most so much before another's */
 };
-#define MQ_CELL_TIMES_MAX ((1ull << (64 - MQ_CELL_TIMES)) - 1)
+#define MQ_CELL_COUNT_MAX ((1ull << (64 - MQ_CELL_COUNT_SHIFT)) - 1)
 
-static inline uint64_t mq_cell_times(uint64_t version) { return version >> MQ_CELL_TIMES; }
+static inline uint64_t mq_cell_count(uint64_t version) { return version >> MQ_CELL_COUNT_SHIFT; }
 
-/* The times after one more write. MQ_CELL_TIMES_MAX is followed by the number of copies, because 0 means "never written"
+/* The times after one more write. MQ_CELL_COUNT_MAX is followed by the number of copies, because 0 means "never written"
  * and both select the same copy. */
 static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t times) {
-    return mq_likely(times != MQ_CELL_TIMES_MAX) ? times + 1 : parts->shape.copies;
+    return mq_likely(times != MQ_CELL_COUNT_MAX) ? times + 1 : parts->shape.copies;
 }
 
 /* Number of writes from the times `before` to the times `now`. */
 static inline uint64_t mq_cell_writes(const mq_record_parts *parts, uint64_t before, uint64_t now) {
-    return now < before ? now - before + MQ_CELL_TIMES_MAX + 1 - parts->shape.copies : now - before;
+    return now < before ? now - before + MQ_CELL_COUNT_MAX + 1 - parts->shape.copies : now - before;
 }
 
 /* Who writes, as it is in a version, and in words that name an owner; 0: nobody. */
-static inline uint64_t mq_cell_who(uint64_t version) { return version & ((1u << MQ_CELL_TIMES) - 1); }
-static inline uint64_t mq_cell_name(unsigned row, uint16_t generation) {
-    return (uint64_t)(row + 1) << MQ_CELL_ROW | generation;
+static inline uint64_t mq_cell_owner(uint64_t version) { return version & ((1u << MQ_CELL_COUNT_SHIFT) - 1); }
+static inline uint64_t mq_cell_owner_of(unsigned row, uint16_t generation) {
+    return (uint64_t)(row + 1) << MQ_CELL_ROW_SHIFT | generation;
 }
 /* The row of who is somebody; MQ_RECORD_ROWS or more: of nobody there is. */
-static inline unsigned mq_cell_row(uint64_t who) { return (unsigned)(who >> MQ_CELL_ROW) - 1; }
+static inline unsigned mq_cell_row(uint64_t who) { return (unsigned)(who >> MQ_CELL_ROW_SHIFT) - 1; }
 static inline uint16_t mq_cell_generation(uint64_t who) { return (uint16_t)who; }
 
 static inline mq_u64 *mq_cell_version(const mq_record_parts *parts, uint64_t index) {
@@ -62,25 +62,25 @@ static inline mq_u64 *mq_cell_copy(const mq_record_parts *parts, mq_u64 *version
 
 /* ---- writing ---- */
 
-/* Take an element that nobody writes. 0: it is ours. Else who has it; 1 << MQ_CELL_TIMES: nobody, but it changed. */
-static inline uint64_t mq_cell_take(mq_u64 *version, uint64_t who) {
+/* Take an element that nobody writes. 0: it is ours. Else who has it; 1 << MQ_CELL_COUNT_SHIFT: nobody, but it changed. */
+static inline uint64_t mq_cell_try_acquire(mq_u64 *version, uint64_t who) {
     uint64_t now = mq_load_acquire_u64(version);
-    if (mq_unlikely(mq_cell_who(now)))
-        return mq_cell_who(now);
-    return mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0 : 1ull << MQ_CELL_TIMES;
+    if (mq_unlikely(mq_cell_owner(now)))
+        return mq_cell_owner(now);
+    return mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0 : 1ull << MQ_CELL_COUNT_SHIFT;
 }
 
 /* Take it from its holder, who is dead. The version is that for which was asked whether it is. */
-static inline bool mq_cell_wrest(mq_u64 *version, uint64_t held, uint64_t who) {
-    return mq_compare_exchange_u64(version, held, (held & ~(uint64_t)((1u << MQ_CELL_TIMES) - 1)) | who);
+static inline bool mq_cell_steal(mq_u64 *version, uint64_t held, uint64_t who) {
+    return mq_compare_exchange_u64(version, held, (held & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | who);
 }
 
 /* The copy to fill next: its time is written here, its value by the caller. The element is ours. */
 static inline mq_u64 *mq_cell_begin(const mq_record_parts *parts, mq_u64 *version, uint64_t time) {
-    uint64_t times = mq_cell_times(mq_load_relaxed_u64(version)); /* relaxed, both: ours */
+    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed, both: ours */
     uint64_t before = mq_load_relaxed_u64(mq_cell_copy(parts, version, times));
     /* EDGE cell: release. That this copy is not the one to be read has been said before it is filled. Partner:
-     * mq_cell_have_read. If weaker: a torn value passes. */
+     * mq_cell_read_fence. If weaker: a torn value passes. */
     mq_fence_release();
     mq_u64 *copy = mq_cell_copy(parts, version, times + 1);
     /* The clock was read before the element was taken: its times do not go back for that. Further ahead are only foreign
@@ -90,40 +90,41 @@ static inline mq_u64 *mq_cell_begin(const mq_record_parts *parts, mq_u64 *versio
 }
 
 /* The copy is filled: it is the value from now on. False: others have written there, who may not. */
-static inline bool mq_cell_turn(const mq_record_parts *parts, mq_u64 *version, uint64_t who) {
-    uint64_t times = mq_cell_times(mq_load_relaxed_u64(version)); /* relaxed: ours */
-    /* EDGE value: release, by an exchange. The value is there before the version. Partner: mq_cell_look. If weaker: a
+static inline bool mq_cell_commit(const mq_record_parts *parts, mq_u64 *version, uint64_t who) {
+    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
+    /* EDGE value: release, by an exchange. The value is there before the version. Partner: mq_cell_read_begin. If weaker: a
      * reader finds old bytes under a new version. */
-    return mq_compare_exchange_u64(version, times << MQ_CELL_TIMES | who, mq_cell_next(parts, times) << MQ_CELL_TIMES);
+    return mq_compare_exchange_u64(version, times << MQ_CELL_COUNT_SHIFT | who,
+                                   mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);
 }
 
 /* The same for who alone may write. Before attention is asked for, mq_fence_seq_cst. */
-static inline void mq_cell_turn_alone(const mq_record_parts *parts, mq_u64 *version) {
-    uint64_t times = mq_cell_times(mq_load_relaxed_u64(version)); /* relaxed: ours */
-    /* EDGE value: release. Partner: mq_cell_look. If weaker: as in mq_cell_turn. */
-    mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);
+static inline void mq_cell_commit_exclusive(const mq_record_parts *parts, mq_u64 *version) {
+    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
+    /* EDGE value: release. Partner: mq_cell_read_begin. If weaker: as in mq_cell_commit. */
+    mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);
 }
 
 /* ---- reading ---- */
 
 /* The version, whose copy may now be read. */
-static inline uint64_t mq_cell_look(const mq_u64 *version) {
-    /* EDGE value: acquire. Partner: mq_cell_turn */
+static inline uint64_t mq_cell_read_begin(const mq_u64 *version) {
+    /* EDGE value: acquire. Partner: mq_cell_commit */
     return mq_load_acquire_u64(version);
 }
 
 /* Values were read: now their versions may be compared. */
-static inline void mq_cell_have_read(void) {
+static inline void mq_cell_read_fence(void) {
     /* EDGE cell: acquire. The value is read before the version is. Partner: mq_cell_begin. If weaker: a torn value
      * passes. */
     mq_fence_acquire();
 }
 
-/* Was the copy of `before` left alone while it was read? Behind mq_cell_have_read. Times that began again meanwhile look
+/* Was the copy of `before` left alone while it was read? Behind mq_cell_read_fence. Times that began again meanwhile look
  * further apart than they are: then it is read once more. */
-static inline bool mq_cell_stands(const mq_record_parts *parts, const mq_u64 *version, uint64_t before) {
+static inline bool mq_cell_read_valid(const mq_record_parts *parts, const mq_u64 *version, uint64_t before) {
     uint64_t now = mq_load_relaxed_u64(version); /* relaxed: ordered by the fence */
-    return ((mq_cell_times(now) - mq_cell_times(before)) & MQ_CELL_TIMES_MAX) <= parts->shape.copies - 2;
+    return ((mq_cell_count(now) - mq_cell_count(before)) & MQ_CELL_COUNT_MAX) <= parts->shape.copies - 2;
 }
 
 #endif

@@ -2,12 +2,13 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.ground.core cimport (
-    mq_identity, mq_inquiry, mq_life, mq_roll, mq_roster, mq_roster_row, mq_schema, mq_self, mq_u32, mq_u64,
+from msgq.impl.base.core cimport (
+    mq_identity, mq_liveness_probe, mq_liveness, mq_liveness_file, mq_row_table, mq_versioned_row, mq_schema,
+    mq_self, mq_u32, mq_u64,
 )
 
 
-cdef extern from "ground/layout.h" nogil:
+cdef extern from "base/layout.h" nogil:
     ctypedef struct mq_stamps:
         int64_t publish_time, origin_time
 
@@ -23,7 +24,7 @@ cdef extern from "records/layout.h" nogil:
         MQ_RECORD_ROW_BYTE
     uint64_t MQ_RECORD_SCHEMA_DATA
     ctypedef struct mq_record_row:
-        mq_roster_row at
+        mq_versioned_row at
         mq_u64 written
     ctypedef struct mq_record_key:
         mq_u64 owner
@@ -42,18 +43,18 @@ cdef extern from "records/layout.h" nogil:
         mq_record_key *keys
         mq_record_shape shape
         uint64_t stride
-    ctypedef enum mq_record_kind:
+    ctypedef enum mq_record_check_result:
         MQ_RECORD_SOUND
         MQ_RECORD_VERSION
     uint64_t mq_record_bytes(const mq_record_shape *shape)
     void mq_record_write_header(mq_record *record, const mq_record_shape *shape, uint64_t created_ns, uint64_t pid,
                                 const char *creator)
-    mq_record_kind mq_record_check(mq_record *record, uint64_t size, mq_record_parts *parts)
+    mq_record_check_result mq_record_check(mq_record *record, uint64_t size, mq_record_parts *parts)
 
 
 cdef extern from "records/cell.h" nogil:
-    uint64_t mq_cell_times(uint64_t version)
-    uint64_t mq_cell_who(uint64_t version)
+    uint64_t mq_cell_count(uint64_t version)
+    uint64_t mq_cell_owner(uint64_t version)
     unsigned mq_cell_row(uint64_t who)
     mq_u64 *mq_cell_version(const mq_record_parts *parts, uint64_t index)
 
@@ -63,12 +64,12 @@ cdef extern from "records/writer.h" nogil:
         mq_record_parts parts
         mq_record_row *row
         uint64_t who
-        const mq_roll *roll
-    mq_roster mq_record_roster(mq_record *record)
-    mq_life mq_record_life(mq_record *record, mq_inquiry *inquiry, uint64_t who)
+        const mq_liveness_file *roll
+    mq_row_table mq_record_row_table(mq_record *record)
+    mq_liveness mq_record_liveness(mq_record *record, mq_liveness_probe *inquiry, uint64_t who)
     void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bint held)
     bint mq_record_claim(mq_record_writer *w, mq_u64 *owner)
-    void mq_record_let_go(mq_record_writer *w, mq_u64 *owner)
+    void mq_record_release(mq_record_writer *w, mq_u64 *owner)
     void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold)
 
 
@@ -85,14 +86,14 @@ cdef extern from "records/vector.h" nogil:
     bint mq_vector_has_all(const mq_record_parts *parts, const int64_t *list, uint64_t count)
     uint64_t mq_vector_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t first, int64_t *found,
                                uint64_t room)
-    bint mq_vector_agree(const mq_record_parts *parts, uint8_t *to, uint64_t *times)
+    bint mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *times)
     ctypedef enum mq_vector_status:
         MQ_VECTOR_WRITTEN
         MQ_VECTOR_HELD
         MQ_VECTOR_CORRUPT
     mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *which, const uint8_t *source,
                                      int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done)
-    ctypedef struct mq_vector_outlook:
+    ctypedef struct mq_vector_poll_state:
         const mq_record_parts *parts
         const uint64_t *seen
         const mq_u64 *whole
@@ -112,7 +113,7 @@ cdef extern from "records/board.h" nogil:
         bint nonsense
     const uint8_t *mq_board_look(const mq_record_parts *parts, uint64_t index, mq_board_value *value)
     bint mq_board_stands(const mq_record_parts *parts, uint64_t index, const mq_board_value *value)
-    ctypedef struct mq_board_outlook:
+    ctypedef struct mq_board_poll_state:
         const mq_record_parts *parts
         char key[112]
         size_t bytes

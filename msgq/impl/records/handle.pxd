@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_lookout, mq_u32
-from msgq.impl.ground.waiting cimport Waitable
-from msgq.impl.records.core cimport mq_record_parts, mq_record_writer, mq_vector_outlook
+from msgq.impl.base.core cimport mq_poll_ops, mq_u32
+from msgq.impl.base.waiting cimport Waitable
+from msgq.impl.records.core cimport mq_record_parts, mq_record_writer, mq_vector_poll_state
 from msgq.impl.records.recordfile cimport RecordFile
 
 
@@ -15,7 +15,7 @@ cdef class Handle(Waitable):
     cdef RecordFile _file
     cdef mq_record_writer _w
     cdef mq_record_parts _view       # of those elements that are meant
-    cdef mq_vector_outlook _outlook  # the watcher's
+    cdef mq_vector_poll_state _outlook  # the watcher's
     cdef uint64_t *_seen             # how often each element was written when `changes` told of it last
     cdef uint64_t _uid               # of the row
     cdef void *_held                 # its lock
@@ -36,7 +36,7 @@ cdef class Handle(Waitable):
 
 
 cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept
-cdef mq_lookout lookout_of(mq_lookout reader, bint passive) noexcept
+cdef mq_poll_ops lookout_of(mq_poll_ops reader, bint passive) noexcept
 cdef bint wait_for(Waitable one, RecordFile file, timeout) except -1
 
 # Whether a wait goes by the clock, and how long it naps; as all that reads.

@@ -12,18 +12,18 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.unistd cimport usleep
 
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport CLOSED, check_real, misuse, remember
-from msgq.impl.ground.core cimport (
-    MQ_NO_ROW, MQ_NS_PER_MS, MQ_NS_PER_S, mq_attention_announce_many, mq_load_relaxed_u64,
-    mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_roster, mq_roster_find, mq_self, mq_u32,
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.context cimport CLOSED, check_real, misuse, remember
+from msgq.impl.base.core cimport (
+    MQ_NO_ROW, MQ_NS_PER_MS, MQ_NS_PER_S, mq_eventcount_prepare_wait_mp, mq_load_relaxed_u64,
+    mq_poll_ops, mq_poll_prepare_wait_mp, mq_now_ns, mq_row_table, mq_row_table_reserve, mq_self, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid, text
-from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.base.liveness cimport fork_generation, identify, new_uid, text
+from msgq.impl.base.segment cimport unlock_file
+from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.records.core cimport (
     MQ_RECORD_EXCLUSIVE, MQ_RECORD_ROWS, mq_cell_row, mq_record_claim, mq_record_join, mq_record_leave,
-    mq_record_roster, mq_record_row, mq_vector_has_more,
+    mq_record_row_table, mq_record_row, mq_vector_has_more,
 )
 from msgq.impl.records.recordfile cimport RecordFile, private_file, record_file
 
@@ -32,7 +32,7 @@ from msgq.impl.records import options
 from msgq.impl.sockets.checks import timeout_ns
 
 
-cdef extern from "ground/atomics.h" nogil:
+cdef extern from "base/atomics.h" nogil:
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
 
 
@@ -51,13 +51,13 @@ cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept:
 
 cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept:
     """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
-    return mq_load_acquire_u32(attention) if passive else mq_attention_announce_many(attention)
+    return mq_load_acquire_u32(attention) if passive else mq_eventcount_prepare_wait_mp(attention)
 
 
-cdef mq_lookout lookout_of(mq_lookout reader, bint passive) noexcept:
+cdef mq_poll_ops lookout_of(mq_poll_ops reader, bint passive) noexcept:
     """Say how a reader announces itself to writers; passive ones do not."""
     if not passive:
-        reader.announce = mq_lookout_announce_many
+        reader.announce = mq_poll_prepare_wait_mp
     return reader
 
 
@@ -167,11 +167,11 @@ cdef class Handle(Waitable):
     def _join(self):
         """Take a row under the lock. The memory of one process has no roll, and one handle."""
         cdef mq_self us
-        cdef mq_roster roster = mq_record_roster(self._w.parts.record)
+        cdef mq_row_table roster = mq_record_row_table(self._w.parts.record)
         cdef int row = 0
         identify(&us, NULL)
         if self._file.fd >= 0:
-            row = mq_roster_find(&roster, self._w.roll, &self._held)
+            row = mq_row_table_reserve(&roster, self._w.roll, &self._held)
         if row == MQ_NO_ROW:
             raise options.writers_error(self._endpoint)
         self._uid = new_uid()
@@ -238,8 +238,8 @@ cdef class Handle(Waitable):
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         return nap_ns(self._passive, slept_ns)
 
-    cdef mq_lookout _lookout(self) noexcept:
-        cdef mq_lookout reader = mq_lookout(mq_vector_has_more, &self._outlook, self._word(), NULL, NULL, False)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_has_more, &self._outlook, self._word(), NULL, NULL, False)
         return lookout_of(reader, self._passive)
 
     def wait(self, timeout=None):

@@ -9,14 +9,14 @@
 #ifndef MQ_RECORDS_LAYOUT_H
 #define MQ_RECORDS_LAYOUT_H
 
-#include "ground/layout.h"
+#include "base/layout.h"
 
 enum {
     MQ_RECORD_MAJOR = 1, /* of the layout: another one cannot be read */
     MQ_RECORD_MINOR = 0, /* what was added since can be passed over */
     MQ_RECORD_CREATOR = 64,
     MQ_RECORD_ROWS = 128,         /* handles that write, at a time */
-    MQ_RECORD_ROW_BYTE = 0,       /* of the file, that the owner of the first row locks (life.h) */
+    MQ_RECORD_ROW_BYTE = 0,       /* of the file, that the owner of the first row locks (liveness_lock.h) */
     MQ_RECORD_KEY = 112,          /* bytes of a key, with a NUL at its end */
     MQ_RECORD_EXCLUSIVE = 1,      /* flag: one handle writes */
     MQ_RECORD_BOARD = 2,          /* flag: elements have keys, and their values a length */
@@ -30,7 +30,7 @@ enum {
 
 /* One handle that writes. */
 typedef struct {
-    mq_roster_row at;
+    mq_versioned_row at;
     mq_u64 written; /* elements that this row's owners wrote, ever; for those who look on. Its owner's */
     mq_u64 pad[6];
 } mq_record_row;
@@ -59,7 +59,7 @@ typedef struct {
     mq_u64 flags;
     char creator[MQ_RECORD_CREATOR]; /* name of the process, NUL-padded */
     mq_u64 pad0[4];
-    mq_u32 attention; /* attention.h, several writers: the futex word of all who wait for changes */
+    mq_u32 attention; /* eventcount.h, several writers: the futex word of all who wait for changes */
     mq_u32 pad1[15];
     mq_u64 owner; /* of all elements, if one handle writes: row + 1 << 16 | generation; 0: nobody. Under the lock */
     mq_u64 pad2[7];
@@ -97,7 +97,7 @@ static inline bool mq_record_shape_makes_sense(const mq_record_shape *shape) {
 }
 
 /* Lay out what makes sense, from `record` on; returns the bytes of its file. */
-static inline uint64_t mq_record_place(mq_record_parts *parts, mq_record *record, const mq_record_shape *shape) {
+static inline uint64_t mq_record_layout(mq_record_parts *parts, mq_record *record, const mq_record_shape *shape) {
     uint64_t copy = sizeof(mq_u64) + ((shape->item_bytes + 7) & ~(uint64_t)7), all = shape->copies * copy;
     /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
     bool alone = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
@@ -117,7 +117,7 @@ static inline uint64_t mq_record_place(mq_record_parts *parts, mq_record *record
 /* The bytes of a file for this shape; 0: there is no such file. */
 static inline uint64_t mq_record_bytes(const mq_record_shape *shape) {
     mq_record_parts parts;
-    uint64_t bytes = mq_record_shape_makes_sense(shape) ? mq_record_place(&parts, NULL, shape) : 0;
+    uint64_t bytes = mq_record_shape_makes_sense(shape) ? mq_record_layout(&parts, NULL, shape) : 0;
     return bytes <= MQ_RECORD_BYTES_MAX ? bytes : 0;
 }
 
@@ -125,7 +125,7 @@ static inline uint64_t mq_record_bytes(const mq_record_shape *shape) {
 static inline void mq_record_write_header(mq_record *record, const mq_record_shape *shape, uint64_t created_ns,
                                           uint64_t pid, const char *creator) {
     mq_record_parts parts; /* relaxed, all: nobody else has it so far */
-    mq_store_relaxed_u64(&record->total_bytes, mq_record_place(&parts, record, shape));
+    mq_store_relaxed_u64(&record->total_bytes, mq_record_layout(&parts, record, shape));
     mq_store_relaxed_u64(&record->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
     mq_store_relaxed_u64(&record->header_bytes, sizeof(mq_record));
     mq_store_relaxed_u64(&record->created_ns, created_ns);
@@ -140,10 +140,10 @@ static inline void mq_record_write_header(mq_record *record, const mq_record_sha
     mq_store_release_u64(&record->magic, MQ_RECORD_MAGIC);
 }
 
-typedef enum { MQ_RECORD_SOUND, MQ_RECORD_FOREIGN, MQ_RECORD_VERSION } mq_record_kind;
+typedef enum { MQ_RECORD_SOUND, MQ_RECORD_FOREIGN, MQ_RECORD_VERSION } mq_record_check_result;
 
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_record_kind mq_record_check(mq_record *record, uint64_t bytes, mq_record_parts *parts) {
+static inline mq_record_check_result mq_record_check(mq_record *record, uint64_t bytes, mq_record_parts *parts) {
     if (bytes < sizeof(mq_record) || mq_load_acquire_u64(&record->magic) != MQ_RECORD_MAGIC)
         return MQ_RECORD_FOREIGN;
     if (mq_load_relaxed_u64(&record->version) >> 32 !=
@@ -156,7 +156,7 @@ static inline mq_record_kind mq_record_check(mq_record *record, uint64_t bytes, 
     uint64_t needed = mq_record_bytes(&shape);
     if (!needed || needed > bytes || mq_load_relaxed_u64(&record->header_bytes) != sizeof(mq_record))
         return MQ_RECORD_FOREIGN;
-    mq_record_place(parts, record, &shape);
+    mq_record_layout(parts, record, &shape);
     bool same = mq_load_relaxed_u64(&record->stride) == parts->stride &&
                 mq_load_relaxed_u64(&record->copy_stride) == parts->copy_stride;
     return same ? MQ_RECORD_SOUND : MQ_RECORD_FOREIGN;

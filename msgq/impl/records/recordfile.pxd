@@ -1,8 +1,8 @@
-from msgq.impl.ground.piecefile cimport PieceFile
+from msgq.impl.base.endpointfile cimport EndpointFile
 from msgq.impl.records.core cimport mq_record_parts, mq_record_shape
 
 
-cdef class RecordFile(PieceFile):
+cdef class RecordFile(EndpointFile):
     """The file of a vector or board; its lock. Without a name: private memory, which has neither."""
     cdef object wanted  # options.Opening or BoardOpening: what it shall be; None for who looks on
     cdef mq_record_parts parts

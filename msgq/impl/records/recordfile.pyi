@@ -2,11 +2,11 @@
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.piecefile import PieceFile
+from msgq.impl.base.endpointfile import EndpointFile
 from msgq.schema import Schema
 
 @disjoint_base
-class RecordFile(PieceFile):
+class RecordFile(EndpointFile):
     """A mapped vector or board, for as long as somebody has this. Made between the compiled modules only."""
 
     @property

@@ -1,4 +1,4 @@
-"""The file of a vector or board, or private memory; see ground/piecefile.pyx for how a file is opened and made."""
+"""The file of a vector or board, or private memory; see base/endpointfile.pyx for how a file is opened and made."""
 
 from cython cimport no_gc_clear
 from libc.errno cimport errno
@@ -6,12 +6,12 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
 
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
-from msgq.impl.ground.descriptor cimport describe, described
-from msgq.impl.ground.liveness cimport text, this_process
-from msgq.impl.ground.piecefile cimport PieceFile
-from msgq.impl.ground.segment cimport Segment, failure, remove_file
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.liveness cimport text, this_process
+from msgq.impl.base.endpointfile cimport EndpointFile
+from msgq.impl.base.segment cimport Segment, failure, remove_file
 from msgq.impl.records.core cimport (
     MQ_RECORD_BOARD, MQ_RECORD_CREATOR, MQ_RECORD_EXCLUSIVE, MQ_RECORD_MAJOR, MQ_RECORD_SCHEMA_DATA, MQ_RECORD_SOUND,
     MQ_RECORD_VERSION, mq_record, mq_record_bytes, mq_record_check, mq_record_shape, mq_record_write_header,
@@ -24,7 +24,7 @@ from msgq.impl.records import options
 
 
 @no_gc_clear  # as its base
-cdef class RecordFile(PieceFile):
+cdef class RecordFile(EndpointFile):
     """See recordfile.pxd."""
 
     cdef str _noun(self):
@@ -77,7 +77,7 @@ cdef class RecordFile(PieceFile):
         return 0
 
     cdef object missing(self):
-        return PieceFile.missing(self) if self.wanted is None else self.wanted.missing_error()
+        return EndpointFile.missing(self) if self.wanted is None else self.wanted.missing_error()
 
     cdef int _agree(self) except -1:
         """The kind alone; the rest is compared by who opens it (`Opening.check`), who needs the dtype."""

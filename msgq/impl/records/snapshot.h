@@ -34,13 +34,13 @@ static inline unsigned mq_record_named(const mq_record *record, uint64_t who) {
 static inline uint64_t mq_record_time(const mq_record_parts *parts, uint64_t index) {
     mq_u64 *version = mq_cell_version(parts, index);
     for (int look = 0; look < MQ_RECORD_LOOKS; look++) {
-        uint64_t before = mq_cell_look(version);
-        if (!mq_cell_times(before))
+        uint64_t before = mq_cell_read_begin(version);
+        if (!mq_cell_count(before))
             return 0;
         /* relaxed: validated below */
-        uint64_t time = mq_load_relaxed_u64(mq_cell_copy(parts, version, mq_cell_times(before)));
-        mq_cell_have_read();
-        if (mq_cell_stands(parts, version, before))
+        uint64_t time = mq_load_relaxed_u64(mq_cell_copy(parts, version, mq_cell_count(before)));
+        mq_cell_read_fence();
+        if (mq_cell_read_valid(parts, version, before))
             return time;
     }
     return 0;
@@ -50,7 +50,7 @@ static inline uint64_t mq_record_time(const mq_record_parts *parts, uint64_t ind
 static inline void mq_record_look(const mq_record_parts *parts, mq_record_census *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < parts->shape.length; i++) {
-        uint64_t version = mq_cell_look(mq_cell_version(parts, i)), who = mq_cell_who(version);
+        uint64_t version = mq_cell_read_begin(mq_cell_version(parts, i)), who = mq_cell_owner(version);
         if (who) {
             unsigned row = mq_record_named(parts->record, who);
             out->held++;
@@ -59,7 +59,7 @@ static inline void mq_record_look(const mq_record_parts *parts, mq_record_census
             else
                 out->owned[row].held++;
         }
-        out->ever += mq_cell_times(version) != 0;
+        out->ever += mq_cell_count(version) != 0;
         uint64_t time = mq_record_time(parts, i);
         if (time > out->last)
             out->last = time, out->newest = i;

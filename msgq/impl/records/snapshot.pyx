@@ -2,12 +2,12 @@
 
 from libc.stdint cimport uint64_t
 
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport (
-    mq_attention_due_many, mq_copy_out, mq_identity_life, mq_inquire, mq_inquiry, mq_inquiry_end, mq_load_acquire_u64,
-    mq_load_relaxed_u64,
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport (
+    mq_eventcount_has_waiters_mp, mq_copy_out, mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe,
+    mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64,
 )
-from msgq.impl.ground.piecefile cimport participant
+from msgq.impl.base.endpointfile cimport participant
 from msgq.impl.records.core cimport (
     MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, MQ_RECORD_ROWS, MQ_RECORD_ROW_BYTE, mq_board_keys, mq_board_look,
     mq_board_stands, mq_board_value, mq_board_value_bytes, mq_record, mq_record_parts, mq_record_row,
@@ -45,7 +45,7 @@ cdef uint64_t _written(RecordFile file) noexcept:
 
 cdef dict _writers(RecordFile file, const mq_record_census *census):
     """Return who writes, and rows of nobody in which something is left, by row."""
-    cdef mq_inquiry inquiry = mq_inquire(file.roll())
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
     cdef mq_record_row *row
     cdef int i
     found = {}
@@ -53,11 +53,11 @@ cdef dict _writers(RecordFile file, const mq_record_census *census):
         for i in range(MQ_RECORD_ROWS):
             row = &file.parts.record.rows[i]
             if mq_load_acquire_u64(&row.at.who.uid) or census.owned[i].held or census.owned[i].keys:
-                who = participant(&row.at.who, mq_identity_life(&inquiry, &row.at.who, MQ_RECORD_ROW_BYTE + i))
+                who = participant(&row.at.who, mq_identity_liveness(&inquiry, &row.at.who, MQ_RECORD_ROW_BYTE + i))
                 found[i] = RecordWriterInfo(who, i, mq_load_relaxed_u64(&row.written), census.owned[i].held,
                                             census.owned[i].keys)
     finally:
-        mq_inquiry_end(&inquiry)
+        mq_liveness_probe_end(&inquiry)
     return found
 
 
@@ -102,7 +102,7 @@ cdef object _look(RecordFile file):
         bool(file.parts.shape.flags & MQ_RECORD_EXCLUSIVE), file.schema,
         _written(file), census.ever, census.held, census.astray + dead, census.last or None,
         max(0, <object> now - census.last) if census.last else None,
-        census.newest if census.last else None, mq_attention_due_many(&record.attention), key_count, keys,
+        census.newest if census.last else None, mq_eventcount_has_waiters_mp(&record.attention), key_count, keys,
         tuple(writers.values()))
     file.check_whole()
     return stats

@@ -6,7 +6,7 @@
 #ifndef MQ_RECORDS_VECTOR_H
 #define MQ_RECORDS_VECTOR_H
 
-#include "ground/lookout.h"
+#include "base/poll_ops.h"
 #include "records/writer.h"
 
 enum {
@@ -47,16 +47,16 @@ static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_re
                                                                      int64_t *written) {
     mq_u64 *version = mq_cell_version(parts, index);
     for (int tries = 0; tries < MQ_VECTOR_TRIES; tries++) {
-        uint64_t before = mq_cell_look(version);
-        mq_u64 *copy = mq_cell_copy(parts, version, mq_cell_times(before));
+        uint64_t before = mq_cell_read_begin(version);
+        mq_u64 *copy = mq_cell_copy(parts, version, mq_cell_count(before));
         int64_t time = written ? (int64_t)mq_load_relaxed_u64(copy) : 0; /* relaxed: validated with the value */
         if (item_bytes)
             mq_copy_out(to, copy + 1, item_bytes);
-        mq_cell_have_read();
-        if (mq_unlikely(!mq_cell_stands(parts, version, before)))
+        mq_cell_read_fence();
+        if (mq_unlikely(!mq_cell_read_valid(parts, version, before)))
             continue;
         if (times)
-            *times = mq_cell_times(before);
+            *times = mq_cell_count(before);
         if (written)
             *written = time;
         return true;
@@ -73,19 +73,19 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++) {
         version[k] = mq_cell_version(parts, mq_selected(which, first + (unsigned)k));
-        before[k] = mq_cell_look(version[k]);
+        before[k] = mq_cell_read_begin(version[k]);
     }
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++)
-        mq_copy_out(to + (unsigned)k * item_bytes, mq_cell_copy(parts, version[k], mq_cell_times(before[k])) + 1,
+        mq_copy_out(to + (unsigned)k * item_bytes, mq_cell_copy(parts, version[k], mq_cell_count(before[k])) + 1,
                     item_bytes);
-    mq_cell_have_read();
+    mq_cell_read_fence();
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++)
         changed |= mq_load_relaxed_u64(version[k]) ^ before[k]; /* relaxed: ordered by the fence */
     for (int k = 0; times && k < MQ_VECTOR_STEP; k++)
-        times[first + (unsigned)k] = mq_cell_times(before[k]);
-    return !mq_cell_times(changed);
+        times[first + (unsigned)k] = mq_cell_count(before[k]);
+    return !mq_cell_count(changed);
 }
 
 /* Returns how many were read: fewer than selected if one was written again and again. `to` has their values in turn,
@@ -146,13 +146,13 @@ static inline uint64_t mq_vector_read_all(const mq_record_parts *parts, const mq
 /* ---- what has changed ---- */
 
 /* The first element from there on that was not written so often as it was seen to be; the length: none. */
-static inline uint64_t mq_vector_differs(const mq_record_parts *parts, const uint64_t *seen, uint64_t from) {
+static inline uint64_t mq_vector_next_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from) {
     const uint64_t stride = parts->stride, length = parts->shape.length;
     const uint8_t *at = (const uint8_t *)mq_cell_version(parts, from);
     uint64_t i = from;
     for (; i < length; i++, at += stride) {
         __builtin_prefetch(at + MQ_VECTOR_AHEAD * stride); /* a hint: strides of more than a line are not foreseen */
-        if (mq_cell_times(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
+        if (mq_cell_count(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
             break;
     }
     return i;
@@ -162,8 +162,8 @@ static inline uint64_t mq_vector_differs(const mq_record_parts *parts, const uin
 static inline uint64_t mq_vector_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from,
                                          int64_t *found, uint64_t room) {
     uint64_t count = 0;
-    for (uint64_t i = mq_vector_differs(parts, seen, from); i < parts->shape.length && count < room;
-         i = mq_vector_differs(parts, seen, i + 1))
+    for (uint64_t i = mq_vector_next_changed(parts, seen, from); i < parts->shape.length && count < room;
+         i = mq_vector_next_changed(parts, seen, i + 1))
         found[count++] = (int64_t)i;
     return count;
 }
@@ -173,10 +173,10 @@ static inline uint64_t mq_vector_changed(const mq_record_parts *parts, const uin
  *
  * Each element is the same before an instant, when it was read, and after it, when it is compared; between the last
  * reading and the first comparison lies that instant. All are compared again each time, not only those that were read. */
-static inline bool mq_vector_agree(const mq_record_parts *parts, uint8_t *to, uint64_t *times) {
+static inline bool mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *times) {
     bool same = true;
-    for (uint64_t i = mq_vector_differs(parts, times, 0); i < parts->shape.length;
-         i = mq_vector_differs(parts, times, i + 1)) {
+    for (uint64_t i = mq_vector_next_changed(parts, times, 0); i < parts->shape.length;
+         i = mq_vector_next_changed(parts, times, i + 1)) {
         mq_selection one = {.first = i, .count = 1};
         mq_reading reading = {.times = &times[i]};
         mq_vector_read_all(parts, &one, to + i * parts->shape.item_bytes, &reading);
@@ -206,8 +206,8 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
                                                                                   int64_t deadline_ns) {
     mq_u64 *version = mq_cell_version(&w->parts, index);
     bool alone = w->parts.shape.flags & MQ_RECORD_EXCLUSIVE;
-    if (!alone && mq_unlikely(mq_cell_take(version, w->who)) &&
-        (!deadline_ns || !mq_record_seize(w, version, deadline_ns)))
+    if (!alone && mq_unlikely(mq_cell_try_acquire(version, w->who)) &&
+        (!deadline_ns || !mq_record_acquire(w, version, deadline_ns)))
         return MQ_VECTOR_HELD;
     mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
     if (stamps)
@@ -215,8 +215,8 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
     else
         mq_copy_in(value, from, item_bytes);
     if (alone)
-        mq_cell_turn_alone(&w->parts, version);
-    else if (mq_unlikely(!mq_cell_turn(&w->parts, version, w->who)))
+        mq_cell_commit_exclusive(&w->parts, version);
+    else if (mq_unlikely(!mq_cell_commit(&w->parts, version, w->who)))
         return MQ_VECTOR_CORRUPT;
     return MQ_VECTOR_WRITTEN;
 }
@@ -252,23 +252,23 @@ static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_sel
     default: status = mq_vector_write_sized(w, which, from, item_bytes, time, stamps, deadline_ns, done);
     }
     if (*done != before)
-        mq_record_tell(w, *done - before, w->parts.shape.flags & MQ_RECORD_EXCLUSIVE);
+        mq_record_notify(w, *done - before, w->parts.shape.flags & MQ_RECORD_EXCLUSIVE);
     return status;
 }
 
-/* ---- a reader, as the watcher thread knows it (ground/lookout.h) ---- */
+/* ---- a reader, as the watcher thread knows it (base/poll_ops.h) ---- */
 
 typedef struct {
     const mq_record_parts *parts;
     const uint64_t *seen; /* what its owner saw last; changes under the watcher's mutex */
     const mq_u64 *whole;  /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
-} mq_vector_outlook;
+} mq_vector_poll_state;
 
 static inline int mq_vector_has_more(const void *reader) {
-    const mq_vector_outlook *outlook = reader;
+    const mq_vector_poll_state *outlook = reader;
     if (outlook->whole && mq_load_relaxed_u64(outlook->whole) != 1) /* relaxed: asked again by who receives */
         return 1;
-    return mq_vector_differs(outlook->parts, outlook->seen, 0) < outlook->parts->shape.length;
+    return mq_vector_next_changed(outlook->parts, outlook->seen, 0) < outlook->parts->shape.length;
 }
 
 #endif

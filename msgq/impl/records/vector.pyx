@@ -5,13 +5,13 @@ from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Rel
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.ground.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns
-from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
-from msgq.impl.ground.waiting cimport require_time
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
+from msgq.impl.base.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns
+from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
+from msgq.impl.base.waiting cimport require_time
 from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_who, mq_reading, mq_selection,
-    mq_stamps, mq_vector_agree, mq_vector_changed, mq_vector_has_all, mq_vector_read, mq_vector_read_all,
+    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_owner, mq_reading, mq_selection,
+    mq_stamps, mq_vector_snapshot_step, mq_vector_changed, mq_vector_has_all, mq_vector_read, mq_vector_read_all,
     mq_vector_status, mq_vector_write,
 )
 from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle
@@ -249,7 +249,7 @@ cdef class Vector(Handle):
         while not agreed:
             self._begin()
             with nogil:
-                agreed = mq_vector_agree(&self._view, to, times)
+                agreed = mq_vector_snapshot_step(&self._view, to, times)
             self._end()
             if not agreed and mq_now_ns() > deadline:
                 raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
@@ -396,7 +396,7 @@ cdef class Vector(Handle):
             self._need_row()
 
     cdef object _held_error(self, uint64_t index, double waited_s):
-        holder = self._holder(mq_cell_who(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
+        holder = self._holder(mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
         return options.held_error(index, holder, waited_s, self._endpoint)
 
     cdef object _corrupt(self):

@@ -13,8 +13,8 @@
 
 #include <sched.h>
 
-#include "ground/attention.h"
-#include "ground/roster.h"
+#include "base/eventcount.h"
+#include "base/row_table.h"
 #include "records/cell.h"
 
 enum {
@@ -27,47 +27,47 @@ typedef struct {
     mq_record_parts parts;
     mq_record_row *row; /* NULL: it has none, and cannot write */
     uint64_t who;       /* the row's name in words */
-    const mq_roll *roll;
+    const mq_liveness_file *roll;
 } mq_record_writer;
 
-static inline mq_roster mq_record_roster(mq_record *record) {
-    return (mq_roster){
+static inline mq_row_table mq_record_row_table(mq_record *record) {
+    return (mq_row_table){
         .rows = record->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
 }
 
 /* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
-static inline mq_life mq_record_life(mq_record *record, mq_inquiry *inquiry, uint64_t who) {
+static inline mq_liveness mq_record_liveness(mq_record *record, mq_liveness_probe *inquiry, uint64_t who) {
     unsigned row = mq_cell_row(who);
     if (row >= MQ_RECORD_ROWS)
         return MQ_DEAD;
-    return mq_roster_life(inquiry, &record->rows[row].at, mq_cell_generation(who), MQ_RECORD_ROW_BYTE + (int)row);
+    return mq_row_liveness(inquiry, &record->rows[row].at, mq_cell_generation(who), MQ_RECORD_ROW_BYTE + (int)row);
 }
 
 /* ---- taking an element ---- */
 
 /* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
-static inline bool mq_record_wrest(mq_record_writer *w, mq_u64 *version) {
+static inline bool mq_record_steal(mq_record_writer *w, mq_u64 *version) {
     /* Anew, and with acquire: who is named here has taken its row before. */
-    uint64_t held = mq_load_acquire_u64(version), who = mq_cell_who(held);
+    uint64_t held = mq_load_acquire_u64(version), who = mq_cell_owner(held);
     if (!who)
-        return mq_cell_take(version, w->who) == 0;
+        return mq_cell_try_acquire(version, w->who) == 0;
     if (who == w->who)
         return false; /* another thread of ours: our own lock looks free to us */
-    mq_inquiry inquiry = mq_inquire(w->roll);
-    bool died = mq_record_life(w->parts.record, &inquiry, who) == MQ_DEAD;
-    mq_inquiry_end(&inquiry);
-    return died && mq_cell_wrest(version, held, w->who);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
+    bool died = mq_record_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;
+    mq_liveness_probe_end(&inquiry);
+    return died && mq_cell_steal(version, held, w->who);
 }
 
 /* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
-static inline bool mq_record_seize(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
+static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
     struct timespec nap = mq_timespec(MQ_RECORD_NAP_NS);
     for (unsigned looks = 0;; looks++) {
-        if (mq_cell_take(version, w->who) == 0)
+        if (mq_cell_try_acquire(version, w->who) == 0)
             return true;
         if (looks < MQ_RECORD_SPINS)
             continue;
-        if (mq_record_wrest(w, version))
+        if (mq_record_steal(w, version))
             return true;
         if (mq_now_ns() >= deadline_ns)
             return false;
@@ -81,26 +81,27 @@ static inline bool mq_record_seize(mq_record_writer *w, mq_u64 *version, int64_t
 /* ---- telling ---- */
 
 /* So many elements were written. With `alone`, by stores. */
-static inline void mq_record_tell(mq_record_writer *w, uint64_t elements, bool alone) {
+static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool alone) {
     mq_u64 *written = &w->row->written;
     mq_u32 *attention = &w->parts.record->attention;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
     if (alone)
-        mq_fence_seq_cst(); /* as mq_attention_due_many wants it behind a store */
-    if (mq_unlikely(mq_attention_due_many(attention)))
-        mq_attention_wake_many(attention);
+        mq_fence_seq_cst(); /* as mq_eventcount_has_waiters_mp wants it behind a store */
+    if (mq_unlikely(mq_eventcount_has_waiters_mp(attention)))
+        mq_eventcount_notify_mp(attention);
 }
 
 /* ---- coming and going, under the file's lock ---- */
 
 /* Nobody has the elements and keys any more that name a dead owner's row, whatever the generation. */
-static inline void mq_record_give_back(const mq_record_parts *parts, unsigned row) {
+static inline void mq_record_reclaim_row(const mq_record_parts *parts, unsigned row) {
     bool board = parts->shape.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; i < parts->shape.length; i++) {
         mq_u64 *version = mq_cell_version(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
-        if (mq_cell_who(held) && mq_cell_row(mq_cell_who(held)) == row) /* or a living writer has just taken it away */
-            mq_compare_exchange_u64(version, held, mq_cell_times(held) << MQ_CELL_TIMES);
+        if (mq_cell_owner(held) &&
+            mq_cell_row(mq_cell_owner(held)) == row) /* or a living writer has just taken it away */
+            mq_compare_exchange_u64(version, held, mq_cell_count(held) << MQ_CELL_COUNT_SHIFT);
         mq_u64 *owner = board ? &parts->keys[i].owner : NULL;
         if (board && mq_load_relaxed_u64(owner) && mq_cell_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
             mq_store_release_u64(owner, 0);
@@ -114,8 +115,8 @@ static inline void mq_record_give_back(const mq_record_parts *parts, unsigned ro
 static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bool held) {
     mq_record_row *mine = &w->parts.record->rows[row];
     if (mq_load_relaxed_u64(&mine->at.who.uid)) /* relaxed: under the lock. Who left in order has given back all */
-        mq_record_give_back(&w->parts, row);
-    w->who = mq_cell_name(row, mq_roster_take(&mine->at, self, uid, held));
+        mq_record_reclaim_row(&w->parts, row);
+    w->who = mq_cell_owner_of(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;
 }
 
@@ -125,9 +126,9 @@ static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
     if (who == w->who)
         return false;
     if (who) {
-        mq_inquiry inquiry = mq_inquire(w->roll);
-        mq_life life = mq_record_life(w->parts.record, &inquiry, who);
-        mq_inquiry_end(&inquiry);
+        mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
+        mq_liveness life = mq_record_liveness(w->parts.record, &inquiry, who);
+        mq_liveness_probe_end(&inquiry);
         if (life != MQ_DEAD)
             return false;
     }
@@ -136,13 +137,13 @@ static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
 }
 
 /* Own it no more. The last values that were written are there before. */
-static inline void mq_record_let_go(mq_record_writer *w, mq_u64 *owner) { mq_compare_exchange_u64(owner, w->who, 0); }
+static inline void mq_record_release(mq_record_writer *w, mq_u64 *owner) { mq_compare_exchange_u64(owner, w->who, 0); }
 
 static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold) {
     bool board = w->parts.shape.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; board && i < w->parts.shape.length; i++)
-        mq_record_let_go(w, &w->parts.keys[i].owner);
-    mq_record_let_go(w, &w->parts.record->owner);
+        mq_record_release(w, &w->parts.keys[i].owner);
+    mq_record_release(w, &w->parts.record->owner);
     mq_identity_leave(&w->row->at.who, uid, hold);
     w->row = NULL;
 }

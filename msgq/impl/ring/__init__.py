@@ -1,7 +1,7 @@
 """The msgq backend: publish and subscribe through a shared-memory ring (docs/protocol.md)."""
 
-from msgq.impl.ground import poller
-from msgq.impl.ground.context import Context
+from msgq.impl.base import poller
+from msgq.impl.base.context import Context
 from msgq.impl.ring.publisher import PubSocket
 from msgq.impl.ring.subscriber import SubSocket
 from msgq.impl.sockets.polling import PyzmqPoller

@@ -1,8 +1,8 @@
-from msgq.impl.ring.core cimport mq_outlook, mq_subscriber
+from msgq.impl.ring.core cimport mq_ring_poll_state, mq_subscriber
 from msgq.impl.gate.gate cimport Gate
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.segment cimport Segment
-from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.ring.topic cimport Topic
 
 
@@ -12,7 +12,7 @@ cdef class Connection(Waitable):
     cdef Segment _ring
     cdef Segment _side
     cdef mq_subscriber _subscriber
-    cdef mq_outlook _outlook    # the watcher's view of it
+    cdef mq_ring_poll_state _outlook    # the watcher's view of it
     cdef bint _conflate
     cdef bint _conflate_wanted  # set before connect
     cdef bint _passive

@@ -2,8 +2,8 @@
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.context import Context
-from msgq.impl.ground.waiting import Waitable
+from msgq.impl.base.context import Context
+from msgq.impl.base.waiting import Waitable
 
 @disjoint_base
 class Connection(Waitable):

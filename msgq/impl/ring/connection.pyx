@@ -1,23 +1,24 @@
-"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (ground/waiting.pyx)."""
+"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (base/waiting.pyx)."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
-from msgq.impl.ground.core cimport mq_lookout, mq_self, mq_u32
+from msgq.impl.base.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
+from msgq.impl.base.core cimport mq_poll_ops, mq_self, mq_u32
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_thread, mq_helper_unwatch, mq_helper_watch, mq_is_uncut,
-    mq_is_whole, mq_message, mq_outlook, mq_ring_header, mq_side, mq_subscriber_adopt, mq_subscriber_announce_sleep,
-    mq_subscriber_attention, mq_subscriber_disown, mq_subscriber_has_more, mq_subscriber_join,
-    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_lookout, mq_subscriber_next, mq_subscriber_outlook,
-    mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin, mq_subscriber_reset,
-    mq_subscriber_survey, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_subscriber_to_oldest,
+    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_thread, mq_helper_unwatch, mq_helper_watch,
+    mq_canary_present, mq_canary_intact, mq_message, mq_ring_poll_state, mq_ring_header, mq_side,
+    mq_subscriber_attach_side, mq_subscriber_announce_sleep, mq_subscriber_attention, mq_subscriber_detach_row,
+    mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_lacks_side, mq_subscriber_leave,
+    mq_subscriber_poll_ops, mq_subscriber_next, mq_subscriber_poll_state, mq_subscriber_refresh,
+    mq_subscriber_recheck_publisher, mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_classify_publisher,
+    mq_subscriber_reclassify_publisher, mq_subscriber_take_signals, mq_subscriber_seek_oldest,
 )
 from msgq.impl.gate.gate cimport Gate
-from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
-from msgq.impl.ground.segment cimport Segment
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable
+from msgq.impl.base.liveness cimport fork_generation, identify, random_word
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.base.waiting cimport FOR_EVER, Waitable
 from msgq.impl.ring.topic cimport await_side, find_side, grown_topic, open_topic, resized, Topic, watch_topic
 
 from msgq import naming
@@ -107,10 +108,10 @@ cdef class Connection(Waitable):
             self._map(topic)
             status = mq_subscriber_join(&self._subscriber, &us, random_word())
             if status == MQ_OK and self._from_oldest:
-                status = mq_subscriber_to_oldest(&self._subscriber)
+                status = mq_subscriber_seek_oldest(&self._subscriber)
             if status != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
-                if not mq_is_whole(&topic.whole):
+                if not mq_canary_intact(&topic.whole):
                     raise resized(self._endpoint, topic.ring, topic.side)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -133,8 +134,8 @@ cdef class Connection(Waitable):
     cdef bint _follow(self) except -1:
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
-        cdef mq_outlook outlook
-        cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
+        cdef mq_ring_poll_state outlook
+        cdef bint whole = mq_canary_intact(&self._subscriber.whole), uncut = mq_canary_present(&self._subscriber.whole)
         cdef Topic topic
         with naming.chosen(trust=self._trust):
             topic = grown_topic(self._endpoint, former, self._side, not self._passive)
@@ -143,17 +144,17 @@ cdef class Connection(Waitable):
         if topic is None:
             if not whole:
                 raise resized(self._endpoint, former, self._side)
-            mq_subscriber_survey(&self._subscriber)  # it may have grown for a moment
+            mq_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
             return False
         mq_helper_unwatch(self._subscriber.ring)
         self._watched = False
         self._map(topic)
         self._subscriber.outgrown = False
-        mq_subscriber_survey(&self._subscriber)  # at once: nothing may point into the former mapping
-        outlook = mq_subscriber_outlook(&self._subscriber)
+        mq_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
+        outlook = mq_subscriber_poll_state(&self._subscriber)
         self._change(&self._outlook, &outlook, sizeof(outlook))
         if uncut:
-            mq_subscriber_survey_again(&self._subscriber)
+            mq_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
             mq_subscriber_reset(&self._subscriber)
         mq_subscriber_refresh(&self._subscriber)
@@ -180,7 +181,7 @@ cdef class Connection(Waitable):
             self._refuse()
         if side is not None:
             self._side = side
-            mq_subscriber_adopt(&self._subscriber, <mq_side *> side.address)
+            mq_subscriber_attach_side(&self._subscriber, <mq_side *> side.address)
         return 0
 
     cdef int _rejoin(self) except -1:
@@ -194,14 +195,14 @@ cdef class Connection(Waitable):
             self._generation = self._ticket = fork_generation
             return 0
         self._generation = fork_generation
-        mq_subscriber_disown(&self._subscriber)
+        mq_subscriber_detach_row(&self._subscriber)
         self._occupy()
         try:
             with naming.chosen(trust=self._trust):
                 topic = open_topic(self._endpoint, self._prefix, 0, None)
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
-                if topic.ring.inode == self._ring.inode and mq_is_whole(&self._subscriber.whole):
+                if topic.ring.inode == self._ring.inode and mq_canary_intact(&self._subscriber.whole):
                     self._map(topic)
                 identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
                 mq_subscriber_rejoin(&self._subscriber, &us, random_word())
@@ -257,16 +258,16 @@ cdef class Connection(Waitable):
     cdef mq_u32 *_word(self) noexcept:
         return mq_subscriber_attention(&self._subscriber)
 
-    cdef mq_lookout _lookout(self) noexcept:
-        self._outlook = mq_subscriber_outlook(&self._subscriber)
-        return mq_subscriber_lookout(&self._subscriber, &self._outlook)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        self._outlook = mq_subscriber_poll_state(&self._subscriber)
+        return mq_subscriber_poll_ops(&self._subscriber, &self._outlook)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
         if not self._watched and not self._watch_failed:
             self._watch()
-        mq_subscriber_refresh_survey(&self._subscriber)
+        mq_subscriber_recheck_publisher(&self._subscriber)
         helper = mq_helper_thread() if not self._subscriber.announced and self._watched else 0
         if helper and self._subscriber.signal_thread != helper:
             mq_subscriber_take_signals(&self._subscriber, helper)

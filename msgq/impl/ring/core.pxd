@@ -6,8 +6,8 @@ a socket has fields.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport (
-    mq_inquiry, mq_life, mq_lookout, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64,
+from msgq.impl.base.core cimport (
+    mq_liveness_probe, mq_liveness, mq_poll_ops, mq_liveness_file, mq_schema_parts, mq_self, mq_u32, mq_u64,
 )
 
 
@@ -41,26 +41,26 @@ cdef extern from "ring/stamps.h" nogil:
 
 
 cdef extern from "ring/position.h" nogil:
-    uint64_t mq_need(uint64_t size)
-    uint64_t mq_need_max(uint32_t data_bytes)
+    uint64_t mq_frame_bytes(uint64_t size)
+    uint64_t mq_frame_bytes_max(uint32_t data_bytes)
 
 
-cdef extern from "ring/whole.h" nogil:
-    ctypedef struct mq_whole:
+cdef extern from "ring/canary.h" nogil:
+    ctypedef struct mq_canary:
         pass
     bint mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes)
     bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
-    bint mq_is_whole(const mq_whole *whole)
-    bint mq_is_uncut(const mq_whole *whole)
-    mq_whole mq_whole_always()
-    mq_whole mq_whole_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
-    void mq_ring_sign(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
+    bint mq_canary_intact(const mq_canary *whole)
+    bint mq_canary_present(const mq_canary *whole)
+    mq_canary mq_canary_none()
+    mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
+    void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
 
 
-cdef extern from "ring/slots.h" nogil:
+cdef extern from "ring/reader_slots.h" nogil:
     enum:
         MQ_ROW_UNLISTED
-    mq_life mq_row_life(mq_inquiry *inquiry, const mq_side *side, int row)
+    mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_side *side, int row)
 
 
 cdef extern from "ring/publisher.h" nogil:
@@ -72,15 +72,15 @@ cdef extern from "ring/publisher.h" nogil:
         MQ_CORRUPT
         MQ_UNTRACKED
         MQ_NO_MEMORY
-    ctypedef struct mq_publisher_entry:
+    ctypedef struct mq_ring_publisher_row:
         pass
     ctypedef struct mq_publisher:
         mq_ring_header *ring
         mq_side *side
-        const mq_roll *roll
+        const mq_liveness_file *roll
         void *hold
         uint8_t *data
-        mq_whole whole
+        mq_canary whole
         uint32_t data_bytes
         uint32_t stamps
         mq_track track
@@ -102,9 +102,9 @@ cdef extern from "ring/publisher.h" nogil:
     mq_status mq_publisher_commit(mq_publisher *p)
     mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
     void mq_publisher_notify(mq_publisher *p)
-    void mq_publisher_survey(mq_publisher *p)
+    void mq_publisher_scan_stock_readers(mq_publisher *p)
     bint mq_stock_possible(const mq_publisher *p)
-    bint mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
+    bint mq_publisher_populate(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
     void mq_publisher_disown(mq_publisher *p)
 
 
@@ -112,10 +112,10 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_subscriber:
         mq_ring_header *ring
         mq_side *side
-        const mq_roll *roll
+        const mq_liveness_file *roll
         void *hold
         const uint8_t *data
-        mq_whole whole
+        mq_canary whole
         const char *path
         uint64_t inode
         uint32_t data_bytes
@@ -141,29 +141,29 @@ cdef extern from "ring/subscriber.h" nogil:
     mq_status mq_subscriber_next(mq_subscriber *s, bint conflate, mq_message *message)
     mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message)
     bint mq_subscriber_accept(mq_subscriber *s, const mq_message *message)
-    mq_status mq_subscriber_doubt(mq_subscriber *s)
+    mq_status mq_subscriber_revalidate(mq_subscriber *s)
     uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size)
     uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
     mq_status mq_subscriber_refresh(mq_subscriber *s)
     mq_status mq_subscriber_reset(mq_subscriber *s)
-    void mq_subscriber_survey_again(mq_subscriber *s)
-    void mq_subscriber_survey(mq_subscriber *s)
+    void mq_subscriber_reclassify_publisher(mq_subscriber *s)
+    void mq_subscriber_classify_publisher(mq_subscriber *s)
     bint mq_subscriber_lacks_side(mq_subscriber *s)
-    void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
+    void mq_subscriber_attach_side(mq_subscriber *s, mq_side *side)
     void mq_prefetch(const void *line)
 
 
 cdef extern from "ring/sleeper.h" nogil:
-    void mq_subscriber_refresh_survey(mq_subscriber *s)
+    void mq_subscriber_recheck_publisher(mq_subscriber *s)
     void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
     uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
     bint mq_subscriber_has_more(const mq_subscriber *s)
     uint32_t *mq_subscriber_futex(mq_subscriber *s)
     mq_u32 *mq_subscriber_attention(mq_subscriber *s)
-    ctypedef struct mq_outlook:
+    ctypedef struct mq_ring_poll_state:
         pass
-    mq_outlook mq_subscriber_outlook(const mq_subscriber *s)
-    mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outlook *outlook)
+    mq_ring_poll_state mq_subscriber_poll_state(const mq_subscriber *s)
+    mq_poll_ops mq_subscriber_poll_ops(mq_subscriber *s, const mq_ring_poll_state *outlook)
 
 
 cdef extern from "ring/snapshot.h" nogil:
@@ -171,12 +171,12 @@ cdef extern from "ring/snapshot.h" nogil:
     uint64_t mq_read_write_uid(const mq_ring_header *ring)
 
 
-cdef extern from "ring/onlooker.h" nogil:
-    mq_status mq_subscriber_to_oldest(mq_subscriber *s)
-    bint mq_subscriber_is_forsaken(const mq_subscriber *s)
+cdef extern from "ring/seek.h" nogil:
+    mq_status mq_subscriber_seek_oldest(mq_subscriber *s)
+    bint mq_subscriber_has_no_publisher(const mq_subscriber *s)
 
 
-cdef extern from "ring/rows.h" nogil:
+cdef extern from "ring/batch.h" nogil:
     mq_status mq_publisher_stage_rows(mq_publisher *p, const uint8_t *rows, size_t size, uint64_t *count)
     int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
 
@@ -188,21 +188,21 @@ cdef extern from "ring/registry.h" nogil:
                       uint64_t created_ns, bint tracked)
     bint mq_ring_was_tracked(const mq_side *side, uint64_t inode)
     int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
-    bint mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
+    bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
     void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes)
     void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_side_version(const mq_side *side)
     mq_schema_parts mq_side_schema(const mq_side *side)
-    int mq_publisher_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold)
+    int mq_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side, void **hold)
     uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row)
     void mq_publisher_unclaim(mq_publisher *p, uint64_t former)
-    const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bint known)
-    uint64_t mq_publisher_pid(const mq_publisher_entry *former)
+    const mq_ring_publisher_row *mq_other_send_in_progress(const mq_publisher *p, bint known)
+    uint64_t mq_publisher_pid(const mq_ring_publisher_row *former)
     mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     void mq_publisher_close(mq_publisher *p)
     uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
     mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random)
-    void mq_subscriber_disown(mq_subscriber *s)
+    void mq_subscriber_detach_row(mq_subscriber *s)
     void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random)
     void mq_subscriber_leave(mq_subscriber *s)
     void mq_readers_count(const mq_publisher *p, int *attached, int *updated)
@@ -210,5 +210,5 @@ cdef extern from "ring/registry.h" nogil:
 
 cdef extern from "ring/helper.h" nogil:
     uint32_t mq_helper_thread()
-    bint mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path, uint64_t seen_uid)
+    bint mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_canary whole, const char *path, uint64_t seen_uid)
     void mq_helper_unwatch(mq_ring_header *ring)

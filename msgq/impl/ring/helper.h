@@ -16,10 +16,10 @@
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 
-#include "ground/futex.h"
-#include "ground/liveness.h"
-#include "ground/thread.h"
-#include "ring/whole.h"
+#include "base/futex.h"
+#include "base/liveness.h"
+#include "base/thread.h"
+#include "ring/canary.h"
 
 enum { MQ_LOOKS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
 enum { MQ_KEEP_OFF_MS = 10 };
@@ -27,7 +27,7 @@ enum { MQ_KEEP_OFF_MS = 10 };
 typedef struct {
     mq_ring_header *ring;
     mq_side *side;
-    mq_whole whole;
+    mq_canary whole;
     int watch;
     uint64_t seen_uid;
     bool changed;
@@ -77,7 +77,7 @@ static inline void mq_helper_wake(bool all, bool restart) {
     for (size_t i = 0; i < mq_helper.count; i++) {
         mq_watched *w = &mq_helper.watched[i];
         uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
-        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_is_whole(&w->whole);
+        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_intact(&w->whole);
         w->seen_uid = uid;
         /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
         if (all || w->changed) {
@@ -162,7 +162,7 @@ static inline uint32_t mq_helper_thread(void) {
 }
 
 /* Be told of stock publishers of this ring that come after `seen_uid`; false: not possible. */
-static inline bool mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path,
+static inline bool mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_canary whole, const char *path,
                                    uint64_t seen_uid) {
     bool watched = false;
     pthread_mutex_lock(&mq_helper.mutex);

@@ -7,7 +7,7 @@
 #ifndef MQ_LAYOUT_H
 #define MQ_LAYOUT_H
 
-#include "ground/layout.h"
+#include "base/layout.h"
 
 enum {
     MQ_SLOTS = 15,        /* reader slots of the ring: fixed by stock msgq */
@@ -50,8 +50,8 @@ typedef struct {
     mq_u64 bytes;      /* payload bytes published, over all our publishers */
     mq_u64 bridge_uid; /* == who.uid: a bridge's; == ~who.uid: no bridge's. Else the release before: its name tells */
     mq_u64 reserved[4];
-} mq_publisher_entry;
-_Static_assert(sizeof(mq_publisher_entry) == 128, "bump MQ_SIDE_VERSION");
+} mq_ring_publisher_row;
+_Static_assert(sizeof(mq_ring_publisher_row) == 128, "bump MQ_SIDE_VERSION");
 
 typedef struct {
     mq_identity who;
@@ -63,10 +63,10 @@ typedef struct {
     mq_u64 base;         /* sequence at the cursor == base + received + lost */
     mq_u64 counted;      /* `base` is of this: high half as in who.uid, low half the era. Else it means nothing */
     mq_u64 reserved;
-} mq_reader_entry;
-_Static_assert(sizeof(mq_reader_entry) == 128, "bump MQ_SIDE_VERSION");
+} mq_ring_subscriber_row;
+_Static_assert(sizeof(mq_ring_subscriber_row) == 128, "bump MQ_SIDE_VERSION");
 
-/* The ring's own flag of `attention`; the rest of the word is in ground/attention.h. */
+/* The ring's own flag of `attention`; the rest of the word is in base/eventcount.h. */
 enum { MQ_ATTENTION_SLOTS = 2 }; /* slots changed hands */
 
 /* A place in the ring of which the count of messages is known. */
@@ -74,8 +74,8 @@ typedef struct {
     mq_u64 position; /* a message boundary at or before write_pointer */
     mq_u64 sequence; /* messages published before it in this era */
     mq_u64 era;      /* grows when the count restarts, because a stock publisher was here */
-} mq_milestone_words;
-_Static_assert(sizeof(mq_milestone_words) == 24, "bump MQ_SIDE_VERSION");
+} mq_checkpoint_words;
+_Static_assert(sizeof(mq_checkpoint_words) == 24, "bump MQ_SIDE_VERSION");
 
 typedef struct {
     /* Constant once the file has a name. */
@@ -94,23 +94,23 @@ typedef struct {
     mq_u32 attention_pad[15];
 
     /* The grant. Written by the current publisher, once a chunk; `turn` last. */
-    mq_u64 limit;                      /* position that no byte being written goes beyond */
-    mq_milestone_words milestone_even; /* of even turns. One is valid while the other is being written */
-    mq_u64 turn;                       /* grows with each grant */
-    mq_milestone_words milestone_odd;  /* of odd turns */
+    mq_u64 limit;                        /* position that no byte being written goes beyond */
+    mq_checkpoint_words checkpoint_even; /* of even turns. One is valid while the other is being written */
+    mq_u64 turn;                         /* grows with each grant */
+    mq_checkpoint_words checkpoint_odd;  /* of odd turns */
 
-    /* The schema descriptor. Written under the lock; schema_turn is odd while it changes. */
-    mq_u64 schema_turn;
+    /* The schema descriptor. Written under the lock; schema_seq is odd while it changes. */
+    mq_u64 schema_seq;
     mq_u64 schema_bytes; /* of schema_data; 0 with an empty name: none */
     mq_u64
-        schema_spare; /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
-    mq_u64 ring_tail; /* what the ring's tail is (whole.h). Under the lock. 0: the release before, which has none */
-    mq_u64 tracked;   /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
-    mq_u64 uncounted; /* 1: messages were published before this was made, and nobody counted them. Constant */
+        schema_spare;   /* an odd schema_seq, its low half, << 32 | where in schema_data the new schema is whole then */
+    mq_u64 ring_canary; /* what the ring's tail is (canary.h). Under the lock. 0: the release before, which has none */
+    mq_u64 tracked;     /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
+    mq_u64 uncounted;   /* 1: messages were published before this was made, and nobody counted them. Constant */
     mq_u64 schema_pad[2];
 
-    mq_publisher_entry publishers[MQ_RING_PUBLISHERS];
-    mq_reader_entry readers[MQ_READERS];
+    mq_ring_publisher_row publishers[MQ_RING_PUBLISHERS];
+    mq_ring_subscriber_row readers[MQ_READERS];
     char schema_name[MQ_SCHEMA_NAME];
     char schema_encoding[MQ_SCHEMA_ENCODING];
     char schema_data[]; /* up to the end of the file */
@@ -119,7 +119,7 @@ typedef struct {
 _Static_assert(offsetof(mq_side, attention) == 64, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, limit) == 128, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, turn) == 160, "bump MQ_SIDE_VERSION");
-_Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, schema_seq) == 192, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, tracked) == 224, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, uncounted) == 232, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");

@@ -18,13 +18,13 @@ static inline uint64_t mq_next_lap(uint64_t position) { return mq_position(mq_cy
 static inline int64_t mq_ahead(uint64_t b, uint64_t a) { return (int64_t)(b - a); }
 
 /* Bytes that a message of `size` bytes takes in the ring: its size word, its payload, and padding to 8. */
-static inline uint64_t mq_need(uint64_t size) { return (size + 15) & ~(uint64_t)7; }
+static inline uint64_t mq_frame_bytes(uint64_t size) { return (size + 15) & ~(uint64_t)7; }
 
 /* The largest offset at which a lap may end: stock wraps when data_bytes - offset - need - 8 <= 0. */
 static inline uint32_t mq_lap_end(uint32_t data_bytes) { return (data_bytes - 9) & ~7u; }
 
 /* The largest message: three of its kind must fit. Smaller than 16 bytes when the ring holds none at all. */
-static inline uint64_t mq_need_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
+static inline uint64_t mq_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
 
 /* How far ahead a publisher announces what it will write. */
 static inline uint32_t mq_chunk(uint32_t data_bytes) {
@@ -60,7 +60,7 @@ static inline bool mq_intact_unannounced(uint64_t write_pointer, uint64_t positi
 }
 
 /* How far an unannounced writer at `write_pointer` may have written. */
-static inline uint64_t mq_reach(uint64_t write_pointer, uint32_t data_bytes) {
+static inline uint64_t mq_write_bound(uint64_t write_pointer, uint32_t data_bytes) {
     uint32_t margin = data_bytes / 3 + 8;
     uint64_t end = (uint64_t)mq_offset(write_pointer) + margin;
     if (end >= data_bytes)

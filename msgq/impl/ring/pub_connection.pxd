@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t
 
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.segment cimport Segment
 from msgq.impl.ring.core cimport mq_publisher
 from msgq.impl.ring.topic cimport Topic
 

@@ -5,7 +5,7 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.context import Context
+from msgq.impl.base.context import Context
 from msgq.schema import Schema
 
 @disjoint_base

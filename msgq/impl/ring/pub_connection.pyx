@@ -8,18 +8,18 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
-from msgq.impl.ground.core cimport MQ_DEAD, mq_now_ns, mq_schema_parts, mq_self, mq_thread_life
-from msgq.impl.ground.descriptor cimport write_schema
-from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
-from msgq.impl.ground.origin cimport prepare_origins
-from msgq.impl.ground.segment cimport Segment
-from msgq.impl.ground.wake cimport can_order_stores
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
+from msgq.impl.base.core cimport MQ_DEAD, mq_now_ns, mq_schema_parts, mq_self, mq_thread_liveness
+from msgq.impl.base.descriptor cimport write_schema
+from msgq.impl.base.liveness cimport fork_generation, identify, random_word
+from msgq.impl.base.origin cimport prepare_origins
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.base.wake cimport can_order_stores
 from msgq.impl.ring.core cimport (
     MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED,
-    mq_can_track, mq_file_shrank, mq_is_whole, mq_other_send_in_progress, mq_publisher, mq_publisher_claim,
-    mq_publisher_close, mq_publisher_disown, mq_publisher_entry, mq_publisher_pid, mq_publisher_row_take,
+    mq_can_track, mq_file_shrank, mq_canary_intact, mq_other_send_in_progress, mq_publisher, mq_publisher_claim,
+    mq_publisher_close, mq_publisher_disown, mq_ring_publisher_row, mq_publisher_pid, mq_publisher_row_take,
     mq_publisher_start, mq_publisher_unclaim, mq_ring_header, mq_side, mq_side_schema,
 )
 from msgq.impl.ring.topic cimport Topic, open_topic, resized
@@ -149,10 +149,10 @@ cdef class PubConnection:
 
     cdef int _await_former(self, uint64_t uid) except -1:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
-        cdef const mq_publisher_entry *former
+        cdef const mq_ring_publisher_row *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
         cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
-        unheard = self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD
+        unheard = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if unheard or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(UNHEARD_SEND_US)
@@ -201,6 +201,6 @@ cdef class PubConnection:
         """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
         cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
-        if cut or not mq_is_whole(&self._publisher.whole):
+        if cut or not mq_canary_intact(&self._publisher.whole):
             raise resized(self._endpoint, self._ring, self._side)
         return 0

@@ -5,14 +5,14 @@
 #ifndef MQ_PUBLISHER_H
 #define MQ_PUBLISHER_H
 
-#include "ground/attention.h"
-#include "ground/backing.h"
-#include "ring/slots.h"
+#include "base/eventcount.h"
+#include "base/populate.h"
+#include "ring/reader_slots.h"
 #include "ring/stamps.h"
-#include "ring/whole.h"
+#include "ring/canary.h"
 
 /* Out of the way of what calls it once in a thousand times, which then saves fewer registers. */
-#define mq_rarely static __attribute__((noinline, unused))
+#define mq_cold static __attribute__((noinline, unused))
 
 typedef enum {
     MQ_OK = 0,
@@ -36,11 +36,11 @@ typedef struct {
 typedef struct {
     mq_ring_header *ring;
     mq_side *side;
-    const mq_roll *roll; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
-    void *hold;          /* our row's lock; NULL: none */
-    mq_publisher_entry *entry;
+    const mq_liveness_file *roll; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
+    void *hold;                   /* our row's lock; NULL: none */
+    mq_ring_publisher_row *entry;
     uint8_t *data;
-    mq_whole whole; /* whether the ring is still all there */
+    mq_canary whole; /* whether the ring is still all there */
     uint32_t data_bytes;
     uint32_t stamps;  /* bytes before each payload: sizeof(mq_stamps) on a tracked topic, else 0 */
     mq_track track;   /* what is wanted */
@@ -86,7 +86,7 @@ static inline bool mq_publisher_owns(const mq_publisher *p) {
 
 /* Steps 6 to 8: publish what lies before `head`: so many messages more, of so many bytes. */
 static inline mq_status mq_publisher_publish(mq_publisher *p, uint64_t head, uint64_t messages, uint64_t bytes) {
-    mq_publisher_entry *entry = p->entry;
+    mq_ring_publisher_row *entry = p->entry;
     const mq_side *side = p->side;
     const mq_ring_header *ring = p->ring;
     if (mq_unlikely(!mq_publisher_owns(p)))
@@ -100,7 +100,7 @@ static inline mq_status mq_publisher_publish(mq_publisher *p, uint64_t head, uin
     mq_store_relaxed_u64(&entry->bytes, bytes); /* relaxed: read by stats only */
     /* EDGE done: release. Who sees sent == begun also sees the write_pointer above. Partner: mq_send_in_progress. */
     mq_store_release_u64(&entry->sent, messages);
-    bool attention = mq_attention_due(&side->attention);
+    bool attention = mq_eventcount_flags(&side->attention);
     /* relaxed: only compared. */
     bool joined = mq_load_relaxed_u64(&ring->num_readers) != p->readers_seen;
     return mq_unlikely(attention || joined || p->stock_count || p->looks) ? MQ_NOTIFY : MQ_OK;
@@ -118,15 +118,15 @@ static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
     mq_side *side = p->side;
     /* relaxed, all: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
     uint64_t turn = mq_load_relaxed_u64(&side->turn) + 1;
-    mq_milestone_words *milestone = turn & 1 ? &side->milestone_odd : &side->milestone_even;
+    mq_checkpoint_words *checkpoint = turn & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
     if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0)
         mq_store_relaxed_u64(&side->limit, limit);
-    mq_store_relaxed_u64(&milestone->position, p->position);
-    mq_store_relaxed_u64(&milestone->sequence, p->sequence);
-    mq_store_relaxed_u64(&milestone->era, p->era);
-    mq_store_release_u64(&side->turn, turn); /* EDGE turn: release. Partner: mq_milestone_read */
+    mq_store_relaxed_u64(&checkpoint->position, p->position);
+    mq_store_relaxed_u64(&checkpoint->sequence, p->sequence);
+    mq_store_relaxed_u64(&checkpoint->era, p->era);
+    mq_store_release_u64(&side->turn, turn); /* EDGE turn: release. Partner: mq_checkpoint_read */
     /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of, and this turn before the
-     * next one overwrites the other milestone. Partners: mq_subscriber_intact, mq_milestone_read, and a stock
+     * next one overwrites the other checkpoint. Partners: mq_subscriber_intact, mq_checkpoint_read, and a stock
      * subscriber's second look at its flag. If weaker: torn messages pass. */
     mq_fence_release();
 }
@@ -147,10 +147,10 @@ static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
 
 /* Have memory from `start` to `end`, which a ring gets in the first lap, chunk by chunk, and leave `spare` bytes to
  * others. What is known to have it is one stretch: to ask again costs little, and after a lap nobody asks. */
-static inline bool mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare) {
+static inline bool mq_publisher_populate(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare) {
     bool joins = p->backed_from <= start && start <= p->backed_to;
     uint64_t from = joins ? p->backed_to : start;
-    if (from < end && !mq_back(p->data + from, end - from, spare))
+    if (from < end && !mq_populate(p->data + from, end - from, spare))
         return false;
     p->backed_from = joins ? p->backed_from : start;
     p->backed_to = joins && end < from ? from : end;
@@ -158,10 +158,10 @@ static inline bool mq_publisher_back(mq_publisher *p, uint64_t start, uint64_t e
 }
 
 /* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
-mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
+mq_cold mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know of
      * a file that was made smaller and larger again before we came to that part. */
-    if (mq_unlikely(!mq_is_whole(&p->whole)))
+    if (mq_unlikely(!mq_canary_intact(&p->whole)))
         return mq_publisher_discard(p, MQ_TAKEN_OVER);
     uint64_t chunk = mq_chunk(p->data_bytes), lap_end = mq_lap_end(p->data_bytes);
     uint64_t start = mq_offset(p->position);
@@ -174,13 +174,14 @@ mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
         end = lap_end;
     uint64_t mark_at = mq_offset(p->position);
     /* What is behind a wrap mark nobody wrote, but a subscriber that is overtaken may look there before it knows. */
-    bool backed = !wraps || mq_publisher_back(p, mark_at, lap_end, 0) || mq_publisher_back(p, mark_at, mark_at + 8, 0);
-    if (mq_unlikely(backed && !mq_publisher_back(p, start, end, 0))) {
+    bool backed =
+        !wraps || mq_publisher_populate(p, mark_at, lap_end, 0) || mq_publisher_populate(p, mark_at, mark_at + 8, 0);
+    if (mq_unlikely(backed && !mq_publisher_populate(p, start, end, 0))) {
         end = start + need; /* where memory is short, the message itself is enough */
-        backed = mq_publisher_back(p, start, end, 0);
+        backed = mq_publisher_populate(p, start, end, 0);
     }
     if (mq_unlikely(!backed))
-        return mq_publisher_discard(p, mq_is_whole(&p->whole) ? MQ_NO_MEMORY : MQ_TAKEN_OVER);
+        return mq_publisher_discard(p, mq_canary_intact(&p->whole) ? MQ_NO_MEMORY : MQ_TAKEN_OVER);
     mq_publisher_invalidate(p, lap + end);
     mq_publisher_announce(p, lap + end);
     p->looks += p->looks == 0; /* and once a chunk the slots are looked at in any case */
@@ -198,7 +199,7 @@ mq_rarely mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
 }
 
 static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
-    return mq_likely(mq_offset(p->head) + mq_need(size + p->stamps) <= p->granted_offset);
+    return mq_likely(mq_offset(p->head) + mq_frame_bytes(size + p->stamps) <= p->granted_offset);
 }
 
 /* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload (and on a tracked topic the
@@ -209,7 +210,7 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
     if (mq_unlikely(whole > p->data_bytes))
         return MQ_TOO_LARGE;
     bool room = mq_publisher_has_room(p, size); /* no grant is larger than the largest message */
-    if (mq_unlikely(!room) && mq_need(whole) > mq_need_max(p->data_bytes))
+    if (mq_unlikely(!room) && mq_frame_bytes(whole) > mq_frame_bytes_max(p->data_bytes))
         return MQ_TOO_LARGE;
     if (!mq_publisher_owns(p)) /* with nothing staged the send is over, and the entry not to be touched any more */
         return p->pending ? mq_publisher_discard(p, MQ_TAKEN_OVER) : MQ_TAKEN_OVER;
@@ -222,7 +223,7 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
     if (!mq_publisher_owns(p))
         return mq_publisher_discard(p, MQ_TAKEN_OVER);
     if (mq_unlikely(!room)) {
-        mq_status status = mq_publisher_extend(p, mq_need(whole));
+        mq_status status = mq_publisher_extend(p, mq_frame_bytes(whole));
         if (status != MQ_OK)
             return status;
     }
@@ -234,7 +235,7 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
 
 /* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
 static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
-    p->head += mq_need(size + p->stamps);
+    p->head += mq_frame_bytes(size + p->stamps);
     p->pending += 1;
     p->pending_bytes += size;
 }
@@ -272,11 +273,11 @@ static inline void mq_publisher_disown(mq_publisher *p) {
 }
 
 /* Find the stock subscribers, the only ones that must be signalled one by one. */
-static inline void mq_publisher_survey(mq_publisher *p) {
+static inline void mq_publisher_scan_stock_readers(mq_publisher *p) {
     mq_publisher_forget_stock(p);
     for (uint32_t i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
-        if (uid == 0 || mq_slot_entry(p->side, uid))
+        if (uid == 0 || mq_reader_slot_row(p->side, uid))
             continue;
         p->stock[p->stock_count++] = mq_stock_inspect(p, uid, i);
     }
@@ -291,7 +292,7 @@ static inline bool mq_publisher_stock_changed(mq_publisher *p, bool *unsettled) 
     for (uint32_t i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         *unsettled |= uid == 0 && i < p->readers_seen;
-        if (uid == 0 || mq_slot_entry(p->side, uid))
+        if (uid == 0 || mq_reader_slot_row(p->side, uid))
             continue;
         if (known == p->stock_count || p->stock[known].slot != i || p->stock[known].uid != uid)
             return true;
@@ -309,17 +310,17 @@ static inline bool mq_publisher_stock_suspect(const mq_publisher *p) {
 }
 
 /* May a stock subscriber be there, or just be joining, that will read what was published already? Behind the fence of
- * mq_attention_due, and who joins later reads only what is published later. */
+ * mq_eventcount_flags, and who joins later reads only what is published later. */
 static inline bool mq_stock_possible(const mq_publisher *p) {
     /* relaxed: ordered by that fence, and only compared. */
     return p->stock_count || p->looks || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
 }
 
 /* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
- * and stays there until it is awake. We look at its cursor behind the fence of mq_attention_due, and it stores its
+ * and stays there until it is awake. We look at its cursor behind the fence of mq_eventcount_flags, and it stores its
  * cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find there
  * finds it at what was signalled last (or beyond, at a wrap mark), and each later one where it was. */
-static inline bool mq_publisher_may_doze(const mq_publisher *p, mq_stock_reader *reader) {
+static inline bool mq_publisher_reader_may_sleep(const mq_publisher *p, mq_stock_reader *reader) {
     uint64_t before = reader->cursor;
     reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
     return reader->cursor != p->position && (reader->cursor == before || mq_ahead(reader->cursor, p->signalled) >= 0);
@@ -338,38 +339,38 @@ static inline void mq_publisher_signal(const mq_stock_reader *reader) {
         syscall(SYS_tgkill, reader->process, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
-enum { MQ_BACK_FIRST = 65536, MQ_BACK_MOST = 262144, MQ_BACK_SPARE = 16 << 20 };
+enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE = 16 << 20 };
 
 /* Have memory and mappings for the next chunk and some more, after a message: else the next ones wait for them. A step takes
  * 15 to 50 us, and what opens a topic none of it. A subscriber that follows finds pages that are ready, and then the
  * kernel maps it 16 of them with one fault. */
-mq_rarely void mq_publisher_back_ahead(mq_publisher *p) {
+mq_cold void mq_publisher_populate_ahead(mq_publisher *p) {
     uint64_t from = p->granted_offset, to = from + p->back_step;
     bool known = p->backed_from <= from && from + mq_chunk(p->data_bytes) <= p->backed_to;
     if (known || p->backed_to == p->data_bytes)
         return;
     if (to > p->data_bytes)
         to = p->data_bytes;
-    mq_publisher_back(p, from, to, MQ_BACK_SPARE); /* the send that needs it says if there is none */
-    p->back_step = 2 * p->back_step < MQ_BACK_MOST ? 2 * p->back_step : MQ_BACK_MOST;
+    mq_publisher_populate(p, from, to, MQ_POPULATE_SPARE); /* the send that needs it says if there is none */
+    p->back_step = 2 * p->back_step < MQ_POPULATE_MOST ? 2 * p->back_step : MQ_POPULATE_MOST;
 }
 
 /* Wake whoever sleeps; to be called after MQ_NOTIFY. Publishing makes system calls only here, and where the ring has no
  * memory so far (mq_publisher_extend). */
 static inline void mq_publisher_notify(mq_publisher *p) {
     enum { LOOKS = 64 };
-    uint32_t flags = mq_attention_wake(&p->side->attention);
+    uint32_t flags = mq_eventcount_notify(&p->side->attention);
     bool news = (flags & MQ_ATTENTION_SLOTS) || mq_publisher_stock_suspect(p);
     if (news || p->looks) {
         bool unsettled;
         if (mq_publisher_stock_changed(p, &unsettled))
-            mq_publisher_survey(p);
+            mq_publisher_scan_stock_readers(p);
         p->looks = !unsettled ? 0 : news ? LOOKS : p->looks - (p->looks > 0);
         if (p->back_step)
-            mq_publisher_back_ahead(p);
+            mq_publisher_populate_ahead(p);
     }
     for (uint32_t i = 0; i < p->stock_count; i++)
-        if (mq_publisher_may_doze(p, &p->stock[i]))
+        if (mq_publisher_reader_may_sleep(p, &p->stock[i]))
             mq_publisher_signal(&p->stock[i]);
     p->signalled = p->position;
 }
@@ -382,7 +383,7 @@ static inline mq_status mq_publisher_send(mq_publisher *p, const void *bytes, ui
     if (mq_unlikely(status != MQ_OK))
         return status;
     mq_copy_in(payload, bytes, size);
-    return mq_publisher_publish(p, p->head + mq_need(size + p->stamps), 1, size);
+    return mq_publisher_publish(p, p->head + mq_frame_bytes(size + p->stamps), 1, size);
 }
 
 /* The same on a tracked topic. */
@@ -394,7 +395,7 @@ static inline mq_status mq_publisher_send_tracked(mq_publisher *p, const void *b
         return status;
     mq_stamps_put(payload, stamps);
     mq_copy_in(payload, bytes, size);
-    return mq_publisher_publish(p, p->head + mq_need(size + p->stamps), 1, size);
+    return mq_publisher_publish(p, p->head + mq_frame_bytes(size + p->stamps), 1, size);
 }
 
 #endif

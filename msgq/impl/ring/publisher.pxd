@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 
-from msgq.impl.ground.segment cimport Segment
+from msgq.impl.base.segment cimport Segment
 from msgq.impl.ring.core cimport mq_stamps
 from msgq.impl.ring.pub_connection cimport PubConnection
 

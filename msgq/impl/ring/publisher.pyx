@@ -14,16 +14,16 @@ from cpython.object cimport PyObject_GenericSetAttr
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED
-from msgq.impl.ground.core cimport mq_copy_in, mq_now_ns
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.origin cimport current_origin, new_origin
-from msgq.impl.ground.segment cimport failure
+from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED
+from msgq.impl.base.core cimport mq_copy_in, mq_now_ns
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.origin cimport current_origin, new_origin
+from msgq.impl.base.segment cimport failure
 from msgq.impl.ring.core cimport (
-    MQ_NOTIFY, MQ_NO_MEMORY, MQ_OK, MQ_TOO_LARGE, mq_is_whole, mq_need_max, mq_publisher_back, mq_publisher_begin,
-    mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_has_room, mq_publisher_notify,
-    mq_publisher_send, mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows, mq_publisher_survey,
-    mq_readers_count, mq_stamps, mq_stamps_put,
+    MQ_NOTIFY, MQ_NO_MEMORY, MQ_OK, MQ_TOO_LARGE, mq_canary_intact, mq_frame_bytes_max, mq_publisher_populate,
+    mq_publisher_begin, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_has_room,
+    mq_publisher_notify, mq_publisher_send, mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows,
+    mq_publisher_scan_stock_readers, mq_readers_count, mq_stamps, mq_stamps_put,
 )
 from msgq.impl.ring.pub_connection cimport PubConnection
 from msgq.impl.ring.topic cimport latest, resized
@@ -85,13 +85,13 @@ cdef class PubSocket(PubConnection):
 
     cdef int _have_memory(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""
-        if not mq_publisher_back(&self._publisher, 0, self._publisher.data_bytes, 0):
+        if not mq_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
             raise failure("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
     cdef object _too_large(self, object size):
         stamps = self._publisher.stamps
-        most = mq_need_max(self._publisher.data_bytes) - 8 - stamps
+        most = mq_frame_bytes_max(self._publisher.data_bytes) - 8 - stamps
         text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
                 f"{self._publisher.data_bytes}; this one needs {3 * (size + stamps + 15 & ~7)}")
         return MessageTooLargeError(text, self._endpoint)
@@ -219,7 +219,7 @@ cdef class PubSocket(PubConnection):
         """Stock subscribers abort on an empty message."""
         if self._publisher.stamps:
             return 0
-        mq_publisher_survey(&self._publisher)
+        mq_publisher_scan_stock_readers(&self._publisher)
         if self._publisher.stock_count:
             text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
             raise MessageSizeError(text, self._endpoint)
@@ -330,7 +330,7 @@ cdef class PubSocket(PubConnection):
         inherited = self._ticket != CLOSED and self._generation != fork_generation
         if self._ticket != fork_generation and not inherited:
             self._refuse()
-        if not mq_is_whole(&self._publisher.whole):
+        if not mq_canary_intact(&self._publisher.whole):
             raise resized(self._endpoint, self._ring, self._side)
         mq_readers_count(&self._publisher, &attached, &updated)
         return attached, updated

@@ -5,36 +5,38 @@
 #ifndef MQ_REGISTRY_H
 #define MQ_REGISTRY_H
 
-#include "ground/schema.h"
+#include "base/schema.h"
 #include "ring/sleeper.h"
 
 enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others do the same */
 
 /* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
  * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
-static inline int mq_unknown_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
-    mq_inquiry inquiry = mq_inquire(roll);
+static inline int mq_unknown_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side,
+                                      void **hold) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
     uint64_t current = mq_load_acquire_u64(&ring->write_uid);
     int taken = MQ_NO_ROW;
     /* relaxed: under the lock nobody else fills it. */
     for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
         bool spared = mq_load_relaxed_u64(&mq_row_identity(side, row)->uid) == current;
-        if (!spared && mq_row_life(&inquiry, side, row) == MQ_UNKNOWN &&
-            (*hold = mq_row_hold(roll, (uint64_t)row, false)))
+        if (!spared && mq_ring_row_liveness(&inquiry, side, row) == MQ_UNKNOWN &&
+            (*hold = mq_liveness_lock(roll, (uint64_t)row, false)))
             taken = row;
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     return taken;
 }
 
-static inline int mq_publisher_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
-    mq_roster publishers = mq_publishers_roster(side);
-    int row = mq_roster_find(&publishers, roll, hold);
+static inline int mq_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side,
+                                        void **hold) {
+    mq_row_table publishers = mq_publishers_table(side);
+    int row = mq_row_table_reserve(&publishers, roll, hold);
     return row == MQ_NO_ROW ? mq_unknown_row_take(roll, ring, side, hold) : row;
 }
-static inline int mq_reader_row_take(const mq_roll *roll, mq_side *side, void **hold) {
-    mq_roster readers = mq_readers_roster(side);
-    return mq_roster_find(&readers, roll, hold);
+static inline int mq_reader_row_take(const mq_liveness_file *roll, mq_side *side, void **hold) {
+    mq_row_table readers = mq_readers_table(side);
+    return mq_row_table_reserve(&readers, roll, hold);
 }
 
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
@@ -50,8 +52,8 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
     mq_store_relaxed_u64(&side->created_ns, created_ns);
     mq_store_relaxed_u64(&side->tracked, tracked ? MQ_TRACKED : 0);
     mq_store_relaxed_u64(&side->uncounted, now != 0);
-    mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
-    mq_store_relaxed_u64(&side->milestone_even.position, now);
+    mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_write_bound(now, data_bytes));
+    mq_store_relaxed_u64(&side->checkpoint_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
 
@@ -72,18 +74,18 @@ static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t da
     return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
 }
 /* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
-static inline bool mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes) {
-    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
     return tail &&
            mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
-           mq_load_relaxed_u64(&side->ring_tail) && mq_load_relaxed_u64(tail) == 0;
+           mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
 }
 
 /* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got. */
 static inline void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
-    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+    const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
-    mq_store_relaxed_u64(&side->ring_tail, tail ? mq_load_relaxed_u64(tail) : 0);
+    mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
 }
 
 /* A ring that was made smaller may have its write_pointer behind the end, where nobody can go on: begin the next lap.
@@ -111,7 +113,7 @@ static inline uint64_t mq_side_version(const mq_side *side) {
 /* Where the side segment has its schema descriptor. */
 static inline mq_schema_parts mq_side_schema(const mq_side *side) {
     mq_side *s = (mq_side *)side; /* mq_schema_read stores nothing */
-    return (mq_schema_parts){.turn = &s->schema_turn,
+    return (mq_schema_parts){.turn = &s->schema_seq,
                              .bytes = &s->schema_bytes,
                              .spare = &s->schema_spare,
                              .name = s->schema_name,
@@ -129,7 +131,7 @@ static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
 
 /* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
  * EDGE done: acquire, both. Partners: mq_publisher_publish, mq_publisher_discard. */
-static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
+static inline bool mq_send_in_progress(const mq_ring_publisher_row *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
@@ -137,28 +139,28 @@ static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
 /* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
  * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
  * whom nobody can tell. */
-static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bool known) {
-    mq_inquiry inquiry = mq_inquire(p->roll);
-    const mq_publisher_entry *found = NULL;
+static inline const mq_ring_publisher_row *mq_other_send_in_progress(const mq_publisher *p, bool known) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
+    const mq_ring_publisher_row *found = NULL;
     for (int row = 0; row < MQ_RING_PUBLISHERS && !found; row++) {
-        const mq_publisher_entry *other = &p->side->publishers[row];
+        const mq_ring_publisher_row *other = &p->side->publishers[row];
         if (other == p->entry || !mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))
             continue;
-        mq_life life = mq_row_life(&inquiry, p->side, row);
+        mq_liveness life = mq_ring_row_liveness(&inquiry, p->side, row);
         if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
             found = other;
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     return found;
 }
 
-static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
+static inline uint64_t mq_publisher_pid(const mq_ring_publisher_row *entry) {
     return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
 }
 
 /* The process that publishes now; 0 when that is nobody, or a stock program. */
 static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side) {
-    const mq_publisher_entry *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
+    const mq_ring_publisher_row *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
     return entry ? mq_publisher_pid(entry) : 0;
 }
 
@@ -211,37 +213,37 @@ static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
 
 /* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
  * thread that created them, and a living process may have ended that. */
-static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side, mq_inquiry *inquiry) {
+static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_side *side, mq_liveness_probe *inquiry) {
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        const mq_reader_entry *entry = mq_slot_entry(side, uid);
-        if (uid && entry && mq_row_life(inquiry, side, mq_reader_row(side, entry)) == MQ_DEAD)
-            mq_slot_leave(ring, side, i, uid);
+        const mq_ring_subscriber_row *entry = mq_reader_slot_row(side, uid);
+        if (uid && entry && mq_ring_row_liveness(inquiry, side, mq_reader_row(side, entry)) == MQ_DEAD)
+            mq_reader_slot_release(ring, side, i, uid);
     }
 }
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
-static inline void mq_publishers_sweep(mq_publisher *p, mq_inquiry *inquiry) {
+static inline void mq_publishers_sweep(mq_publisher *p, mq_liveness_probe *inquiry) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_identity *who = &p->side->publishers[row].who;
         if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
-            mq_row_life(inquiry, p->side, row) == MQ_DEAD)
+            mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD)
             mq_identity_clear(who);
     }
 }
 
 static inline void mq_sweep(mq_publisher *p) {
-    mq_inquiry inquiry = mq_inquire(p->roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     mq_publishers_sweep(p, &inquiry);
-    mq_slots_sweep(p->ring, p->side, &inquiry);
-    mq_inquiry_end(&inquiry);
+    mq_reader_slots_reclaim(p->ring, p->side, &inquiry);
+    mq_liveness_probe_end(&inquiry);
 }
 
 /* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense.
  * MQ_UNTRACKED: see mq_can_track; the caller has asked before, so something was sent since. */
 static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
     mq_side *side = p->side;
-    mq_milestone m;
+    mq_checkpoint m;
     uint64_t last;
     int64_t walked = -1;
     p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
@@ -250,7 +252,7 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     if (!mq_can_track(p->ring, side, p->track))
         return MQ_UNTRACKED;
     p->stamps = mq_settle_stamps(side, p->track);
-    bool readable = mq_milestone_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
+    bool readable = mq_checkpoint_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
     if (!p->after_stock && readable)
         walked = mq_walk(p->data, p->data_bytes, m.position, p->position, &last);
     if (walked >= 0) {
@@ -259,7 +261,7 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     } else /* a stock publisher was here, or the bytes are not to be trusted */
         p->era = (readable ? m.era : 0) + 1;
     /* The limit never goes back: a send that died left bytes up to there. */
-    mq_publisher_announce(p, walked >= 0 ? p->position : mq_reach(p->position, p->data_bytes));
+    mq_publisher_announce(p, walked >= 0 ? p->position : mq_write_bound(p->position, p->data_bytes));
     mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed: equal again before anybody cares */
     mq_store_release_u64(&p->entry->sent, p->sequence);
     p->granted_offset = mq_offset(p->position);
@@ -274,8 +276,8 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
     mq_publisher_notify(p);
-    if (mq_can_back())
-        p->back_step = MQ_BACK_FIRST; /* not before: what opens a topic shall not wait for memory */
+    if (mq_can_populate())
+        p->back_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
     else
         p->backed_to = p->data_bytes; /* who made or opened the file saw to it */
     return MQ_OK;
@@ -294,18 +296,18 @@ static inline void mq_publisher_close(mq_publisher *p) {
  * publisher. */
 static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
-    mq_inquiry inquiry = mq_inquire(p->roll);
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     *attached = *updated = 0;
     for (int i = 0; i < MQ_READERS; i++) {
-        if (mq_row_life(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
+        if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == published;
     }
-    mq_inquiry_end(&inquiry);
+    mq_liveness_probe_end(&inquiry);
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
-        if (uid == 0 || mq_slot_entry(p->side, uid) || mq_thread_life(mq_uid_thread(uid)) == MQ_DEAD)
+        if (uid == 0 || mq_reader_slot_row(p->side, uid) || mq_thread_liveness(mq_uid_thread(uid)) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
@@ -319,13 +321,13 @@ static inline void mq_readers_count(const mq_publisher *p, int *attached, int *u
 static inline void mq_subscriber_sweep(mq_subscriber *s) {
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
-        if (uid && mq_slot_entry(s->side, uid) == s->entry)
-            mq_slot_leave(s->ring, s->side, i, uid);
+        if (uid && mq_reader_slot_row(s->side, uid) == s->entry)
+            mq_reader_slot_release(s->ring, s->side, i, uid);
     }
 }
 
 /* Have no row, slot or lock: those of a forked child are its parent's. */
-static inline void mq_subscriber_disown(mq_subscriber *s) {
+static inline void mq_subscriber_detach_row(mq_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
     s->entry = &s->private_entry;
@@ -334,11 +336,11 @@ static inline void mq_subscriber_disown(mq_subscriber *s) {
 
 /* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
 static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
-    mq_subscriber_disown(s);
+    mq_subscriber_detach_row(s);
     int row = s->passive || !s->side ? MQ_NO_ROW : mq_reader_row_take(s->roll, s->side, &s->hold);
     if (row == MQ_NO_ROW) {
         if (!s->passive)
-            s->hold = mq_row_hold(s->roll, MQ_ROW_UNLISTED, true);
+            s->hold = mq_liveness_lock(s->roll, MQ_ROW_UNLISTED, true);
         return;
     }
     s->entry = &s->side->readers[row];
@@ -350,7 +352,7 @@ static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self,
     mq_store_relaxed_u64(&s->entry->lost, s->lost);
     mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
     mq_store_relaxed_u64(&s->entry->resets, s->resets);
-    mq_subscriber_show_base(s);
+    mq_subscriber_store_base(s);
     mq_identity_write(&s->entry->who, self, s->uid, s->hold != NULL);
 }
 
@@ -358,9 +360,9 @@ static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self,
 static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random) {
     s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
     mq_subscriber_register(s, self, random);
-    mq_status status = mq_subscriber_to_present(s);
-    mq_subscriber_show_base(s);
-    mq_subscriber_show(s);
+    mq_status status = mq_subscriber_seek_latest(s);
+    mq_subscriber_store_base(s);
+    mq_subscriber_store_stats(s);
     return status;
 }
 
@@ -368,11 +370,11 @@ static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self
 static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random) {
     s->signal_thread = 0;
     mq_subscriber_register(s, self, random);
-    mq_subscriber_survey(s);
+    mq_subscriber_classify_publisher(s);
 }
 
 static inline void mq_subscriber_leave(mq_subscriber *s) {
-    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
+    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid);
     s->slot = -1;
     mq_identity_leave(&s->entry->who, s->uid, &s->hold);
     s->entry = &s->private_entry;

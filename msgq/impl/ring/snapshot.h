@@ -40,9 +40,9 @@ static inline bool mq_copied_bridge(const mq_side *side, int entry, const mq_ide
 }
 
 static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out) {
-    const mq_reader_entry *reader = &side->readers[entry];
+    const mq_ring_subscriber_row *reader = &side->readers[entry];
     mq_copy_identity(&reader->who, &out->who); /* relaxed below, as everywhere here: see the top */
-    /* EDGE figures: acquire. The figures are those of this cursor, or newer. Partner: mq_subscriber_show. */
+    /* EDGE figures: acquire. The figures are those of this cursor, or newer. Partner: mq_subscriber_store_stats. */
     out->cursor = mq_load_acquire_u64(&reader->cursor);
     out->received = mq_load_relaxed_u64(&reader->received);
     out->lost = mq_load_relaxed_u64(&reader->lost);
@@ -53,8 +53,8 @@ static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy
 }
 
 /* Somebody who judges subscribers as they judge themselves: a passive one, which reads nothing. */
-static inline mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
-                                     mq_whole whole) {
+static inline mq_subscriber mq_observer(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll,
+                                        uint32_t data_bytes, mq_canary whole) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
     return (mq_subscriber){.ring = ring,
                            .side = side,
@@ -67,9 +67,9 @@ static inline mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const 
 }
 
 /* Will the subscriber find that it was lapped when it looks? Once true, this stays true. */
-static inline bool mq_judge_lapped(mq_subscriber *judge, uint64_t cursor) {
+static inline bool mq_observer_is_lapped(mq_subscriber *judge, uint64_t cursor) {
     for (int tries = 0; tries < 100; tries++) { /* again if somebody else publishes meanwhile */
-        mq_subscriber_survey(judge);
+        mq_subscriber_classify_publisher(judge);
         bool intact = mq_subscriber_intact(judge, cursor);
         if (mq_subscriber_witness_holds(judge))
             return !intact;
@@ -78,31 +78,32 @@ static inline bool mq_judge_lapped(mq_subscriber *judge, uint64_t cursor) {
 }
 
 /* What it has lost, once it has looked; false: nobody can tell. It goes on at the present, and counts by the sequence. */
-static inline bool mq_judge_count(mq_subscriber *judge, const mq_reader_copy *reader, uint64_t *lost) {
-    if (mq_subscriber_to_present(judge) != MQ_OK || !judge->sequence_known)
+static inline bool mq_observer_count_lost(mq_subscriber *judge, const mq_reader_copy *reader, uint64_t *lost) {
+    if (mq_subscriber_seek_latest(judge) != MQ_OK || !judge->sequence_known)
         return false;
     *lost = mq_subscriber_sequence(judge) - reader->base - reader->received;
     return reader->counted == (reader->who.uid | (uint32_t)judge->era);
 }
 
-static inline bool mq_judge_dead(const mq_subscriber *judge, int entry) {
-    mq_inquiry inquiry = mq_inquire(judge->roll);
-    bool dead = mq_row_life(&inquiry, judge->side, MQ_RING_PUBLISHERS + entry) == MQ_DEAD;
-    mq_inquiry_end(&inquiry);
+static inline bool mq_observer_is_dead(const mq_subscriber *judge, int entry) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(judge->roll);
+    bool dead = mq_ring_row_liveness(&inquiry, judge->side, MQ_RING_PUBLISHERS + entry) == MQ_DEAD;
+    mq_liveness_probe_end(&inquiry);
     return dead;
 }
 
 /* A subscriber's figures, with `lost` and `lost_unknown` as it will find them when it looks. The dead look no more, so
  * theirs stay as they are. Of one that goes on meanwhile the figures are copied again; in the end they are its own. */
-static inline void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out) {
-    const mq_reader_entry *reader = &judge->side->readers[entry];
+static inline void mq_observer_reader_stats(mq_subscriber *judge, int entry, mq_reader_copy *out) {
+    const mq_ring_subscriber_row *reader = &judge->side->readers[entry];
     for (int tries = 0; tries < 8; tries++) {
         uint64_t lost = 0;
         mq_copy_reader(judge->side, entry, out);
-        if (!out->who.uid || out->lost_unknown || !mq_judge_lapped(judge, out->cursor) || mq_judge_dead(judge, entry))
+        if (!out->who.uid || out->lost_unknown || !mq_observer_is_lapped(judge, out->cursor) ||
+            mq_observer_is_dead(judge, entry))
             return;
-        bool known = mq_judge_count(judge, out, &lost);
-        /* EDGE figures: acquire. The owner has shown no later cursor, so it has not gone on. Partner: mq_subscriber_show */
+        bool known = mq_observer_count_lost(judge, out, &lost);
+        /* EDGE figures: acquire. The owner has shown no later cursor, so it has not gone on. Partner: mq_subscriber_store_stats */
         mq_fence_acquire(); /* relaxed below: ordered by it */
         if (mq_load_relaxed_u64(&reader->cursor) != out->cursor)
             continue;
@@ -127,9 +128,9 @@ typedef struct {
 } mq_counts;
 
 /* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
-static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
-                                  mq_whole whole, mq_counts *out) {
-    mq_subscriber judge = mq_judge(ring, side, roll, data_bytes, whole);
+static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll,
+                                  uint32_t data_bytes, mq_canary whole, mq_counts *out) {
+    mq_subscriber judge = mq_observer(ring, side, roll, data_bytes, whole);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
     for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
@@ -142,7 +143,7 @@ static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_
         mq_reader_copy reader;
         if (mq_load_relaxed_u64(&side->readers[i].who.uid) == 0)
             continue;
-        mq_judge_reader(&judge, i, &reader);
+        mq_observer_reader_stats(&judge, i, &reader);
         out->subscribers++;
         out->lost += reader.lost;
         out->lost_unknown |= reader.lost_unknown;
@@ -154,7 +155,7 @@ static inline int mq_count_stock(const mq_ring_header *ring, const mq_side *side
     int count = 0;
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        count += uid && !mq_slot_entry(side, uid) && mq_thread_life(mq_uid_thread(uid)) != MQ_DEAD;
+        count += uid && !mq_reader_slot_row(side, uid) && mq_thread_liveness(mq_uid_thread(uid)) != MQ_DEAD;
     }
     return count;
 }

@@ -2,15 +2,16 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport (
-    MQ_ALIVE, MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_roll, mq_row_held, mq_schema_parts,
+from msgq.impl.base.core cimport (
+    MQ_ALIVE, MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness,
+    mq_liveness_file, mq_liveness_is_locked, mq_schema_parts,
 )
-from msgq.impl.ground.descriptor cimport read_schema
+from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.ring.core cimport (
     MQ_RING_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_read_write_pointer, mq_read_write_uid, mq_ring_header,
-    mq_row_life, mq_side, mq_side_schema, mq_side_tracked, mq_subscriber, mq_whole,
+    mq_ring_row_liveness, mq_side, mq_side_schema, mq_side_tracked, mq_subscriber, mq_canary,
 )
-from msgq.impl.ground.liveness cimport is_alive
+from msgq.impl.base.liveness cimport is_alive
 from msgq.impl.ring.topic cimport check_topic, find_side, Topic, watch_topic
 
 from msgq.figures import Participant
@@ -39,18 +40,18 @@ cdef extern from "ring/snapshot.h" nogil:
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
-                        mq_whole whole, mq_counts *out)
+    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll, uint32_t data_bytes,
+                        mq_canary whole, mq_counts *out)
     void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
     bint mq_copied_bridge(const mq_side *side, int entry, const mq_identity_copy *who)
-    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
-                           mq_whole whole)
-    void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
+    mq_subscriber mq_observer(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll, uint32_t data_bytes,
+                              mq_canary whole)
+    void mq_observer_reader_stats(mq_subscriber *judge, int entry, mq_reader_copy *out)
     uint64_t mq_read_created_ns(const mq_side *side)
     int mq_count_stock(const mq_ring_header *ring, const mq_side *side)
 
 
-cdef object _participant(const mq_identity_copy *who, mq_life life):
+cdef object _participant(const mq_identity_copy *who, mq_liveness life):
     cdef bytes name = who.name
     return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
 
@@ -61,22 +62,22 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(Topic topic, mq_side *side, mq_inquiry *inquiry, uint64_t position):
+cdef tuple _subscribers(Topic topic, mq_side *side, mq_liveness_probe *inquiry, uint64_t position):
     cdef mq_reader_copy reader
-    cdef mq_subscriber judge = mq_judge(<mq_ring_header *> topic.ring.address, side, inquiry.roll, topic.data_bytes,
-                                        topic.whole)
+    cdef mq_subscriber judge = mq_observer(<mq_ring_header *> topic.ring.address, side, inquiry.roll, topic.data_bytes,
+                                           topic.whole)
     found = []
     for i in range(MQ_READERS):
-        mq_judge_reader(&judge, i, &reader)
+        mq_observer_reader_stats(&judge, i, &reader)
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
-            who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_RING_PUBLISHERS + i))
+            who = _participant(&reader.who, mq_ring_row_liveness(inquiry, side, MQ_RING_PUBLISHERS + i))
             found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
 
-cdef tuple _publisher(const mq_side *side, mq_inquiry *inquiry, uint64_t uid):
+cdef tuple _publisher(const mq_side *side, mq_liveness_probe *inquiry, uint64_t uid):
     """Return (participant or None, messages, bytes)."""
     cdef mq_identity_copy who
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
@@ -85,7 +86,7 @@ cdef tuple _publisher(const mq_side *side, mq_inquiry *inquiry, uint64_t uid):
         mq_copy_publisher(side, i, &who, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
         if uid and who.uid == uid:
-            current = _participant(&who, mq_row_life(inquiry, side, i))
+            current = _participant(&who, mq_ring_row_liveness(inquiry, side, i))
     return current, sent_most, size_most
 
 
@@ -120,14 +121,14 @@ cdef class TopicWatch:
         cdef uint64_t uid = mq_read_write_uid(<mq_ring_header *> self._topic.ring.address)
         cdef mq_identity_copy who
         cdef uint64_t sent = 0, size = 0
-        cdef mq_inquiry inquiry
+        cdef mq_liveness_probe inquiry
         cdef bint bridge = False
         for i in range(MQ_RING_PUBLISHERS if side != NULL and uid else 0):
             mq_copy_publisher(side, i, &who, &sent, &size)
             if who.uid == uid:
-                inquiry = mq_inquire(&self._topic.side.roll)
-                bridge = mq_row_life(&inquiry, side, i) != MQ_DEAD and mq_copied_bridge(side, i, &who)
-                mq_inquiry_end(&inquiry)
+                inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
+                bridge = mq_ring_row_liveness(&inquiry, side, i) != MQ_DEAD and mq_copied_bridge(side, i, &who)
+                mq_liveness_probe_end(&inquiry)
                 break
         check_topic(self._topic)
         return bridge
@@ -135,7 +136,7 @@ cdef class TopicWatch:
     def counts(self):
         cdef mq_counts now
         cdef mq_side *side = self._side()
-        cdef const mq_roll *roll = NULL if side == NULL else &self._topic.side.roll
+        cdef const mq_liveness_file *roll = NULL if side == NULL else &self._topic.side.roll
         mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
                        self._topic.whole, &now)
         check_topic(self._topic)
@@ -150,18 +151,18 @@ cdef class TopicWatch:
         cdef mq_side *side = self._side()
         cdef uint64_t position = mq_read_write_pointer(ring)
         cdef uint64_t uid = mq_read_write_uid(ring)
-        cdef mq_inquiry inquiry
+        cdef mq_liveness_probe inquiry
         publisher = messages = size = schema = created = None
         subscribers = ()
         unlisted = tracked = False
         if side != NULL:
-            inquiry = mq_inquire(&self._topic.side.roll)
+            inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
             try:
                 publisher, messages, size = _publisher(side, &inquiry, uid)
                 subscribers = _subscribers(self._topic, side, &inquiry, position)
-                unlisted = mq_row_held(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
+                unlisted = mq_liveness_is_locked(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
             finally:
-                mq_inquiry_end(&inquiry)
+                mq_liveness_probe_end(&inquiry)
             schema = _schema(side)
             created = mq_read_created_ns(side)
             tracked = bool(mq_side_tracked(side))

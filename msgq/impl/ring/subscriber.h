@@ -10,13 +10,13 @@
 #include "ring/walk.h"
 
 typedef struct {
-    mq_ring_header *ring; /* mapped read-only when passive */
-    mq_side *side;        /* NULL: there is none, every publisher is treated as stock; only when passive */
-    const mq_roll *roll;  /* as in mq_publisher */
+    mq_ring_header *ring;         /* mapped read-only when passive */
+    mq_side *side;                /* NULL: there is none, every publisher is treated as stock; only when passive */
+    const mq_liveness_file *roll; /* as in mq_publisher */
     void *hold;
     uint64_t sideless_uid; /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
-    mq_whole whole;   /* whether the ring is still all there */
+    mq_canary whole;  /* whether the ring is still all there */
     const char *path; /* of the ring's file; NULL: it never changes its size */
     uint64_t inode;   /* of the file that is mapped */
     uint32_t data_bytes;
@@ -37,8 +37,8 @@ typedef struct {
     uint64_t received;
     uint64_t lost;
     uint64_t resets;
-    mq_reader_entry *entry; /* in the side segment, or private_entry */
-    mq_reader_entry private_entry;
+    mq_ring_subscriber_row *entry; /* in the side segment, or private_entry */
+    mq_ring_subscriber_row private_entry;
     mq_u32 private_attention;
     int slot;     /* -1: none */
     bool yields;  /* leaves the slots to stock subscribers */
@@ -60,13 +60,13 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
     s->yields = same_publisher && (s->yields || evicted);
-    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
+    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
     s->slot = -1;
     /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
-    for (int tries = 0; !s->yields && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
+    for (int tries = 0; !s->yields && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid); tries++) {
         s->slot_uid = s->uid | s->signal_thread;
-        s->slot = mq_slot_join(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
-        mq_slots_changed(s->side);
+        s->slot = mq_reader_slot_claim(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
+        mq_reader_slots_changed(s->side);
         if (s->slot < 0)
             break;
     }
@@ -74,13 +74,13 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
 
 /* Are the bytes that were read before this those of the ring? */
 static inline bool mq_subscriber_whole(const mq_subscriber *s) {
-    return mq_is_whole(&s->whole) && mq_likely(!s->outgrown);
+    return mq_canary_intact(&s->whole) && mq_likely(!s->outgrown);
 }
 
 /* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
  * started. */
-static inline void mq_subscriber_survey(mq_subscriber *s) {
-    if (s->uid && !mq_slot_held(s->ring, s->slot, s->slot_uid))
+static inline void mq_subscriber_classify_publisher(mq_subscriber *s) {
+    if (s->uid && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid))
         mq_subscriber_take_slot(s);
     /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
      * before we joined is seen here, and one that comes later changes the witness. */
@@ -119,29 +119,29 @@ static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
 /* intact, and by a survey that is still true. Witness first, limit second.
  * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the witness, and what comes after
  * those is seen in the limit. Partner: mq_publisher_announce. */
-static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t position) {
+static inline bool mq_subscriber_is_valid(const mq_subscriber *s, uint64_t position) {
     mq_fence_acquire();
     return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
 }
 
-static inline mq_status mq_subscriber_locate(mq_subscriber *s);
+static inline mq_status mq_subscriber_resolve_sequence(mq_subscriber *s);
 
-static inline void mq_subscriber_show_base(mq_subscriber *s);
+static inline void mq_subscriber_store_base(mq_subscriber *s);
 
-static inline void mq_subscriber_survey_again(mq_subscriber *s) {
-    mq_subscriber_survey(s);
-    mq_subscriber_locate(s); /* whatever it finds: an unknown sequence is remembered as such */
-    mq_subscriber_show_base(s);
+static inline void mq_subscriber_reclassify_publisher(mq_subscriber *s) {
+    mq_subscriber_classify_publisher(s);
+    mq_subscriber_resolve_sequence(s); /* whatever it finds: an unknown sequence is remembered as such */
+    mq_subscriber_store_base(s);
 }
 
 /* Are the bytes at the cursor intact, whoever published since the last survey? */
 static inline bool mq_subscriber_validate(mq_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) {
-        if (mq_likely(mq_subscriber_certain(s, s->cursor)))
+        if (mq_likely(mq_subscriber_is_valid(s, s->cursor)))
             return true;
         if (mq_subscriber_witness_holds(s))
             return false;
-        mq_subscriber_survey_again(s);
+        mq_subscriber_reclassify_publisher(s);
     }
     return false;
 }
@@ -149,7 +149,9 @@ static inline bool mq_subscriber_validate(mq_subscriber *s) {
 /* ---- counting ---- */
 
 static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
-static inline uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size) { return mq_need(size + s->stamps); }
+static inline uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size) {
+    return mq_frame_bytes(size + s->stamps);
+}
 
 /* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
 static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
@@ -159,29 +161,29 @@ static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
     s->sideless_uid = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
     return s->sideless_uid != before;
 }
-static inline void mq_subscriber_adopt(mq_subscriber *s, mq_side *side) {
+static inline void mq_subscriber_attach_side(mq_subscriber *s, mq_side *side) {
     s->side = side;
     s->stamps = mq_side_stamps(s->side);
-    mq_subscriber_survey_again(s);
+    mq_subscriber_reclassify_publisher(s);
 }
 
-/* Find the sequence at the cursor, by walking between it and the milestone. MQ_OK: found, or the publisher does not
+/* Find the sequence at the cursor, by walking between it and the checkpoint. MQ_OK: found, or the publisher does not
  * announce any; MQ_EMPTY: overtaken while walking; MQ_CORRUPT: the bytes between them make no sense. */
-static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
-    mq_milestone m;
+static inline mq_status mq_subscriber_resolve_sequence(mq_subscriber *s) {
+    mq_checkpoint m;
     uint64_t last;
-    if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era)
+    if (s->announced && s->sequence_known && mq_checkpoint_read(s->side, &m) && m.era == s->era)
         return MQ_OK;
     s->sequence_known = false;
     for (int tries = 0; s->announced && tries < 100; tries++) {
-        if (!mq_milestone_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
+        if (!mq_checkpoint_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
             return MQ_CORRUPT;
         bool behind = mq_ahead(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
         if (!mq_subscriber_intact(s, from)) /* before the walk, too: it may be long */
             continue;
         int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
-        if (!mq_subscriber_certain(s, s->cursor))
+        if (!mq_subscriber_is_valid(s, s->cursor))
             return MQ_EMPTY;
         if (!mq_subscriber_intact(s, from))
             continue;
@@ -195,7 +197,7 @@ static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
     return s->announced ? MQ_EMPTY : MQ_OK;
 }
 
-static inline void mq_subscriber_show(mq_subscriber *s) {
+static inline void mq_subscriber_store_stats(mq_subscriber *s) {
     mq_store_relaxed_u64(&s->entry->received, s->received); /* relaxed: the release below publishes it */
     /* EDGE figures: release. All figures come before the cursor that they belong to. Partner: mq_copy_reader. If weaker:
      * what was lost and counted is shown for a moment as if it had not been lost. */
@@ -203,7 +205,7 @@ static inline void mq_subscriber_show(mq_subscriber *s) {
 }
 
 /* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
-static inline void mq_subscriber_show_base(mq_subscriber *s) {
+static inline void mq_subscriber_store_base(mq_subscriber *s) {
     uint64_t base = s->sequence_base - s->lost;
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
     /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
@@ -215,7 +217,7 @@ static inline void mq_subscriber_show_base(mq_subscriber *s) {
 }
 
 /* Continue at `position`, passing over `passed` messages (unknown: negative). */
-static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64_t passed) {
+static inline void mq_subscriber_skip(mq_subscriber *s, uint64_t position, int64_t passed) {
     s->cursor = position;
     if (passed < 0)
         s->lost_unknown = true;
@@ -224,22 +226,22 @@ static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64
         s->sequence_base += (uint64_t)passed;
     }
     mq_store_relaxed_u64(&s->entry->lost,
-                         s->lost); /* relaxed, both: the release in mq_subscriber_show publishes them */
+                         s->lost); /* relaxed, both: the release in mq_subscriber_store_stats publishes them */
     mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
-    mq_subscriber_show_base(s);
-    mq_subscriber_show(s);
+    mq_subscriber_store_base(s);
+    mq_subscriber_store_stats(s);
     if (s->slot >= 0 && !s->announced)
-        mq_slot_update(s->ring, s->slot, s->cursor);
+        mq_reader_slot_update(s->ring, s->slot, s->cursor);
 }
 
 /* Go to the present: write_pointer, with the sequence there. When the publisher is too fast for the walk to it, go to
- * the milestone, whose sequence is at hand; it lies at most a chunk before the present. */
-static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
-    mq_milestone m;
+ * the checkpoint, whose sequence is at hand; it lies at most a chunk before the present. */
+static inline mq_status mq_subscriber_seek_latest(mq_subscriber *s) {
+    mq_checkpoint m;
     if (!mq_subscriber_whole(s))
         return MQ_CORRUPT;
     for (int tries = 0; tries < 8; tries++) {
-        mq_subscriber_survey(s);
+        mq_subscriber_classify_publisher(s);
         uint64_t now =
             mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
         if (!mq_position_possible(now, s->data_bytes))
@@ -247,16 +249,16 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
         s->cursor = s->published = now;
         s->stamps = mq_side_stamps(s->side);
         s->sequence_known = false;
-        if (mq_subscriber_locate(s) != MQ_EMPTY)
+        if (mq_subscriber_resolve_sequence(s) != MQ_EMPTY)
             return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
     }
-    for (int tries = 0; tries < 100 && mq_milestone_read(s->side, &m); tries++) {
-        mq_subscriber_survey(s);
+    for (int tries = 0; tries < 100 && mq_checkpoint_read(s->side, &m); tries++) {
+        mq_subscriber_classify_publisher(s);
         /* EDGE commit: acquire. Partner: mq_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        /* A stranger's milestone may lie anywhere; from this one every step is intact, or we would be here for ever. */
+        /* A stranger's checkpoint may lie anywhere; from this one every step is intact, or we would be here for ever. */
         if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
-            !mq_subscriber_certain(s, m.position) || !mq_subscriber_intact(s, now))
+            !mq_subscriber_is_valid(s, m.position) || !mq_subscriber_intact(s, now))
             continue;
         s->cursor = s->published = m.position;
         s->stamps = mq_side_stamps(s->side);
@@ -270,13 +272,13 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
 
 /* After a lap, if all messages have one size: go to the oldest intact one. False: its position is unknown. */
 static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
-    mq_milestone m;
+    mq_checkpoint m;
     for (uint64_t tries = 0; s->record && tries < 6; tries++) {
-        mq_subscriber_survey(s);
+        mq_subscriber_classify_publisher(s);
         s->stamps = mq_side_stamps(s->side);
-        if (!s->announced || !mq_milestone_read(s->side, &m))
+        if (!s->announced || !mq_checkpoint_read(s->side, &m))
             return false;
-        /* These are loaded after the milestone, so that they are not behind it. relaxed: mq_subscriber_certain checks
+        /* These are loaded after the checkpoint, so that they are not behind it. relaxed: mq_subscriber_is_valid checks
          * whether the limit holds. EDGE commit: acquire. Partner: mq_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->limit);
         if (!mq_position_possible(m.position, s->data_bytes) || !mq_position_possible(now, s->data_bytes))
@@ -291,7 +293,7 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
             continue;
         uint64_t last; /* not used */
         int64_t count = mq_walk_of(s->data, s->data_bytes, from, m.position, need, &last);
-        if (!mq_subscriber_certain(s, from))
+        if (!mq_subscriber_is_valid(s, from))
             continue;
         if (count < 0)
             return false;
@@ -306,17 +308,17 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
 static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
     bool known = s->sequence_known;
     uint64_t expected = mq_subscriber_sequence(s), era = s->era;
-    mq_status status = mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_to_present(s);
+    mq_status status = mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_seek_latest(s);
     if (status != MQ_OK)
         return status;
     int64_t passed = -1;
     if (known && s->sequence_known && s->era == era) {
         passed = (int64_t)(mq_subscriber_sequence(s) - expected);
-        s->sequence_base -= (uint64_t)passed; /* mq_subscriber_pass adds it */
+        s->sequence_base -= (uint64_t)passed; /* mq_subscriber_skip adds it */
     }
     s->resets += 1;
     mq_store_relaxed_u64(&s->entry->resets, s->resets); /* relaxed: for stats */
-    mq_subscriber_pass(s, s->cursor, passed);
+    mq_subscriber_skip(s, s->cursor, passed);
     return MQ_OK;
 }
 
@@ -330,7 +332,7 @@ static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
         s->published = now; /* a stranger may have put it back */
         /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
         if (mq_unlikely(!mq_subscriber_witness_holds(s)))
-            mq_subscriber_survey_again(s);
+            mq_subscriber_reclassify_publisher(s);
         return mq_subscriber_whole(s) ? MQ_EMPTY : MQ_CORRUPT;
     }
     if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
@@ -345,7 +347,7 @@ static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
 }
 
 /* Validate a doubtful cursor. MQ_OK: it is good after all; MQ_EMPTY: we were lapped and went on to the present. */
-static inline mq_status mq_subscriber_doubt(mq_subscriber *s) {
+static inline mq_status mq_subscriber_revalidate(mq_subscriber *s) {
     if (mq_subscriber_validate(s))
         return MQ_OK;
     mq_status status = mq_subscriber_reset(s);
@@ -362,20 +364,21 @@ static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message
         }
         uint64_t size = mq_message_size(s->data, s->cursor), offset = mq_offset(s->cursor);
         /* relaxed, and perhaps of a newer lap: it is bounded here (also below: the difference wraps), validated by accept. */
-        if (mq_likely(size - s->stamps <= s->data_bytes && offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&
-                      mq_ahead(s->published, s->cursor + mq_need(size)) >= 0)) {
+        if (mq_likely(size - s->stamps <= s->data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(s->data_bytes) &&
+                      mq_ahead(s->published, s->cursor + mq_frame_bytes(size)) >= 0)) {
             message->payload = s->data + offset + 8 + s->stamps;
             message->size = size - s->stamps;
             return MQ_OK;
         }
-        mq_status status = mq_subscriber_doubt(s);
+        mq_status status = mq_subscriber_revalidate(s);
         if (status == MQ_EMPTY)
             continue; /* at the present now; published says whether more has come */
         if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0 ||
             mq_ahead(s->published, mq_next_lap(s->cursor)) < 0)
             return MQ_CORRUPT;
         s->cursor = mq_next_lap(s->cursor);
-        mq_subscriber_show(s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
+        mq_subscriber_store_stats(
+            s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
     }
     return MQ_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
 }
@@ -387,23 +390,23 @@ static inline bool mq_subscriber_accept(mq_subscriber *s, const mq_message *mess
         return false;
     s->cursor += mq_subscriber_need(s, message->size);
     s->received += 1;
-    mq_subscriber_show(s);
+    mq_subscriber_store_stats(s);
     if (mq_unlikely(!s->announced && s->slot >= 0))
-        mq_slot_update(s->ring, s->slot, s->cursor);
+        mq_reader_slot_update(s->ring, s->slot, s->cursor);
     return true;
 }
 
 /* Conflate: pass over all but the newest message. */
 static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *message) {
     for (int tries = 0; tries < 64; tries++) {
-        mq_milestone m;
+        mq_checkpoint m;
         uint64_t last = 0, from = s->cursor;
         mq_status status = mq_subscriber_refresh(s);
         if (status != MQ_OK)
             return status;
         int64_t count = 0, before = 0;
-        /* The milestone is nearer, if its sequence says how many lie before it. */
-        if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era &&
+        /* The checkpoint is nearer, if its sequence says how many lie before it. */
+        if (s->announced && s->sequence_known && mq_checkpoint_read(s->side, &m) && m.era == s->era &&
             mq_ahead(m.position, from) > 0 && mq_ahead(s->published, m.position) > 0 &&
             mq_position_possible(m.position, s->data_bytes)) {
             before = (int64_t)(m.sequence - mq_subscriber_sequence(s));
@@ -415,16 +418,16 @@ static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *messa
             from = s->cursor;
             count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
         }
-        if (count > 0 && before >= 0 && mq_subscriber_certain(s, from) && mq_subscriber_intact(s, last)) {
+        if (count > 0 && before >= 0 && mq_subscriber_is_valid(s, from) && mq_subscriber_intact(s, last)) {
             if (mq_ahead(last, s->cursor) > 0)
-                mq_subscriber_pass(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
+                mq_subscriber_skip(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
             return mq_subscriber_peek(s, message);
         }
-        if (!mq_subscriber_certain(s, s->cursor)) {
-            if (mq_subscriber_doubt(s) == MQ_CORRUPT)
+        if (!mq_subscriber_is_valid(s, s->cursor)) {
+            if (mq_subscriber_revalidate(s) == MQ_CORRUPT)
                 return MQ_CORRUPT;
         } else if (count == 0)
-            mq_subscriber_pass(s, s->published, 0); /* a bare wrap mark */
+            mq_subscriber_skip(s, s->published, 0); /* a bare wrap mark */
         else
             return MQ_CORRUPT;
     }

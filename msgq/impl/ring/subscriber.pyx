@@ -8,13 +8,14 @@ from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.ring.connection cimport Connection, enter
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.ground.core cimport mq_copy_out
-from msgq.impl.ground.waiting cimport deadline_after, wait_ready
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
+from msgq.impl.base.core cimport mq_copy_out
+from msgq.impl.base.waiting cimport deadline_after, wait_ready
 from msgq.impl.ring.core cimport (
-    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_prefetch, mq_side_tracked, mq_stamps, mq_stamps_get, mq_status,
-    mq_subscriber_accept, mq_subscriber_doubt, mq_subscriber_need, mq_subscriber_next, mq_subscriber_peek,
-    mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset, mq_subscriber_take_block,
+    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_frame_bytes, mq_prefetch, mq_side_tracked, mq_stamps, mq_stamps_get,
+    mq_status, mq_subscriber_accept, mq_subscriber_revalidate, mq_subscriber_need, mq_subscriber_next,
+    mq_subscriber_peek, mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset,
+    mq_subscriber_take_block,
 )
 from msgq.impl.ring.topic cimport latest
 
@@ -236,7 +237,7 @@ cdef class SubSocket(Connection):
                     enter(self)
                     if not self._at_gate():  # nobody holds us any more: what is there by now is all
                         mq_subscriber_refresh(&self._subscriber)
-                        rest = mq_subscriber_pending_bytes(&self._subscriber) // mq_need(0)
+                        rest = mq_subscriber_pending_bytes(&self._subscriber) // mq_frame_bytes(0)
                         most = min(most, len(messages) + rest)
                 non_blocking = bool(messages) or not wait_for_one
                 message = self._receive(non_blocking) if dtype is None else self._receive_element(dtype, non_blocking)
@@ -282,7 +283,7 @@ cdef class SubSocket(Connection):
                 self._at_gate()
             while self._find(&message, at_once):
                 if message.size > <uint64_t> view.len:
-                    status = mq_subscriber_doubt(&self._subscriber)
+                    status = mq_subscriber_revalidate(&self._subscriber)
                     if status == MQ_EMPTY:
                         continue
                     if status != MQ_OK:
@@ -365,7 +366,7 @@ cdef class SubSocket(Connection):
         if status == MQ_OK and message.size == size:
             return 0
         if status == MQ_OK:
-            status = mq_subscriber_doubt(&self._subscriber)
+            status = mq_subscriber_revalidate(&self._subscriber)
         if status == MQ_CORRUPT:
             self._corrupt()
         elif status == MQ_OK:

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint32_t
 
-from msgq.impl.ground.segment cimport Segment
-from msgq.impl.ring.core cimport mq_whole
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.ring.core cimport mq_canary
 
 
 cdef class Topic:
@@ -10,7 +10,7 @@ cdef class Topic:
     cdef readonly Segment ring
     cdef readonly Segment side      # None: passive, and there is none
     cdef uint32_t data_bytes
-    cdef mq_whole whole             # tells whether the ring is still all there
+    cdef mq_canary whole             # tells whether the ring is still all there
     cdef int lock_fd
     cdef void unlock(self)
 

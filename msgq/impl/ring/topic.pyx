@@ -10,17 +10,17 @@ from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport mq_back, mq_can_back, mq_free_memory
-from msgq.impl.ground.liveness cimport random_word
-from msgq.impl.ground.segment cimport (
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport mq_populate, mq_can_populate, mq_free_memory
+from msgq.impl.base.liveness cimport random_word
+from msgq.impl.base.segment cimport (
     allocate, check_file, create_file, failure, guard_lost, guard_word, lock_file, map_file, name_file, open_file, pair,
     remove_file, Segment, unlock_file,
 )
 from msgq.impl.ring.core cimport (
     MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, mq_file_shrank, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten,
-    mq_ring_sign, mq_ring_was_tracked, mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow,
-    mq_side_init, mq_side_version, MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
+    mq_ring_canary_write, mq_ring_was_tracked, mq_ring_canary_lost, mq_side, MQ_SIDE_BYTES, mq_side_check,
+    mq_side_follow, mq_side_init, mq_side_version, MQ_SIDE_VERSION, mq_canary_none, mq_canary_of_ring,
 )
 
 import contextlib
@@ -57,7 +57,7 @@ cdef class Topic:
 
 cdef bint _is_backed_at_once() except -1:
     """Whether files have all of their memory from the start, and not where somebody is going to write."""
-    return not mq_can_back() or naming.preallocate()
+    return not mq_can_populate() or naming.preallocate()
 
 
 cdef int _size_ring(Topic topic, int fd, size_t size, str path) except -1:
@@ -79,7 +79,7 @@ cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable,
     topic.ring = map_file(fd, found, writable, topic.endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     cdef uint8_t *end = topic.ring.address + topic.ring.size
-    if not backed and not (mq_back(topic.ring.address, MQ_RING_HEADER, 0) and mq_back(end - 8, 8, 0)):
+    if not backed and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
         if fstat(fd, &now) == 0 and now.st_size < found.st_size:
             raise resized(topic.endpoint, topic.ring, None)
         raise failure("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
@@ -87,7 +87,7 @@ cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable,
 
 
 cdef void _sign(Topic topic) noexcept:
-    mq_ring_sign(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
+    mq_ring_canary_write(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
 
 
 cdef int _find_whole(Topic topic) except -1:
@@ -98,10 +98,10 @@ cdef int _find_whole(Topic topic) except -1:
     """
     cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
-        topic.whole = mq_whole_always()
+        topic.whole = mq_canary_none()
     else:
-        topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
-                                    guard_word(topic.ring.guard))
+        topic.whole = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
+                                        guard_word(topic.ring.guard))
         # Truncated after its size was read: the tail was written into zeros of this process.
         if not paired or guard_lost(topic.ring.guard):
             raise resized(topic.endpoint, topic.ring, topic.side)
@@ -164,7 +164,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         close(fd)
     check = mq_side_check(<mq_side *> side.address, ring.inode, data_bytes)
     if check == MQ_SIDE_GOOD:
-        if not mq_ring_wiped(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
+        if not mq_ring_canary_lost(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
             return side
         check = MQ_SIDE_STALE
     if check == MQ_SIDE_STALE:

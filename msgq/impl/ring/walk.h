@@ -1,4 +1,4 @@
-/* From message to message: the grant's milestone, and the way from there. What is read here counts only after the position
+/* From message to message: the grant's checkpoint, and the way from there. What is read here counts only after the position
  * was found intact (subscriber.h).
  */
 #ifndef MQ_WALK_H
@@ -8,13 +8,13 @@
 
 typedef struct {
     uint64_t position, sequence, era, turn;
-} mq_milestone;
+} mq_checkpoint;
 
-/* A consistent copy of the grant's milestone. False: it changed all the time, or there is no side segment. */
-static inline bool mq_milestone_read(const mq_side *side, mq_milestone *m) {
+/* A consistent copy of the grant's checkpoint. False: it changed all the time, or there is no side segment. */
+static inline bool mq_checkpoint_read(const mq_side *side, mq_checkpoint *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
         m->turn = mq_load_acquire_u64(&side->turn); /* EDGE turn: acquire. Partner: mq_publisher_announce */
-        const mq_milestone_words *words = m->turn & 1 ? &side->milestone_odd : &side->milestone_even;
+        const mq_checkpoint_words *words = m->turn & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
         /* relaxed: a newer value than this turn's is found out by the second look at it. */
         m->position = mq_load_relaxed_u64(&words->position);
         m->sequence = mq_load_relaxed_u64(&words->sequence);
@@ -36,9 +36,9 @@ static inline uint64_t mq_message_size(const uint8_t *data, uint64_t position) {
 /* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
 static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
     uint64_t size = mq_message_size(data, position), offset = mq_offset(position);
-    *is_message = size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);
+    *is_message = size <= data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(data_bytes);
     if (*is_message)
-        return position + mq_need(size);
+        return position + mq_frame_bytes(size);
     return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from msgq.impl.ground.event_loop import Readable, Wait
+    from msgq.impl.base.event_loop import Readable, Wait
 
 
 class Awaitable:
@@ -20,7 +20,7 @@ class Awaitable:
 
     def arecv(self: Readable) -> Coroutine[Any, Any, bytes]:
         """Return the next message, in a task of an asyncio loop."""
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         return event_loop.receive(self)
 
@@ -28,7 +28,7 @@ class Awaitable:
         return self
 
     def __anext__(self: Readable) -> Coroutine[Any, Any, bytes]:
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         return event_loop.receive(self)
 

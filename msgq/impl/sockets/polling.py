@@ -66,7 +66,7 @@ class PythonPoller:
 
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
         """Do what `poll` does, in a task of an asyncio loop."""
-        from msgq.impl.ground import event_loop
+        from msgq.impl.base import event_loop
 
         return event_loop.poll(self, timeout_ms(timeout))
 

@@ -3,7 +3,7 @@
 #define MQ_SOURCES_CHANNEL_H
 
 #include "channel/subscriber.h"
-#include "sources/taken.h"
+#include "sources/message.h"
 
 typedef struct {
     mq_channel_subscriber from;
@@ -24,47 +24,47 @@ static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
 }
 
 static inline __attribute__((always_inline)) mq_source_status mq_channel_source_take(mq_channel_source *c,
-                                                                                     const mq_room *room,
-                                                                                     mq_taken *taken) {
+                                                                                     const mq_source_buffer *room,
+                                                                                     mq_source_message *taken) {
     mq_channel_message *m = &c->at;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
         mq_source_status status = mq_channel_source_find(c);
         if (status != MQ_SOURCE_OK)
             return status;
         if (mq_unlikely(room->whole && m->length > room->bytes)) {
-            if (!mq_order_stands(&c->from.order, m->position, m->entry))
+            if (!mq_index_ring_unchanged(&c->from.order, m->position, m->entry))
                 continue; /* and the length is that of another message */
             taken->size = m->length;
             return MQ_SOURCE_FULL;
         }
-        mq_room_fill(room, mq_slot_payload(m->slot), m->length);
+        mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
         if (mq_unlikely(!mq_source_uncut(c->from.whole) || !mq_source_uncut(c->pool_whole[m->row])))
             return MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_channel_accept(&c->from, m)))
             continue;
-        *taken = (mq_taken){.size = m->length,
-                            .sequence = m->position,
-                            .counted = true,
-                            .part = c->parts[m->row],
-                            .publish_time = (int64_t)m->publish_time,
-                            .origin_time = (int64_t)m->origin_time};
+        *taken = (mq_source_message){.size = m->length,
+                                     .sequence = m->position,
+                                     .counted = true,
+                                     .part = c->parts[m->row],
+                                     .publish_time = (int64_t)m->publish_time,
+                                     .origin_time = (int64_t)m->origin_time};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
 }
 
 /* Is there something at the cursor, be it withdrawn? */
-static inline bool mq_channel_source_pends(const mq_channel_source *c) {
-    const mq_channel_outlook outlook = {.hub = c->from.hub, .cursor = &c->from.cursor, .whole = c->from.whole};
+static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
+    const mq_channel_poll_state outlook = {.hub = c->from.hub, .cursor = &c->from.cursor, .whole = c->from.whole};
     return mq_channel_has_more(&outlook);
 }
 
 /* Messages that are there for it. */
 static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
-    mq_order order;
+    mq_index_ring order;
     if (!mq_channel_order(c->from.hub, &order))
         return 0;
-    uint64_t cursor = mq_channel_cursor(&c->from), tail = mq_order_tail(&order);
+    uint64_t cursor = mq_channel_cursor(&c->from), tail = mq_index_ring_tail(&order);
     cursor = cursor ? cursor : order.capacity;
     return tail > cursor ? tail - cursor : 0;
 }
@@ -77,7 +77,7 @@ static inline void mq_channel_source_pass_pending(mq_channel_source *c) {
 }
 
 /* Would a nap cost messages? */
-static inline bool mq_channel_source_hurries(const mq_channel_source *c) {
+static inline bool mq_channel_source_near_overrun(const mq_channel_source *c) {
     return c->from.order.capacity && mq_channel_source_pending(c) > c->from.order.capacity / 64;
 }
 

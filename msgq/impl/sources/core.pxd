@@ -3,18 +3,18 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.channel.core cimport mq_channel_message, mq_channel_subscriber
-from msgq.impl.ground.core cimport mq_u32, mq_u64
+from msgq.impl.base.core cimport mq_u32, mq_u64
 from msgq.impl.records.core cimport mq_record_parts
 from msgq.impl.ring.core cimport mq_subscriber
 
 
-cdef extern from "sources/taken.h" nogil:
-    ctypedef struct mq_room:
+cdef extern from "sources/message.h" nogil:
+    ctypedef struct mq_source_buffer:
         uint8_t *to
         uint64_t bytes
         uint64_t from_ "from"
         bint whole
-    ctypedef struct mq_taken:
+    ctypedef struct mq_source_message:
         uint64_t size, sequence, era
         bint counted, stamped
         uint32_t part
@@ -34,7 +34,7 @@ cdef extern from "sources/channel.h" nogil:
         const mq_u64 *pool_whole[63]
         uint32_t parts[63]
         mq_channel_message at
-    bint mq_channel_source_pends(const mq_channel_source *c)
+    bint mq_channel_source_has_pending(const mq_channel_source *c)
     void mq_channel_source_pass_pending(mq_channel_source *c)
 
 
@@ -63,6 +63,6 @@ cdef extern from "sources/source.h" nogil:
         uint64_t described
     bint mq_source_is_described(const mq_source *source)
     uint64_t mq_source_schema_turn(const mq_source *source)
-    mq_source_status mq_source_take(const mq_source *source, const mq_room *room, mq_taken *taken)
-    bint mq_source_hurries(const mq_source *source)
+    mq_source_status mq_source_take(const mq_source *source, const mq_source_buffer *room, mq_source_message *taken)
+    bint mq_source_near_overrun(const mq_source *source)
     const mq_u32 *mq_source_word(const mq_source *source)

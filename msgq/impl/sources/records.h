@@ -7,7 +7,7 @@
 #define MQ_SOURCES_RECORDS_H
 
 #include "records/board.h"
-#include "sources/taken.h"
+#include "sources/message.h"
 
 enum {
     MQ_RECORD_SCAN = 16384,           /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
@@ -58,7 +58,7 @@ static inline bool mq_record_source_find(mq_record_source *r) {
     if (!mq_record_source_begin(r))
         return false;
     turn.shape.length = r->end - r->at < r->left ? r->end : r->at + r->left;
-    uint64_t found = mq_vector_differs(&turn, r->seen, r->at);
+    uint64_t found = mq_vector_next_changed(&turn, r->seen, r->at);
     r->left -= found - r->at;
     r->at = found;
     if (found < turn.shape.length)
@@ -77,7 +77,8 @@ static inline void mq_record_source_next(mq_record_source *r) {
     r->left -= r->left > 0;
 }
 
-static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_source_buffer *room,
+                                                     mq_source_message *taken) {
     uint64_t item = r->parts.shape.item_bytes, times;
     uint32_t index = (uint32_t)r->at;
     taken->size = MQ_RECORD_CHANGE + item;
@@ -94,11 +95,12 @@ static inline mq_source_status mq_vector_source_take(mq_record_source *r, const 
         memcpy(room->to + 12, &written, 8);
     }
     r->seen[index] = times;
-    *taken = (mq_taken){.size = MQ_RECORD_CHANGE + item, .sequence = r->taken++, .publish_time = written};
+    *taken = (mq_source_message){.size = MQ_RECORD_CHANGE + item, .sequence = r->taken++, .publish_time = written};
     return MQ_SOURCE_OK;
 }
 
-static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_source_buffer *room,
+                                                    mq_source_message *taken) {
     mq_board_value value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
         const uint8_t *at = mq_board_look(&r->parts, r->at, &value);
@@ -113,7 +115,7 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
         r->seen[r->at] = value.times;
         if (value.nonsense)
             return MQ_SOURCE_CORRUPT;
-        *taken = (mq_taken){
+        *taken = (mq_source_message){
             .size = value.length, .sequence = value.times, .part = (uint32_t)r->at, .publish_time = value.written};
         return MQ_SOURCE_OK;
     }
@@ -121,7 +123,8 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
 }
 
 /* Payloads are given whole, or not at all. */
-static inline mq_source_status mq_record_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+static inline mq_source_status mq_record_source_take(mq_record_source *r, const mq_source_buffer *room,
+                                                     mq_source_message *taken) {
     while (mq_record_source_find(r)) {
         mq_source_status status =
             mq_record_source_is_board(r) ? mq_board_source_take(r, room, taken) : mq_vector_source_take(r, room, taken);

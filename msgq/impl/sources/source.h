@@ -23,8 +23,9 @@ typedef struct {
     uint64_t described; /* the schema's turn when it was read last */
 } mq_source;
 
-static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_subscriber *s, const mq_room *room,
-                                                                                  mq_taken *taken) {
+static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_subscriber *s,
+                                                                                  const mq_source_buffer *room,
+                                                                                  mq_source_message *taken) {
     mq_message message;
     mq_stamps stamps = {0, 0};
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
@@ -32,7 +33,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         if (status != MQ_OK)
             return status == MQ_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
         if (mq_unlikely(message.size > s->data_bytes / 3)) { /* nobody may send it */
-            if (mq_subscriber_doubt(s) != MQ_EMPTY)
+            if (mq_subscriber_revalidate(s) != MQ_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
@@ -42,20 +43,20 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         }
         if (s->stamps)
             mq_stamps_get(&stamps, message.payload);
-        mq_room_fill(room, message.payload, message.size);
+        mq_source_buffer_fill(room, message.payload, message.size);
         if (mq_unlikely(!mq_subscriber_accept(s, &message))) {
             if (mq_subscriber_reset(s) != MQ_OK)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
         bool counted = s->announced && s->sequence_known;
-        *taken = (mq_taken){.size = message.size,
-                            .sequence = (counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1,
-                            .era = counted ? s->era : 0,
-                            .counted = counted,
-                            .stamped = s->stamps != 0,
-                            .publish_time = stamps.publish_time,
-                            .origin_time = stamps.origin_time};
+        *taken = (mq_source_message){.size = message.size,
+                                     .sequence = (counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1,
+                                     .era = counted ? s->era : 0,
+                                     .counted = counted,
+                                     .stamped = s->stamps != 0,
+                                     .publish_time = stamps.publish_time,
+                                     .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
@@ -75,7 +76,8 @@ static inline bool mq_source_lost_is_known(const mq_source *source) {
 
 /* Take the next message into a room. */
 static inline __attribute__((always_inline)) mq_source_status mq_source_take(const mq_source *source,
-                                                                             const mq_room *room, mq_taken *taken) {
+                                                                             const mq_source_buffer *room,
+                                                                             mq_source_message *taken) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
         return mq_ring_source_take(source->ring, room, taken);
     if (source->kind == MQ_SOURCE_CHANNEL)
@@ -88,7 +90,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
 static inline uint64_t mq_source_schema_turn(const mq_source *source) {
     const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.record->schema.turn
                          : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.hub->schema.turn
-                         : source->ring->side                ? &source->ring->side->schema_turn
+                         : source->ring->side                ? &source->ring->side->schema_seq
                                                              : NULL;
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
 }
@@ -99,20 +101,20 @@ static inline bool mq_source_is_described(const mq_source *source) {
 }
 
 /* Is there a message? Of records only a look through them tells. */
-static inline bool mq_source_pends(const mq_source *source) {
+static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_pends(source->channel);
+        return mq_channel_source_has_pending(source->channel);
     return mq_subscriber_has_more(source->ring);
 }
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
-static inline bool mq_source_hurries(const mq_source *source) {
+static inline bool mq_source_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return false;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_hurries(source->channel);
+        return mq_channel_source_near_overrun(source->channel);
     const mq_subscriber *s = source->ring;
     uint64_t now =
         mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */

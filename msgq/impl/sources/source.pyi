@@ -62,7 +62,7 @@ class Source:
         """
 
     def part(self, number: int) -> tuple[str, str]:
-        """Return whose messages are: publisher and key, "" where there is none. number : `part` of mq_taken."""
+        """Return publisher and key of messages, "" where there is none. number : `part` of mq_source_message."""
 
     def close(self) -> None:
         """Take no more."""

@@ -9,21 +9,21 @@ from libc.string cimport memset
 from msgq.impl.channel.core cimport MQ_PUBLISHERS, mq_channel_join, mq_channel_pass, mq_hub_is_published
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.pool cimport Pool, open_pool
-from msgq.impl.ground.context cimport Context
-from msgq.impl.ground.core cimport mq_copy_out, mq_schema_parts
-from msgq.impl.ground.segment cimport give
-from msgq.impl.ground.descriptor cimport read_schema
+from msgq.impl.base.context cimport Context
+from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
+from msgq.impl.base.segment cimport give
+from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 from msgq.impl.ring.connection cimport enter
 from msgq.impl.ring.core cimport (
     mq_read_write_pointer, mq_read_write_uid, mq_ring_header, mq_side_schema, mq_subscriber, mq_subscriber_has_more,
-    mq_subscriber_is_forsaken, mq_subscriber_reset,
+    mq_subscriber_has_no_publisher, mq_subscriber_reset,
 )
 from msgq.impl.ring.subscriber cimport SubSocket
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pass_pending,
-    mq_channel_source_pends, mq_record_source_has_looked, mq_source_schema_turn,
+    mq_channel_source_has_pending, mq_record_source_has_looked, mq_source_schema_turn,
 )
 
 import json
@@ -146,7 +146,7 @@ cdef class TopicSource(Source):
     def over(self, int64_t since_ns):
         cdef const mq_subscriber *subscriber = &self._socket._subscriber
         # life first: what was sent last is there then
-        return mq_subscriber_is_forsaken(subscriber) and not mq_subscriber_has_more(subscriber)
+        return mq_subscriber_has_no_publisher(subscriber) and not mq_subscriber_has_more(subscriber)
 
     def close(self):
         self._socket.close()
@@ -217,7 +217,7 @@ cdef class ChannelSource(Source):
         mq_channel_source_pass_pending(&self._from)
 
     def over(self, int64_t since_ns):
-        return not (mq_hub_is_published(self._hub.hub, self._hub.roll()) or mq_channel_source_pends(&self._from))
+        return not (mq_hub_is_published(self._hub.hub, self._hub.roll()) or mq_channel_source_has_pending(&self._from))
 
     def part(self, number):
         return self._publishers[number], ""

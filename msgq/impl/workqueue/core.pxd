@@ -2,13 +2,14 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport (
-    MQ_NO_ROW, mq_identity, mq_identity_life, mq_inquiry, mq_life, mq_load_acquire_u64, mq_load_relaxed_u64, mq_roll,
-    mq_roster, mq_roster_find, mq_roster_row, mq_schema, mq_schema_parts, mq_self, mq_u32, mq_u64,
+from msgq.impl.base.core cimport (
+    MQ_NO_ROW, mq_identity, mq_identity_liveness, mq_liveness_probe, mq_liveness, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_liveness_file, mq_row_table, mq_row_table_reserve, mq_versioned_row, mq_schema,
+    mq_schema_parts, mq_self, mq_u32, mq_u64,
 )
 
 
-cdef extern from "ground/atomics.h" nogil:
+cdef extern from "base/atomics.h" nogil:
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
     void mq_fence_acquire()
     void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
@@ -32,7 +33,7 @@ cdef extern from "workqueue/layout.h" nogil:
     ctypedef struct mq_queue_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
-        mq_roster_row at
+        mq_versioned_row at
         mq_queue_counts before, counts
         mq_u64 events_lost
         mq_u64 since[3]
@@ -55,13 +56,13 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_queue_head *heads
         uint64_t max_messages, max_message_size, blocks
         mq_queue_events events
-    ctypedef enum mq_queue_kind:
+    ctypedef enum mq_queue_check_result:
         MQ_QUEUE_SOUND
         MQ_QUEUE_VERSION
     uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
                         uint64_t pid, const char *creator, mq_queue_events events)
-    mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
+    mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
 
 
 cdef extern from "workqueue/words.h" nogil:
@@ -101,30 +102,30 @@ cdef extern from "workqueue/events.h" nogil:
 
 
 cdef extern from "workqueue/handle.h" nogil:
-    ctypedef struct mq_queue_memory:
+    ctypedef struct mq_queue_block_cache:
         pass
     ctypedef struct mq_queue_handle:
         mq_queue_parts parts
         mq_queue_row *row
         unsigned number
         uint64_t next
-        mq_queue_memory *blocks
+        mq_queue_block_cache *blocks
         bint met
         int64_t clock_offset
-        const mq_roll *roll
+        const mq_liveness_file *roll
         mq_queue_log *log
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
-    mq_roster mq_queue_roster(mq_queue *queue)
+    mq_row_table mq_queue_row_table(mq_queue *queue)
     void mq_queue_count(mq_u64 *counter, uint64_t n)
     void mq_queue_bit_on(mq_queue_bits *bits, unsigned row)
     void mq_queue_bit_off(mq_queue_bits *bits, unsigned row)
     bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
-    void mq_queue_owe(mq_queue_row *row, uint64_t n)
-    void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n)
-    mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sleep kind)
-    void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind)
+    void mq_queue_debt_add(mq_queue_row *row, uint64_t n)
+    void mq_queue_debt_clear(mq_queue_row *row, uint64_t n)
+    mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_sleep kind)
+    void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_sleep kind)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
 
@@ -149,7 +150,7 @@ cdef extern from "workqueue/turn.h" nogil:
 
 cdef extern from "workqueue/sender.h" nogil:
     enum:
-        MQ_NO_PLACE
+        MQ_QUEUE_NO_SLOT
     int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket)
     uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
     uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
@@ -161,35 +162,35 @@ cdef extern from "workqueue/receiver.h" nogil:
     ctypedef struct mq_queue_taken:
         uint64_t place, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
-    void mq_queue_forget_all(mq_queue_handle *h)
+    void mq_queue_cache_invalidate_all(mq_queue_handle *h)
     mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_taken *taken)
     void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
     void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_kind kind, const mq_queue_taken *taken)
     bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
 
 
-cdef extern from "workqueue/repair.h" nogil:
+cdef extern from "workqueue/recovery.h" nogil:
     enum:
-        MQ_QUEUE_LOOK_NS
-        MQ_QUEUE_MET_NS
-    int64_t mq_queue_look(mq_queue_handle *h, int64_t now_ns)
-    bint mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns)
-    void mq_queue_tell_of_rest(const mq_queue_parts *parts)
+        MQ_QUEUE_RECOVER_NS
+        MQ_QUEUE_RECOVER_BUSY_NS
+    int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns)
+    bint mq_queue_reclaim_due(const mq_queue_handle *h, int64_t now_ns)
+    void mq_queue_notify_if_not_empty(const mq_queue_parts *parts)
     void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)
-    void mq_queue_pass_on_message(mq_queue_handle *h)
-    void mq_queue_pass_on_room(mq_queue_handle *h)
+    void mq_queue_forward_message_wake(mq_queue_handle *h)
+    void mq_queue_forward_room_wake(mq_queue_handle *h)
 
 
-cdef extern from "workqueue/outlook.h" nogil:
-    ctypedef struct mq_queue_outlook:
+cdef extern from "workqueue/poll_state.h" nogil:
+    ctypedef struct mq_queue_poll_state:
         mq_queue_handle h
         uint64_t ticket
-    uint32_t mq_queue_watch(mq_queue_outlook *outlook)
-    void mq_queue_unwatch(mq_queue_outlook *outlook)
-    int mq_queue_outlook_has_more(const void *reader)
-    uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word)
-    void mq_queue_outlook_awake(const void *reader)
+    uint32_t mq_queue_watch(mq_queue_poll_state *outlook)
+    void mq_queue_unwatch(mq_queue_poll_state *outlook)
+    int mq_queue_poll_has_more(const void *reader)
+    uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word)
+    void mq_queue_poll_end_wait(const void *reader)
     ctypedef struct mq_queue_notice:
         mq_queue_handle h
     int mq_queue_notice_has_more(const void *reader)

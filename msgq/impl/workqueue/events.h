@@ -9,7 +9,7 @@
 #ifndef MQ_WORKQUEUE_EVENTS_H
 #define MQ_WORKQUEUE_EVENTS_H
 
-#include "ground/futex.h"
+#include "base/futex.h"
 #include "workqueue/words.h"
 
 typedef enum {

@@ -10,11 +10,11 @@ from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
-from msgq.impl.ground.context cimport LARGE_BYTES
-from msgq.impl.ground.core cimport mq_copy_in, mq_now_ns
-from msgq.impl.ground.liveness cimport this_process
-from msgq.impl.ground.origin cimport change_origin, current_origin
-from msgq.impl.ground.waiting cimport watcher_lock, watcher_unlock
+from msgq.impl.base.context cimport LARGE_BYTES
+from msgq.impl.base.core cimport mq_copy_in, mq_now_ns
+from msgq.impl.base.liveness cimport this_process
+from msgq.impl.base.origin cimport change_origin, current_origin
+from msgq.impl.base.waiting cimport watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_EVENTS_PAYLOAD, mq_queue_event, mq_queue_events_lost, mq_queue_log_move, mq_queue_noted,
 )
@@ -27,7 +27,7 @@ from msgq import naming
 from msgq.errors import MsgqError, StateError
 from msgq.impl.channel.hub import open_hub
 from msgq.impl.channel.publisher import Publisher
-from msgq.impl.ground.liveness import process_name
+from msgq.impl.base.liveness import process_name
 from msgq.impl.workqueue import options
 from msgq.queue_events import SCHEMA, events_channel
 

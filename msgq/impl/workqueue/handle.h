@@ -1,7 +1,7 @@
 /* One handle of a queue, and who of its peers sleeps.
  *
  * A wake goes to one sleeper, so one word for all will not do: whoever woke would have to say that the others still sleep.
- * Each row has an attention word of its own for each kind of sleep (attention.h, several writers), on which it sleeps, and
+ * Each row has an attention word of its own for each kind of sleep (eventcount.h, several writers), on which it sleeps, and
  * a bit in the header, so that nobody has to look at all rows.
  *
  *   who sleeps  its attention announced, its bit; a look at all words, in vain; sleep while its attention is that; its bit off
@@ -11,7 +11,7 @@
  * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
  * before it has woken: so one that is stopped while it wakes leaves the announcement to the next. That one wakes this row,
  * too, but counts only rows that nobody else is waking: two messages are not left to one sleeper. A bit is its owner's
- * alone; others clear it when the owner is dead (repair.h).
+ * alone; others clear it when the owner is dead (recovery.h).
  *
  * Each call that waits has a ticket, a row shows the ticket of its longest waiter, and a wake goes to the row with the
  * smallest one (turn.h).
@@ -23,8 +23,8 @@
 #ifndef MQ_WORKQUEUE_HANDLE_H
 #define MQ_WORKQUEUE_HANDLE_H
 
-#include "ground/attention.h"
-#include "ground/roster.h"
+#include "base/eventcount.h"
+#include "base/row_table.h"
 #include "workqueue/events.h"
 
 /* What a receiver knows of a block (receiver.h). */
@@ -33,7 +33,7 @@ typedef struct {
     uint64_t best;    /* its best READY word then; 0: it had none */
     uint32_t place;   /* of that */
     bool known;
-} mq_queue_memory;
+} mq_queue_block_cache;
 
 /* The turn that this handle yields to, and for how long (turn.h). */
 typedef struct {
@@ -47,21 +47,21 @@ typedef struct {
     mq_queue_row *row;
     unsigned number; /* of the row */
     uint16_t generation;
-    uint64_t take;           /* the last one's number */
-    uint64_t next;           /* place at which the search for a free one begins */
-    mq_queue_memory *blocks; /* as many as the queue has */
-    bool met;                /* the last scan met places that somebody holds or has taken */
-    int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
-    int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
+    uint64_t take;                /* the last one's number */
+    uint64_t next;                /* place at which the search for a free one begins */
+    mq_queue_block_cache *blocks; /* as many as the queue has */
+    bool met;                     /* the last scan met places that somebody holds or has taken */
+    int64_t looked_ns;            /* when the dead were looked for last; CLOCK_MONOTONIC */
+    int64_t clock_offset;         /* of the host's clock to CLOCK_MONOTONIC */
     mq_queue_yielding yielding[MQ_SLEEPS];
-    const mq_roll *roll;
+    const mq_liveness_file *roll;
     mq_queue_log *log; /* NULL: the queue has no events */
 } mq_queue_handle;
 
 typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_CORRUPT } mq_queue_status;
 
-static inline mq_roster mq_queue_roster(mq_queue *queue) {
-    return (mq_roster){
+static inline mq_row_table mq_queue_row_table(mq_queue *queue) {
+    return (mq_row_table){
         .rows = queue->rows, .stride = sizeof(mq_queue_row), .count = MQ_QUEUE_ROWS, .byte = MQ_QUEUE_ROW_BYTE};
 }
 
@@ -100,21 +100,21 @@ static inline bool mq_queue_bits_any(const mq_queue_bits *bits) {
 
 /* ---- sleeping and waking ---- */
 
-static inline mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sleep kind) {
+static inline mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_sleep kind) {
     return &h->row->attention[kind];
 }
 
 /* `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan must follow. */
-static inline uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
+static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
     /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_longest_asleep. If weaker: a
      * waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
     mq_store_release_u64(&h->row->since[kind], ticket);
-    uint32_t expected = mq_attention_announce_many(mq_queue_sleep_word(h, kind));
+    uint32_t expected = mq_eventcount_prepare_wait_mp(mq_queue_eventcount(h, kind));
     mq_queue_bit_on(&h->parts.queue->asleep[kind], h->number);
     return expected;
 }
 /* None of this row's sleepers of that kind is asleep any more. */
-static inline void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind) {
+static inline void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_sleep kind) {
     mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
 }
 
@@ -127,9 +127,9 @@ static inline int mq_queue_longest_asleep(const mq_queue *queue, mq_queue_sleep 
         for (; bits; bits &= bits - 1) {
             unsigned number = i * 64 + (unsigned)__builtin_ctzll(bits);
             const mq_queue_row *row = &queue->rows[number];
-            if (!mq_attention_due_many(&row->attention[kind]))
+            if (!mq_eventcount_has_waiters_mp(&row->attention[kind]))
                 continue;
-            /* EDGE ticket: acquire. The announcement is loaded, then the ticket. Partner: mq_queue_lie_down. If weaker:
+            /* EDGE ticket: acquire. The announcement is loaded, then the ticket. Partner: mq_queue_prepare_sleep. If weaker:
              * as there. */
             uint64_t ticket = mq_load_acquire_u64(&row->since[kind]);
             if (longest == MQ_NO_ROW || ticket < smallest)
@@ -145,7 +145,7 @@ static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows)
     int row;
     while (rows > 0 && (row = mq_queue_longest_asleep(queue, kind, passed)) != MQ_NO_ROW) {
         passed[row / 64] |= mq_queue_bit((unsigned)row);
-        if (mq_attention_wake_many(&queue->rows[row].attention[kind]))
+        if (mq_eventcount_notify_mp(&queue->rows[row].attention[kind]))
             rows--; /* if two wakers wake one row, it counts for one of them: the other message needs another row */
     }
 }
@@ -165,11 +165,11 @@ static inline void mq_queue_wake_sender(mq_queue *queue) {
 }
 
 /* What was changed may have to be told: say so before the change, and that it was told after it. */
-static inline void mq_queue_owe(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], n); }
-static inline void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], -n); }
+static inline void mq_queue_debt_add(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], n); }
+static inline void mq_queue_debt_clear(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], -n); }
 
 /* A message came to an empty queue, and nobody waits for it. */
-static inline void mq_queue_arrived(mq_queue *queue) {
+static inline void mq_queue_notify_not_empty(mq_queue *queue) {
     mq_fetch_add_u32(&queue->arrived, 1);
     mq_futex_wake_all(mq_futex_word(&queue->arrived));
 }

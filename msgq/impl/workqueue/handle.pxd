@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
-    mq_queue_event_kind, mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken, mq_queue_wait,
+    mq_queue_event_kind, mq_queue_handle, mq_queue_poll_state, mq_queue_sleep, mq_queue_taken, mq_queue_wait,
 )
 from msgq.impl.workqueue.events cimport Outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile
@@ -19,7 +19,7 @@ cdef class Handle(Waitable):
     """An open queue, and the row of who opened it."""
     cdef QueueFile _file
     cdef mq_queue_handle _h
-    cdef mq_queue_outlook _outlook  # the watcher's
+    cdef mq_queue_poll_state _outlook  # the watcher's
     cdef uint64_t _uid              # of the row
     cdef void *_held                # its lock
     cdef bint _joined               # has a row

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.waiting import Waitable
+from msgq.impl.base.waiting import Waitable
 from msgq.schema import Schema
 
 @disjoint_base

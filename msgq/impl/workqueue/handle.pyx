@@ -1,4 +1,4 @@
-"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. The base of MessageQueue.
+"""An open queue, the base of MessageQueue: joins, leaves and waits, by the steps of sender.h, receiver.h, recovery.h.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
 used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
@@ -14,25 +14,26 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
-from msgq.impl.ground.core cimport (
-    MQ_NO_ROW, mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_load_relaxed_u64, mq_lookout,
-    mq_now_ns, mq_roster, mq_roster_find, mq_self, mq_u32,
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
+from msgq.impl.base.core cimport (
+    MQ_NO_ROW, mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_load_relaxed_u64, mq_poll_ops,
+    mq_now_ns, mq_row_table, mq_row_table_reserve, mq_self, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
-from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.base.liveness cimport fork_generation, identify, new_uid
+from msgq.impl.base.segment cimport unlock_file
+from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK,
-    MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count,
-    mq_queue_event_kind, mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_ready, mq_queue_hold,
-    mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce,
-    mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message,
-    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word,
-    mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wait_begin,
-    mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap, mq_queue_wait_overtaken,
-    mq_queue_wake_receivers, mq_queue_watch, mq_store_relaxed_u64,
+    MQ_EVENT_RECEIVED, MQ_QUEUE_NO_SLOT, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_RECOVER_NS,
+    MQ_QUEUE_RECOVER_BUSY_NS, MQ_QUEUE_OK, MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING,
+    MQ_WATCHING, mq_queue_count, mq_queue_event_kind, mq_queue_cache_invalidate_all, mq_queue_free,
+    mq_queue_finish_sleep, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_recover,
+    mq_queue_block_cache, mq_queue_note_taken, mq_queue_poll_prepare_wait, mq_queue_poll_end_wait,
+    mq_queue_poll_has_more, mq_queue_debt_add, mq_queue_debt_clear, mq_queue_forward_message_wake,
+    mq_queue_forward_room_wake, mq_queue_payload, mq_queue_return, mq_queue_row_table, mq_queue_sleep,
+    mq_queue_eventcount, mq_queue_reclaim_due, mq_queue_take, mq_queue_notify_if_not_empty, mq_queue_unwatch,
+    mq_queue_wait_begin, mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap,
+    mq_queue_wait_overtaken, mq_queue_wake_receivers, mq_queue_watch, mq_store_relaxed_u64,
 )
 from msgq.impl.workqueue.events cimport new_outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
@@ -75,7 +76,7 @@ cdef class Handle(Waitable):
     cdef int _adopt(self, QueueFile file, schema) except -1:
         self._file, self._h.parts, self._h.roll = file, file.parts, file.roll()
         PyMem_Free(self._h.blocks)
-        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_memory))
+        self._h.blocks = <mq_queue_block_cache *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_block_cache))
         if self._h.blocks == NULL:
             raise MemoryError()
         self._outlet = new_outlet(file)
@@ -100,7 +101,7 @@ cdef class Handle(Waitable):
     cdef int _join(self) except -1:
         """Take a row, here or in a forked child; then bring back what its dead owners had."""
         cdef mq_self us
-        cdef mq_roster roster = mq_queue_roster(self._h.parts.queue)
+        cdef mq_row_table roster = mq_queue_row_table(self._h.parts.queue)
         cdef int row, ticket = self._ticket, fd = self._file.lock()
         if self._ticket != ticket:  # another thread, or a signal handler, joined or closed it while we waited
             unlock_file(fd)
@@ -111,7 +112,7 @@ cdef class Handle(Waitable):
             self._fd, self._waiting, self._closing, self._told = -1, None, False, None
             memset(self._asleep, 0, sizeof(self._asleep))
             memset(&self._outlook, 0, sizeof(self._outlook))
-            row = mq_roster_find(&roster, self._h.roll, &self._held)
+            row = mq_row_table_reserve(&roster, self._h.roll, &self._held)
             if row == MQ_NO_ROW:
                 raise options.handles_error(self._endpoint)
             self._uid = new_uid()
@@ -172,7 +173,7 @@ cdef class Handle(Waitable):
 
     cdef void _rouse(self) noexcept:
         for kind in (MQ_RECEIVING, MQ_WATCHING, MQ_SENDING):
-            mq_futex_wake_all(mq_futex_word(mq_queue_sleep_word(&self._h, kind)))
+            mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, kind)))
 
     cdef int _leave(self) except -1:
         if self._threads or not self._joined:
@@ -213,8 +214,8 @@ cdef class Handle(Waitable):
 
     cdef int _sweep(self, int64_t now) except -1:
         """Bring back what the dead left, and what leases gave up."""
-        mq_queue_forget_all(&self._h)  # a stranger may have put back what we remember a block by
-        self._lease_ends_ns = now + mq_queue_look(&self._h, now)
+        mq_queue_cache_invalidate_all(&self._h)  # a stranger may have put back what we remember a block by
+        self._lease_ends_ns = now + mq_queue_recover(&self._h, now)
         if self._h.log != NULL and self._outlet.has_noted():
             self._prepare(False)
             self._tell()
@@ -223,11 +224,11 @@ cdef class Handle(Waitable):
     cdef int64_t _doze_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
         cdef int64_t now = mq_now_ns()
-        if mq_queue_sweep_due(&self._h, now):
+        if mq_queue_reclaim_due(&self._h, now):
             self._sweep(now)
         elif self._h.met:
-            return MQ_QUEUE_MET_NS  # then it is time, and we know when the first lease ends
-        return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
+            return MQ_QUEUE_RECOVER_BUSY_NS  # then it is time, and we know when the first lease ends
+        return min(<int64_t> MQ_QUEUE_RECOVER_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS))
 
     cdef Wait _new_wait(self, mq_queue_sleep kind, bint takes):
         """Begin a wait; the caller ends it with Wait._end. `takes`: it takes the message (or place) of its wake."""
@@ -256,10 +257,10 @@ cdef class Handle(Waitable):
         except BaseException:
             if wait._generation == fork_generation:  # the wake may have been for us
                 if kind == MQ_RECEIVING:
-                    mq_queue_pass_on_message(&self._h)
-                    mq_queue_owe_no_more(self._h.row, 1)
+                    mq_queue_forward_message_wake(&self._h)
+                    mq_queue_debt_clear(self._h.row, 1)
                 else:
-                    mq_queue_pass_on_room(&self._h)
+                    mq_queue_forward_room_wake(&self._h)
             raise
         finally:
             if wait._generation == fork_generation:
@@ -318,7 +319,7 @@ cdef class Handle(Waitable):
         return self._is_cut() or mq_queue_has_ready(&self._h.parts)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_sleep_word(&self._h, MQ_WATCHING)
+        return mq_queue_eventcount(&self._h, MQ_WATCHING)
 
     cdef uint32_t _announce(self) noexcept:
         watcher_lock()
@@ -333,7 +334,7 @@ cdef class Handle(Waitable):
 
     cdef void _announce_fd(self) noexcept:
         watcher_lock()
-        mq_queue_outlook_announce(&self._outlook, self._word())
+        mq_queue_poll_prepare_wait(&self._outlook, self._word())
         watcher_unlock()
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
@@ -342,9 +343,9 @@ cdef class Handle(Waitable):
             self._h.met = False
         return self._doze_ns()
 
-    cdef mq_lookout _lookout(self) noexcept:
-        return mq_lookout(mq_queue_outlook_has_more, &self._outlook, self._word(), mq_queue_outlook_announce,
-                          mq_queue_outlook_awake, True)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        return mq_poll_ops(mq_queue_poll_has_more, &self._outlook, self._word(), mq_queue_poll_prepare_wait,
+                           mq_queue_poll_end_wait, True)
 
     cdef bint _ready(self) except -1:
         self._need_read()
@@ -369,25 +370,25 @@ cdef class Handle(Waitable):
         self._unwoken = 0
 
     cdef int64_t _find_room(self, int64_t until) except -2:
-        """A place to fill; MQ_NO_PLACE: there was none in time."""
+        """A place to fill; MQ_QUEUE_NO_SLOT: there was none in time."""
         cdef int64_t now, place = mq_queue_hold(&self._h, MQ_NO_TICKET)
-        if place != MQ_NO_PLACE:
+        if place != MQ_QUEUE_NO_SLOT:
             return place
         self._wake()  # before we wait for them
         self._file.check_whole()
         self._h.met = True  # every place is somebody's
         now = mq_now_ns()
-        if mq_queue_sweep_due(&self._h, now):
+        if mq_queue_reclaim_due(&self._h, now):
             self._sweep(now)
             place = mq_queue_hold(&self._h, MQ_NO_TICKET)
-        if place == MQ_NO_PLACE and until != NO_WAIT:
+        if place == MQ_QUEUE_NO_SLOT and until != NO_WAIT:
             place = self._await_room(until)
-        if place == MQ_NO_PLACE:
+        if place == MQ_QUEUE_NO_SLOT:
             mq_queue_count(&self._h.row.counts.refused, 1)
         return place
 
     cdef int64_t _await_room(self, int64_t until) except -2:
-        """Sleep until there is a place to fill, and take it; MQ_NO_PLACE at the time-out."""
+        """Sleep until there is a place to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
         cdef int64_t place
         cdef Wait wait = self._new_wait(MQ_SENDING, True)
         try:
@@ -396,7 +397,7 @@ cdef class Handle(Waitable):
                 self._enter()  # a signal handler may have closed it, or forked
                 self._file.check_whole()
                 place = mq_queue_hold(&self._h, wait._c.ticket)
-                if place != MQ_NO_PLACE or not in_time:
+                if place != MQ_QUEUE_NO_SLOT or not in_time:
                     return place
                 self._h.met = True
                 mq_queue_wait_overtaken(&wait._c)
@@ -425,10 +426,10 @@ cdef class Handle(Waitable):
         cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
         if self._h.log != NULL:
             self._prepare_to_take()
-        if mq_queue_sweep_due(&self._h, now):
+        if mq_queue_reclaim_due(&self._h, now):
             self._sweep(now)
         status = mq_queue_take(&self._h, ticket, taken)
-        if status == MQ_QUEUE_EMPTY and mq_queue_sweep_due(&self._h, now):
+        if status == MQ_QUEUE_EMPTY and mq_queue_reclaim_due(&self._h, now):
             self._sweep(now)
             status = mq_queue_take(&self._h, ticket, taken)
         if status == MQ_QUEUE_OK:
@@ -464,17 +465,17 @@ cdef class Handle(Waitable):
         try:
             while True:
                 uid = self._uid
-                mq_queue_owe(self._h.row, 1)  # senders leave notifications to this waiter
+                mq_queue_debt_add(self._h.row, 1)  # senders leave notifications to this waiter
                 in_time = self._sleep(wait, until)
                 self._enter()  # a signal handler may have closed it, or forked
                 found = self._look(wait._c.ticket, taken)
                 if found:
-                    mq_queue_tell_of_rest(&self._h.parts)
+                    mq_queue_notify_if_not_empty(&self._h.parts)
                 if uid == self._uid:
-                    mq_queue_owe_no_more(self._h.row, 1)
+                    mq_queue_debt_clear(self._h.row, 1)
                 if found or not in_time:
                     return found
-                mq_queue_forget_all(&self._h)  # the cache is wrong if another program wrote words
+                mq_queue_cache_invalidate_all(&self._h)  # the cache is wrong if another program wrote words
                 mq_queue_wait_overtaken(&wait._c)
         finally:
             wait._end()
@@ -509,7 +510,7 @@ cdef class Wait(Waitable):
         return self._queue._is_cut() or mq_queue_wait_is_over(&self._queue._h, &self._c)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_sleep_word(&self._queue._h, self._c.kind)
+        return mq_queue_eventcount(&self._queue._h, self._c.kind)
 
     cdef uint32_t _announce(self) noexcept:
         self._queue._asleep[<int> self._c.kind] += 1
@@ -519,7 +520,7 @@ cdef class Wait(Waitable):
         if self._generation == fork_generation:
             self._queue._asleep[<int> self._c.kind] -= 1
             if not self._queue._asleep[<int> self._c.kind]:
-                mq_queue_get_up(&self._queue._h, self._c.kind)
+                mq_queue_finish_sleep(&self._queue._h, self._c.kind)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         return mq_queue_wait_nap(&self._queue._h, &self._c, self._queue._doze_ns())

@@ -3,7 +3,7 @@
 from cython cimport no_gc_clear
 from libc.stdint cimport uint64_t
 
-from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
     MQ_EVENT_ACKNOWLEDGED, mq_queue_free, mq_queue_return, mq_queue_taken, mq_word_priority,
 )

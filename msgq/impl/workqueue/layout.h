@@ -2,14 +2,14 @@
 #ifndef MQ_WORKQUEUE_LAYOUT_H
 #define MQ_WORKQUEUE_LAYOUT_H
 
-#include "ground/layout.h"
+#include "base/layout.h"
 
 enum {
     MQ_QUEUE_MAJOR = 2, /* of the layout: another one cannot be read */
     MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
     MQ_QUEUE_CREATOR = 64,
     MQ_QUEUE_ROWS = 128,            /* handles that are open at a time */
-    MQ_QUEUE_ROW_BYTE = 0,          /* of the file, that the owner of the first row locks (life.h) */
+    MQ_QUEUE_ROW_BYTE = 0,          /* of the file, that the owner of the first row locks (liveness_lock.h) */
     MQ_QUEUE_BLOCK = 64,            /* words that a receiver remembers together */
     MQ_QUEUE_MESSAGES_MAX = 65536,  /* beyond it a look at all words takes longer than a system call by far */
     MQ_QUEUE_SIZE_MAX = 1073741824, /* of a message, bytes */
@@ -45,15 +45,15 @@ typedef enum {
 /* One open handle. The first two lines are written under the lock, the third is its owner's, the last is its owner's
  * and of those who wake it. */
 typedef struct {
-    mq_roster_row at;
+    mq_versioned_row at;
     mq_queue_counts before; /* what the counts were when this owner came: they go on over owners */
     mq_u64 pad[2];
     mq_u64 take; /* messages taken so far; TAKEN words have its low half */
     mq_queue_counts counts;
     /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
-     * tell them (repair.h). The first is for sends, the second counts all else. */
+     * tell them (recovery.h). The first is for sends, the second counts all else. */
     mq_u64 owes[2];
-    mq_u32 attention[MQ_SLEEPS]; /* attention.h, several writers: the futex words of this handle's sleepers */
+    mq_u32 attention[MQ_SLEEPS]; /* eventcount.h, several writers: the futex words of this handle's sleepers */
     mq_u32 pad1[1];
     mq_u64 events_lost;      /* events that could not be published; it goes on over owners */
     mq_u64 since[MQ_SLEEPS]; /* for each kind of sleep the ticket of the row's longest waiter (turn.h) */
@@ -160,8 +160,8 @@ static inline mq_queue_offsets mq_queue_plan(uint64_t max_messages, uint64_t max
 }
 
 /* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
-static inline uint64_t mq_queue_place(mq_queue_parts *parts, mq_queue *queue, uint64_t max_messages,
-                                      uint64_t max_message_size) {
+static inline uint64_t mq_queue_layout(mq_queue_parts *parts, mq_queue *queue, uint64_t max_messages,
+                                       uint64_t max_message_size) {
     mq_queue_offsets at = mq_queue_plan(max_messages, max_message_size);
     uint8_t *base = (uint8_t *)queue;
     *parts = (mq_queue_parts){.queue = queue,
@@ -197,10 +197,10 @@ static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
-typedef enum { MQ_QUEUE_SOUND, MQ_QUEUE_FOREIGN, MQ_QUEUE_VERSION } mq_queue_kind;
+typedef enum { MQ_QUEUE_SOUND, MQ_QUEUE_FOREIGN, MQ_QUEUE_VERSION } mq_queue_check_result;
 
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
+static inline mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_QUEUE_FOREIGN;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
@@ -208,7 +208,7 @@ static inline mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t bytes, mq_q
     uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
     if (!mq_queue_sizes_make_sense(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
         return MQ_QUEUE_FOREIGN;
-    if (mq_queue_place(parts, queue, messages, size) > bytes)
+    if (mq_queue_layout(parts, queue, messages, size) > bytes)
         return MQ_QUEUE_FOREIGN;
     uint64_t events = mq_load_relaxed_u64(&queue->events);
     parts->events = events <= MQ_EVENTS_PAYLOAD ? (mq_queue_events)events : MQ_EVENTS_NONE;

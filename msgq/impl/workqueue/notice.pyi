@@ -4,7 +4,7 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.ground.waiting import Waitable
+from msgq.impl.base.waiting import Waitable
 from msgq.impl.workqueue.handle import Handle
 
 @disjoint_base

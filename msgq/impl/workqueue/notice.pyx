@@ -3,14 +3,15 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_identity_life, mq_inquire, mq_inquiry, mq_inquiry_end, mq_load_relaxed_u64, mq_lookout, mq_u32,
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end,
+    mq_load_relaxed_u64, mq_poll_ops, mq_u32,
 )
-from msgq.impl.ground.liveness cimport fork_generation, this_process
-from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.base.liveness cimport fork_generation, this_process
+from msgq.impl.base.segment cimport unlock_file
+from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_LOOK_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_load_acquire_u32, mq_queue, mq_queue_bit_is_on,
+    MQ_QUEUE_RECOVER_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_load_acquire_u32, mq_queue, mq_queue_bit_is_on,
     mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce, mq_queue_notice_due, mq_queue_notice_has_more,
     mq_queue_notice_take,
 )
@@ -57,27 +58,27 @@ cdef class Notice(Waitable):
         return mq_load_acquire_u32(self._word())
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        return MQ_QUEUE_LOOK_NS
+        return MQ_QUEUE_RECOVER_NS
 
-    cdef mq_lookout _lookout(self) noexcept:
-        return mq_lookout(mq_queue_notice_has_more, &self._notice, self._word(), mq_queue_notice_announce, NULL, True)
+    cdef mq_poll_ops _lookout(self) noexcept:
+        return mq_poll_ops(mq_queue_notice_has_more, &self._notice, self._word(), mq_queue_notice_announce, NULL, True)
 
 
 def exclusive_notice(Handle queue not None):
     """Return a notice if no other living process has one of this queue; else None."""
-    cdef mq_inquiry inquiry
+    cdef mq_liveness_probe inquiry
     cdef mq_queue *shared = queue._h.parts.queue
     cdef int row
     cdef int fd = queue._file.lock()
     try:
-        inquiry = mq_inquire(queue._h.roll)
+        inquiry = mq_liveness_probe_begin(queue._h.roll)
         others = False
         for row in range(MQ_QUEUE_ROWS):
             if (mq_queue_bit_is_on(&shared.notified, row)
                     and mq_load_relaxed_u64(&shared.rows[row].at.who.pid) != this_process().pid
-                    and mq_identity_life(&inquiry, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
+                    and mq_identity_liveness(&inquiry, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
                 others = True
-        mq_inquiry_end(&inquiry)
+        mq_liveness_probe_end(&inquiry)
         return None if others else Notice(queue)
     finally:
         unlock_file(fd)

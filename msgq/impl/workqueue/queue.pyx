@@ -5,14 +5,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.ground.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.origin cimport current_origin
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
+from msgq.impl.base.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.origin cimport current_origin
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_RECEIVED, MQ_EVENT_TAKEN, MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_lease_tick,
+    MQ_EVENT_RECEIVED, MQ_EVENT_TAKEN, MQ_LEASE_TICK_NS, MQ_QUEUE_NO_SLOT, MQ_SENDING, MQ_WORD_TAKEN, mq_lease_tick,
     mq_queue_bit_off, mq_queue_bit_on, mq_queue_commit, mq_queue_event_refused, mq_queue_event_sent, mq_queue_free,
-    mq_queue_has_free, mq_queue_lease, mq_queue_note_taken, mq_queue_noted, mq_queue_parts, mq_queue_pass_on_room,
+    mq_queue_has_free, mq_queue_lease, mq_queue_note_taken, mq_queue_noted, mq_queue_parts, mq_queue_forward_room_wake,
     mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready,
     mq_word_kind_of, mq_word_priority,
 )
@@ -159,7 +159,7 @@ cdef class MessageQueue(Handle):
         if <uint64_t> view.len > self._h.parts.max_message_size:
             raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
         place = self._find_room(until)
-        if place == MQ_NO_PLACE:
+        if place == MQ_QUEUE_NO_SLOT:
             if self._h.log != NULL:
                 self._tell_refused(view, rank, origin or current_origin())
             return False
@@ -228,7 +228,7 @@ cdef class MessageQueue(Handle):
             if not in_time:
                 break
         if there:
-            mq_queue_pass_on_room(&self._h)  # we only looked: the wake may have been for one who sends
+            mq_queue_forward_room_wake(&self._h)  # we only looked: the wake may have been for one who sends
         return there
 
     # ---- receiving ----
@@ -326,7 +326,7 @@ cdef class MessageQueue(Handle):
         return message
 
     def arecv(self):
-        from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest
+        from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
         self._need_read()
         return event_loop.receive_in_turn(self)
 

@@ -1,8 +1,8 @@
-from msgq.impl.ground.piecefile cimport PieceFile
+from msgq.impl.base.endpointfile cimport EndpointFile
 from msgq.impl.workqueue.core cimport mq_queue_parts
 
 
-cdef class QueueFile(PieceFile):
+cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open; its lock. Several handles of one process do not share it."""
     cdef object wanted          # options.Opening: the sizes of a new one
     cdef mq_queue_parts parts

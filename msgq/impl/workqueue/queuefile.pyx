@@ -1,14 +1,14 @@
-"""A queue's file; see ground/piecefile.pyx for how it is opened and made."""
+"""A queue's file; see base/endpointfile.pyx for how it is opened and made."""
 
 from cython cimport no_gc_clear
 from libc.string cimport memcpy, memset
 
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
-from msgq.impl.ground.descriptor cimport describe, described
-from msgq.impl.ground.liveness cimport text, this_process
-from msgq.impl.ground.piecefile cimport PieceFile
-from msgq.impl.ground.segment cimport remove_file, unlock_file
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.liveness cimport text, this_process
+from msgq.impl.base.endpointfile cimport EndpointFile
+from msgq.impl.base.segment cimport remove_file, unlock_file
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_QUEUE_SOUND, MQ_QUEUE_VERSION, mq_queue,
     mq_queue_bytes, mq_queue_check, mq_queue_events, mq_queue_write,
@@ -22,7 +22,7 @@ from msgq.impl.workqueue.removal import remove_events
 
 
 @no_gc_clear  # as its base
-cdef class QueueFile(PieceFile):
+cdef class QueueFile(EndpointFile):
     """See queuefile.pxd."""
 
     cdef str _noun(self):

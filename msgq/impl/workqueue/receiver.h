@@ -11,7 +11,7 @@
  * The second look at `ready` is for messages that came behind the scan's back: it had passed a place when message 1 came
  * there, and found message 2, that was sent later, in a place that it had still before it.
  *
- *   killed while TAKEN   the message comes back to its place in the order at the next look (repair.h)
+ *   killed while TAKEN   the message comes back to its place in the order at the next look (recovery.h)
  */
 #ifndef MQ_WORKQUEUE_RECEIVER_H
 #define MQ_WORKQUEUE_RECEIVER_H
@@ -35,16 +35,16 @@ typedef struct {
     int64_t taken_time; /* with events only */
 } mq_queue_taken;
 
-static inline void mq_queue_forget(mq_queue_handle *h, uint64_t block) { h->blocks[block].known = false; }
+static inline void mq_queue_cache_invalidate(mq_queue_handle *h, uint64_t block) { h->blocks[block].known = false; }
 
-static inline void mq_queue_forget_all(mq_queue_handle *h) {
+static inline void mq_queue_cache_invalidate_all(mq_queue_handle *h) {
     for (uint64_t block = 0; block < h->parts.blocks; block++)
-        mq_queue_forget(h, block);
+        mq_queue_cache_invalidate(h, block);
 }
 
 /* Look through a block, if something may have come to it. */
 static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
-    mq_queue_memory *memory = &h->blocks[block];
+    mq_queue_block_cache *memory = &h->blocks[block];
     /* EDGE entered: acquire, before the words. Partner: mq_queue_hold. If later: a message that is entered in between is
      * taken for one that was seen. */
     uint64_t entered = mq_load_acquire_u64(&h->parts.entered[block]);
@@ -59,7 +59,7 @@ static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
         place = word > best ? i : place;
         best = word > best ? word : best;
     }
-    *memory = (mq_queue_memory){
+    *memory = (mq_queue_block_cache){
         .entered = entered, .best = mq_word_is_ready(best) ? best : 0, .place = (uint32_t)place, .known = !owned};
     h->met |= owned;
 }
@@ -130,7 +130,7 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket,
             return MQ_QUEUE_EMPTY;
         uint64_t word = mq_word_taken(h->number, h->generation, (uint32_t)++h->take);
         mq_store_relaxed_u64(&h->row->take, h->take); /* relaxed: for this row's next owner, under the lock */
-        mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);
+        mq_queue_cache_invalidate(h, found.place / MQ_QUEUE_BLOCK);
         /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: the payload is what the place had before. */
         if (mq_compare_exchange_u64(&h->parts.words[found.place], found.key, word)) {
             *taken = (mq_queue_taken){.place = found.place, .key = found.key, .word = word};
@@ -156,7 +156,7 @@ static inline void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_
 /* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one
  * would find the next message under its hands. */
 static inline void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick) {
-    /* EDGE deadline: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
+    /* EDGE deadline: release. Partner: mq_queue_reclaim. If weaker: the next sender writes while this one copies. */
     mq_store_release_u64(&h->parts.heads[taken->place].lease, mq_lease_of(taken->word, deadline_tick));
 }
 

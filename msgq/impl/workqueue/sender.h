@@ -14,14 +14,14 @@
 
 #include "workqueue/turn.h"
 
-enum { MQ_NO_PLACE = -1 };
+enum { MQ_QUEUE_NO_SLOT = -1 };
 
-/* Take a free place to fill. MQ_NO_PLACE: a scan found none, or this call must yield. `ticket`: the caller's, or
+/* Take a free place to fill. MQ_QUEUE_NO_SLOT: a scan found none, or this call must yield. `ticket`: the caller's, or
  * MQ_NO_TICKET if it has not waited. */
 static inline int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket) {
     uint64_t max = h->parts.max_messages, held = mq_word_held(h->number, h->generation);
     if (mq_queue_must_yield(h, MQ_SENDING, ticket))
-        return MQ_NO_PLACE;
+        return MQ_QUEUE_NO_SLOT;
     for (uint64_t step = 0, place = h->next; step < max; step++, place++) {
         place = place < max ? place : 0;
         mq_u64 *word = &h->parts.words[place];
@@ -36,7 +36,7 @@ static inline int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket) {
         h->next = place + 1;
         return (int64_t)place;
     }
-    return MQ_NO_PLACE;
+    return MQ_QUEUE_NO_SLOT;
 }
 
 static inline uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place) {
@@ -80,7 +80,7 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
     mq_fence_seq_cst();
     there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
     if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))
-        mq_queue_arrived(h->parts.queue);
+        mq_queue_notify_not_empty(h->parts.queue);
 }
 
 /* ---- sending what was filled ---- */
@@ -111,7 +111,7 @@ static inline uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint6
      * count does not find the message, and takes a worse one. */
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) /* since just now */
-        mq_queue_arrived(h->parts.queue);
+        mq_queue_notify_not_empty(h->parts.queue);
     mq_store_release_u64(&h->row->owes[0], 0);
     return key;
 }
@@ -124,9 +124,9 @@ static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t 
         key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));
     if (mq_unlikely(h->log != NULL))
         noted = mq_queue_event_back(h->log, &h->parts.heads[place], key, place, taken);
-    mq_queue_owe(h->row, 1);
+    mq_queue_debt_add(h->row, 1);
     if (!mq_compare_exchange_u64(&h->parts.words[place], taken, key)) {
-        mq_queue_owe_no_more(h->row, 1);
+        mq_queue_debt_clear(h->row, 1);
         return false;
     }
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
@@ -135,8 +135,8 @@ static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t 
         mq_queue_note(h->log, &noted);
     mq_queue_wake_receivers(h->parts.queue, 1);
     if (mq_queue_bits_any(&h->parts.queue->notified)) /* it may have been empty meanwhile */
-        mq_queue_arrived(h->parts.queue);
-    mq_queue_owe_no_more(h->row, 1);
+        mq_queue_notify_not_empty(h->parts.queue);
+    mq_queue_debt_clear(h->row, 1);
     return true;
 }
 

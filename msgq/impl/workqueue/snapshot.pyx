@@ -3,12 +3,12 @@
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint32_t, uint64_t
 
-from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport (
-    mq_identity_life, mq_inquire, mq_inquiry, mq_inquiry_end, mq_load_acquire_u64, mq_load_relaxed_u64,
-    mq_u64,
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport (
+    mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_u64,
 )
-from msgq.impl.ground.piecefile cimport participant
+from msgq.impl.base.endpointfile cimport participant
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue, mq_queue_bit_is_on,
     mq_queue_parts, mq_queue_row,
@@ -48,7 +48,7 @@ cdef tuple _waits(mq_queue *queue, unsigned row):
 
 cdef object _handles(QueueFile file, const mq_queue_census *census):
     """Return who has it open, and rows of nobody in which something is left."""
-    cdef mq_inquiry inquiry = mq_inquire(file.roll())
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
     cdef mq_queue_row *row
     cdef int i
     found = []
@@ -58,7 +58,7 @@ cdef object _handles(QueueFile file, const mq_queue_census *census):
             waits = _waits(file.parts.queue, i)
             if not (mq_load_acquire_u64(&row.at.who.uid) or waits or census.owned[i].held or census.owned[i].taken):
                 continue
-            who = participant(&row.at.who, mq_identity_life(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
+            who = participant(&row.at.who, mq_identity_liveness(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
             found.append(QueueHandleInfo(
                 who, i, mq_snapshot_since(&row.counts.sent, &row.before.sent),
                 mq_snapshot_since(&row.counts.received, &row.before.received),
@@ -67,7 +67,7 @@ cdef object _handles(QueueFile file, const mq_queue_census *census):
                 mq_snapshot_since(&row.counts.refused, &row.before.refused),
                 census.owned[i].held, census.owned[i].taken, waits))
     finally:
-        mq_inquiry_end(&inquiry)
+        mq_liveness_probe_end(&inquiry)
     return tuple(found)
 
 

@@ -66,14 +66,14 @@ static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_sleep
 }
 
 /* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
-static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
+static inline void mq_queue_notify_if_not_empty(const mq_queue_parts *parts) {
     if (!mq_queue_bits_any(&parts->queue->notified))
         return;
     /* EDGE alone: sequentially consistent. A message was taken, then the others are loaded. Partner:
      * mq_queue_commit_watched, which may have seen that message. If weaker: as there. */
     mq_fence_seq_cst();
     if (mq_queue_has_ready(parts))
-        mq_queue_arrived(parts->queue);
+        mq_queue_notify_not_empty(parts->queue);
 }
 
 /* ---- turns ---- */
@@ -92,16 +92,16 @@ static inline void mq_queue_turn_take(const mq_queue_handle *h, mq_queue_sleep k
  * a process that receives when it is notified may have yielded itself. Until then `row` owes the notification. */
 static inline void mq_queue_turn_end(const mq_queue_parts *parts, mq_queue_row *row, mq_queue_sleep kind,
                                      uint64_t ticket) {
-    mq_queue_owe(row, 1);
+    mq_queue_debt_add(row, 1);
     if (mq_compare_exchange_u64(&parts->queue->turn[kind], ticket, 0)) {
         /* EDGE asleep: sequentially consistent. The turn is over, then words and bits are loaded. Partner:
          * mq_queue_bit_on. */
         mq_fence_seq_cst();
         mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));
         if (kind == MQ_RECEIVING)
-            mq_queue_tell_of_rest(parts);
+            mq_queue_notify_if_not_empty(parts);
     }
-    mq_queue_owe_no_more(row, 1);
+    mq_queue_debt_clear(row, 1);
 }
 
 /* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_TURN_NS, and its turn was ended. */
@@ -146,12 +146,12 @@ static inline void mq_queue_wait_overtaken(mq_queue_wait *wait) {
     wait->expected = 0;
 }
 
-/* As mq_queue_lie_down. `oldest`: the smallest ticket of the row. */
+/* As mq_queue_prepare_sleep. `oldest`: the smallest ticket of the row. */
 static inline uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest) {
-    uint32_t now = mq_load_acquire_u32(mq_queue_sleep_word(h, wait->kind));
+    uint32_t now = mq_load_acquire_u32(mq_queue_eventcount(h, wait->kind));
     if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_ATTENTION_FLAGS)
         mq_queue_wait_overtaken(wait);
-    wait->expected = mq_queue_lie_down(h, wait->kind, oldest);
+    wait->expected = mq_queue_prepare_sleep(h, wait->kind, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
         mq_queue_turn_take(h, wait->kind,
                            wait->ticket); /* after its ticket is shown, by which others end the turn of a dead row */

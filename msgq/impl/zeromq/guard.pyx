@@ -15,10 +15,10 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
-from msgq.impl.ground.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misuse
-from msgq.impl.ground.core cimport MQ_NS_PER_MS, mq_now_ns
-from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.waiting cimport FOR_EVER, deadline_after
+from msgq.impl.base.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misuse
+from msgq.impl.base.core cimport MQ_NS_PER_MS, mq_now_ns
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.waiting cimport FOR_EVER, deadline_after
 
 import os
 

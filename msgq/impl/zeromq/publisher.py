@@ -12,7 +12,7 @@ import zmq
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError
 from msgq.figures.topics import PublisherStats
-from msgq.impl.ground.context import Context
+from msgq.impl.base.context import Context
 from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_stamps_error
 from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
 from msgq.impl.zeromq import process

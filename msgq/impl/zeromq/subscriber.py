@@ -15,7 +15,7 @@ import zmq
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.figures.topics import SubscriberStats, Tracked
-from msgq.impl.ground.context import Context
+from msgq.impl.base.context import Context
 from msgq.impl.sockets.awaitable import Awaitable
 from msgq.impl.sockets.checks import (
     check_before_connect,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
-    from msgq.impl.ground.event_loop import Wait
+    from msgq.impl.base.event_loop import Wait
 
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100

@@ -6,8 +6,8 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t
 
 import numpy as np
 
-from msgq.impl.ground.core cimport mq_now_ns
-from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.base.core cimport mq_now_ns
+from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.ring.publisher cimport PubSocket
 
 from msgq.errors import InvalidValueError, MessageTooLargeError

@@ -100,7 +100,7 @@ static inline bool mq_tap_has_room(mq_tap *tap, uint32_t part) {
     return true;
 }
 
-static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_taken *taken) {
+static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_source_message *taken) {
     tap->counted = taken->counted;
     tap->era = taken->era;
     tap->begun = tap->fresh = true;
@@ -121,7 +121,7 @@ static inline uint64_t mq_tap_hidden(mq_tap *tap) {
 
 /* Describe the channel whose first message this is. Losses before the first message of a numbering leave no gap, so the
  * channel of that message states them. */
-static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_taken *taken) {
+static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_source_message *taken) {
     uint64_t hidden = tap->fresh && taken->counted ? mq_tap_hidden(tap) : 0;
     c->channels[++c->channel_count] = (mq_channel){.source = (uint32_t)(tap - c->taps),
                                                    .epoch = tap->epoch,
@@ -135,7 +135,7 @@ static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_t
 }
 
 /* The channel of a message. False: no number is left. */
-static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_taken *taken) {
+static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_source_message *taken) {
     if (!tap->begun || taken->counted != tap->counted || taken->era != tap->era)
         mq_tap_begin_epoch(tap, taken);
     if (!mq_tap_has_room(tap, taken->part))
@@ -152,14 +152,15 @@ static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_
 }
 
 /* Does a message belong to the channel of the one before it? */
-static inline bool mq_tap_continues(const mq_tap *tap, const mq_taken *taken) {
+static inline bool mq_tap_continues(const mq_tap *tap, const mq_source_message *taken) {
     return tap->begun && tap->channel && taken->part == tap->part && taken->counted == tap->counted &&
            taken->era == tap->era;
 }
 
 /* Take in the message whose payload is there. Its publish time is what its source says, or is in its payload, or is not
  * known. */
-static inline void mq_capture_record(mq_log_chunk *chunk, const mq_tap *tap, const mq_taken *taken, uint64_t log_time) {
+static inline void mq_capture_record(mq_log_chunk *chunk, const mq_tap *tap, const mq_source_message *taken,
+                                     uint64_t log_time) {
     uint64_t publish_time = log_time;
     if (taken->publish_time)
         publish_time = (uint64_t)taken->publish_time;
@@ -180,8 +181,8 @@ static inline mq_capture_end mq_capture_ended(mq_capture *c, mq_source_status st
 
 /* A message for which no chunk is made. Another one may be in its place by now: it is passed over for it. */
 static inline void mq_capture_pass_large(mq_tap *tap, const mq_source *source) {
-    const mq_room none = {.whole = false};
-    mq_taken taken;
+    const mq_source_buffer none = {.whole = false};
+    mq_source_message taken;
     tap->passed += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
 }
 
@@ -196,12 +197,12 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
                                                                                  mq_log_chunk *chunk,
                                                                                  mq_source_kind kind) {
     mq_source source = tap->from;
-    mq_taken taken = {.size = 0};
+    mq_source_message taken = {.size = 0};
     source.kind = kind;
     for (int i = 0; i < MQ_CAPTURE_TURN; i++) {
         if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, 0))
             return MQ_CAPTURE_FULL;
-        mq_room room = {
+        mq_source_buffer room = {
             .to = mq_log_chunk_payload(chunk), .bytes = chunk->room - chunk->used - MQ_RECORD_HEADER, .whole = true};
         mq_source_status status = mq_source_take(&source, &room, &taken);
         if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_LARGEST)) {
@@ -223,7 +224,7 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
 /* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. Before the first message of all
  * its schema is known: that is looked for when there is a message, and no sooner. */
 static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_chunk *chunk) {
-    if (!tap->channel && !mq_source_pends(&tap->from))
+    if (!tap->channel && !mq_source_has_pending(&tap->from))
         return MQ_CAPTURE_TIME;
     if (mq_unlikely(!mq_source_is_described(&tap->from)))
         return MQ_CAPTURE_DESCRIBED;
@@ -237,7 +238,7 @@ static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_
 /* Is so much pending that a nap could cost messages? */
 static inline bool mq_capture_must_hurry(const mq_capture *c) {
     for (uint32_t i = 0; i < c->tap_count; i++)
-        if (!c->taps[i].ended && mq_source_hurries(&c->taps[i].from))
+        if (!c->taps[i].ended && mq_source_near_overrun(&c->taps[i].from))
             return true;
     return false;
 }

@@ -7,8 +7,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.unistd cimport close
 
-from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.core cimport mq_now_ns
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.core cimport mq_now_ns
 from msgq.impl.sources.core cimport mq_source, mq_source_is_described
 from msgq.impl.sources.source cimport RecordSource, Source
 from msgq.recording.format.chunk cimport Chunk, mq_log_chunk

@@ -16,7 +16,7 @@ import numpy as np
 
 from msgq import __version__
 from msgq.errors import RecordingError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import ENTRY, Chunk
 from msgq.recording.format.writer import ChannelRecords, Compressor, Segment

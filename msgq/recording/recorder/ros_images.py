@@ -10,7 +10,7 @@ from typing import Any
 
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 from msgq.schema import Schema
 from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, recorded
 from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image

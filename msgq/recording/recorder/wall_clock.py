@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from msgq.impl.ground import clock
+from msgq.impl.base import clock
 
 _STEP_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
 _READINGS_MAX = 1000

@@ -2,8 +2,8 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-pool = mutants_of("msgq/impl/ground/pool.h", "channel")
-order = mutants_of("msgq/impl/ground/order.h", "channel")
+pool = mutants_of("msgq/impl/base/pool.h", "channel")
+order = mutants_of("msgq/impl/base/index_ring.h", "channel")
 hub = mutants_of("msgq/impl/channel/hub.h", "channel")
 publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
@@ -12,7 +12,7 @@ layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 MUTANTS = [
     pool(
         "unpin does not wake",
-        "if (mq_attention_due_many(&slots->pool->released)) mq_attention_wake_many(&slots->pool->released);",
+        "if (mq_eventcount_has_waiters_mp(&slots->pool->released)) mq_eventcount_notify_mp(&slots->pool->released);",
         "",
         "pin_clear_wakes_an_owner_that_sleeps",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     subscriber(
         "hold looks at the entry, then pins",
-        "mq_pin_set(pool, m->number, viewer); if (!mq_order_stands(&s->order, m->position, m->entry)) {",
-        "bool stands = mq_order_stands(&s->order, m->position, m->entry); mq_pin_set(pool, m->number, "
+        "mq_pin_set(pool, m->number, viewer); if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {",
+        "bool stands = mq_index_ring_unchanged(&s->order, m->position, m->entry); mq_pin_set(pool, m->number, "
         "viewer); if (!stands) {",
         "hold_pins_before_it_looks_at_the_entry",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
@@ -81,13 +81,13 @@ MUTANTS = [
     ),
     publisher(
         "payload is written without a fence",
-        "mq_fence_release(); return mq_slot_payload(",
-        "return mq_slot_payload(",
+        "mq_fence_release(); return mq_pool_slot_payload(",
+        "return mq_pool_slot_payload(",
         "publish_stores_the_message_before_its_entry",
     ),
     publisher(
         "publish asks for no wake",
-        "return mq_attention_due_many(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
+        "return mq_eventcount_has_waiters_mp(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
         "return MQ_CHANNEL_OK;",
         "publish_asks_for_a_wake_when_a_subscriber_sleeps",
     ),
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     subscriber(
         "an unmapped slot is not checked again",
-        "if (!mq_order_stands(&s->order, m->position, m->entry)) continue;",
+        "if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) continue;",
         "if (0) continue;",
         "next_asks_for_no_pool_of_a_message_that_has_gone",
         "next_reports_no_corruption_of_a_message_that_has_gone",
@@ -142,7 +142,7 @@ MUTANTS = [
     ),
     subscriber(
         "a copy is not validated",
-        "if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry) return false;",
+        "if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry) return false;",
         "",
         "accept_of_a_message_that_was_overwritten_fails",
     ),
@@ -282,8 +282,8 @@ MUTANTS = [
     ),
     pool(
         "the pool of another channel is opened",
-        "!= uid || mq_load_relaxed_u64(&pool->piece_inode) != piece_inode)",
-        "!= uid || !piece_inode)",
+        "!= uid || mq_load_relaxed_u64(&pool->channel_inode) != channel_inode)",
+        "!= uid || !channel_inode)",
         "pool_that_does_not_fit_into_its_file_is_rejected",
     ),
     pool(

@@ -50,7 +50,7 @@ MUTANTS = [
     ),
     leases(
         "the server looks for leases only before it takes a buffer",
-        "holder = mq_lease_holder(table, rows, buffer, generation); if (holder >= 0) mq_store_release",
+        "holder = mq_frame_lease_holder(table, rows, buffer, generation); if (holder >= 0) mq_store_release",
         "if (holder >= 0) mq_store_release",
         "buffer_take_that_meets_a_lease_puts_the_generation_back",
         "buffer_take_looks_for_leases_after_a_fence",
@@ -75,8 +75,8 @@ MUTANTS = [
     ),
     leases(
         "clients that left are awaited",
-        "(state == MQ_ROW_TAKEN || state == MQ_ROW_HELD))",
-        "state != MQ_ROW_FREE)",
+        "(state == MQ_FRAME_ROW_TAKEN || state == MQ_FRAME_ROW_LOCKED))",
+        "state != MQ_FRAME_ROW_FREE)",
         "frames_awaited_is_the_lag_of_the_slowest_client_that_is_there",
     ),
     leases(
@@ -87,14 +87,14 @@ MUTANTS = [
     ),
     leases(
         "a row is free while its client holds frames",
-        "== MQ_ROW_LEFT && !mq_row_holds(table, row, generations);",
-        "== MQ_ROW_LEFT && generations;",
+        "== MQ_FRAME_ROW_LEFT && !mq_frame_row_has_leases(table, row, generations);",
+        "== MQ_FRAME_ROW_LEFT && generations;",
         "row_is_done_when_its_client_left_and_let_go_of_all",
     ),
     leases(
         "a client that leaves is not held",
-        "return state == MQ_ROW_HELD || state == MQ_ROW_LEAVING;",
-        "return state == MQ_ROW_HELD;",
+        "return state == MQ_FRAME_ROW_LOCKED || state == MQ_FRAME_ROW_LEAVING;",
+        "return state == MQ_FRAME_ROW_LOCKED;",
         "row_is_held_until_its_client_left",
     ),
     leases(

@@ -3,8 +3,8 @@
 from tools.mutate.headers.mutant import mutants_of
 
 gate = mutants_of("msgq/impl/gate/gate.h", "gate")
-life = mutants_of("msgq/impl/ground/life.h", "life")
-liveness = mutants_of("msgq/impl/ground/liveness.h", "life")
+life = mutants_of("msgq/impl/base/liveness_lock.h", "life")
+liveness = mutants_of("msgq/impl/base/liveness.h", "life")
 
 MUTANTS = [
     gate(
@@ -130,7 +130,7 @@ MUTANTS = [
     ),
     life(
         "an inquiry leaves its file open",
-        "if (inquiry->fd >= 0) close(inquiry->fd); inquiry->fd = MQ_NOT_OPEN;",
+        "if (inquiry->fd >= 0) close(inquiry->fd); inquiry->fd = MQ_PROBE_NOT_OPEN;",
         "if (inquiry->fd >= 0) close(inquiry->fd);",
         "row_is_held_until_it_is_let_go",
     ),

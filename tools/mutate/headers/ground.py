@@ -2,10 +2,10 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-roster = mutants_of("msgq/impl/ground/roster.h", "ground")
-attention = mutants_of("msgq/impl/ground/attention.h", "ground")
-origin = mutants_of("msgq/impl/ground/origin.h", "ground")
-schema = mutants_of("msgq/impl/ground/schema.h", "ground")
+roster = mutants_of("msgq/impl/base/row_table.h", "base")
+attention = mutants_of("msgq/impl/base/eventcount.h", "base")
+origin = mutants_of("msgq/impl/base/origin.h", "base")
+schema = mutants_of("msgq/impl/base/schema.h", "base")
 
 MUTANTS = [
     roster(
@@ -52,14 +52,14 @@ MUTANTS = [
     ),
     roster(
         "a dead row is taken before a free one",
-        "!(pass && mq_identity_life",
-        "!((pass || !pass) && mq_identity_life",
+        "!(pass && mq_identity_liveness",
+        "!((pass || !pass) && mq_identity_liveness",
         "roster_find_takes_a_free_row_before_a_dead_one",
     ),
     roster(
         "a row whose owner is unknown is taken",
-        "mq_identity_life(&inquiry, who, byte) == MQ_DEAD))",
-        "mq_identity_life(&inquiry, who, byte) != MQ_ALIVE))",
+        "mq_identity_liveness(&inquiry, who, byte) == MQ_DEAD))",
+        "mq_identity_liveness(&inquiry, who, byte) != MQ_ALIVE))",
         "roster_find_takes_a_free_row_before_a_dead_one",
     ),
     roster(
@@ -70,14 +70,14 @@ MUTANTS = [
     ),
     roster(
         "a leaving owner clears the row of its next owner",
-        "mq_compare_exchange_u64(&who->uid, uid, 0); mq_row_let_go(*hold);",
-        "(void)uid; mq_identity_clear(who); mq_row_let_go(*hold);",
+        "mq_compare_exchange_u64(&who->uid, uid, 0); mq_liveness_unlock(*hold);",
+        "(void)uid; mq_identity_clear(who); mq_liveness_unlock(*hold);",
         "identity_leave_leaves_the_row_of_its_next_owner",
     ),
     roster(
         "a leaving owner releases its lock first",
-        "mq_compare_exchange_u64(&who->uid, uid, 0); mq_row_let_go(*hold);",
-        "mq_row_let_go(*hold); mq_compare_exchange_u64(&who->uid, uid, 0);",
+        "mq_compare_exchange_u64(&who->uid, uid, 0); mq_liveness_unlock(*hold);",
+        "mq_liveness_unlock(*hold); mq_compare_exchange_u64(&who->uid, uid, 0);",
         "identity_leave_leaves_the_row_of_its_next_owner",
     ),
     attention(

@@ -2,7 +2,7 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-guard = mutants_of("msgq/impl/ground/mapguard.h", "mapguard")
+guard = mutants_of("msgq/impl/base/mapguard.h", "mapguard")
 
 MUTANTS = [
     guard(

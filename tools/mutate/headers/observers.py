@@ -9,7 +9,7 @@ jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "observers")
 events = mutants_of("msgq/impl/workqueue/events.h", "observers")
 channel = mutants_of("msgq/impl/channel/snapshot.h", "observers")
 records = mutants_of("msgq/impl/records/snapshot.h", "observers")
-taken = mutants_of("msgq/impl/sources/taken.h", "observers")
+taken = mutants_of("msgq/impl/sources/message.h", "observers")
 channel_source = mutants_of("msgq/impl/sources/channel.h", "observers")
 record_source = mutants_of("msgq/impl/sources/records.h", "observers")
 

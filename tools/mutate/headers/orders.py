@@ -12,7 +12,7 @@ def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
 
 _QUEUE = "msgq/impl/workqueue"
 _RING = "msgq/impl/ring"
-_GROUND = "msgq/impl/ground"
+_BASE = "msgq/impl/base"
 
 MUTANTS = [
     relaxed(
@@ -40,7 +40,7 @@ MUTANTS = [
         "mq_store_relaxed_u64(&h->parts.heads[taken->place].lease,",
     ),
     relaxed(
-        f"{_QUEUE}/repair.h",
+        f"{_QUEUE}/recovery.h",
         "deadline",
         "mq_load_acquire_u64(&h->parts.heads[place].lease);",
         "mq_load_relaxed_u64(&h->parts.heads[place].lease);",
@@ -58,25 +58,25 @@ MUTANTS = [
         "mq_store_relaxed_u64(&row->pool_uid, slots->uid);",
     ),
     relaxed(
-        f"{_GROUND}/order.h",
+        f"{_BASE}/index_ring.h",
         "order",
-        "mq_load_acquire_u64(mq_order_at(order, cursor));",
-        "mq_load_relaxed_u64(mq_order_at(order, cursor));",
+        "mq_load_acquire_u64(mq_index_ring_at(order, cursor));",
+        "mq_load_relaxed_u64(mq_index_ring_at(order, cursor));",
     ),
     relaxed(
-        f"{_GROUND}/order.h",
+        f"{_BASE}/index_ring.h",
         "pin",
-        "return mq_load_seq_cst_u64(mq_order_at(order, cursor)) == entry;",
-        "return mq_load_acquire_u64(mq_order_at(order, cursor)) == entry;",
+        "return mq_load_seq_cst_u64(mq_index_ring_at(order, cursor)) == entry;",
+        "return mq_load_acquire_u64(mq_index_ring_at(order, cursor)) == entry;",
     ),
     relaxed(
-        f"{_GROUND}/order.h",
+        f"{_BASE}/index_ring.h",
         "begin",
         "mq_store_release_u64(order->tail, order->capacity);",
         "mq_store_relaxed_u64(order->tail, order->capacity);",
     ),
     relaxed(
-        f"{_GROUND}/pool.h",
+        f"{_BASE}/pool.h",
         "unpin",
         "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
         "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
@@ -84,8 +84,8 @@ MUTANTS = [
     relaxed(
         "msgq/impl/records/cell.h",
         "value",
-        "mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);",
-        "mq_store_relaxed_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES);",
+        "mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);",
+        "mq_store_relaxed_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);",
     ),
     relaxed(
         "msgq/impl/records/board.h",
@@ -127,7 +127,7 @@ MUTANTS = [
     relaxed(
         "visionipc/impl/leases.h",
         "lease",
-        "mq_store_release_u32(&table->rows[row].lease[buffer], 0); } static inline void mq_lease_hold",
-        "mq_store_relaxed_u32(&table->rows[row].lease[buffer], 0);\n}\nstatic inline void mq_lease_hold",
+        "mq_store_release_u32(&table->rows[row].lease[buffer], 0); } static inline void mq_frame_row_set_locked",
+        "mq_store_relaxed_u32(&table->rows[row].lease[buffer], 0);\n}\nstatic inline void mq_frame_row_set_locked",
     ),
 ]

@@ -6,10 +6,10 @@ layout = mutants_of("msgq/impl/workqueue/layout.h", "queue")
 handle = mutants_of("msgq/impl/workqueue/handle.h", "queue")
 sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
 receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
-repair = mutants_of("msgq/impl/workqueue/repair.h", "queue")
+repair = mutants_of("msgq/impl/workqueue/recovery.h", "queue")
 words = mutants_of("msgq/impl/workqueue/words.h", "queue")
 turn = mutants_of("msgq/impl/workqueue/turn.h", "queue_turns")
-outlook = mutants_of("msgq/impl/workqueue/outlook.h", "queue")
+outlook = mutants_of("msgq/impl/workqueue/poll_state.h", "queue")
 peek = mutants_of("msgq/impl/workqueue/peek.h", "queue")
 
 MUTANTS = [
@@ -29,13 +29,13 @@ MUTANTS = [
     ),
     sender(
         "a returned message is not notified",
-        "if (mq_queue_bits_any(&h->parts.queue->notified)) mq_queue_arrived(h->parts.queue);",
+        "if (mq_queue_bits_any(&h->parts.queue->notified)) mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
     sender(
         "a failed return leaves a debt",
-        "mq_queue_owe_no_more(h->row, 1); return false;",
+        "mq_queue_debt_clear(h->row, 1); return false;",
         "return false;",
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     sender(
         "a notification requested during a send is not made",
-        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) mq_queue_arrived(h->parts.queue);",
+        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "queue_sleepers-notification_that_is_requested_during_a_send_is_made",
     ),
@@ -135,7 +135,7 @@ MUTANTS = [
     ),
     receiver(
         "a taken message stays cached as READY",
-        "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);",
+        "mq_queue_cache_invalidate(h, found.place / MQ_QUEUE_BLOCK);",
         "",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
         "block_with_a_held_or_taken_place_is_not_cached",
@@ -191,19 +191,19 @@ MUTANTS = [
     ),
     repair(
         "a leaving handle forwards no wake",
-        "mq_queue_pass_on_wake(h); mq_queue_pass_on_room(h);",
-        "mq_queue_pass_on_room(h);",
+        "mq_queue_forward_wake(h); mq_queue_forward_room_wake(h);",
+        "mq_queue_forward_room_wake(h);",
         "queue_sleepers-leave_passes_a_wake_on_to_a_receiver",
     ),
     repair(
         "a leaving handle forwards no free room",
-        "mq_queue_pass_on_room(h); mq_queue_settle_row",
-        "mq_queue_settle_row",
+        "mq_queue_forward_room_wake(h); mq_queue_recover_row",
+        "mq_queue_recover_row",
         "queue_sleepers-leave_passes_free_room_on_to_a_sender",
     ),
     repair(
         "a leaving handle does not notify about remaining messages",
-        "if (owed) mq_queue_tell_of_rest(parts);",
+        "if (owed) mq_queue_notify_if_not_empty(parts);",
         "",
         "queue_sleepers-leave_notifies_about_messages_that_were_left_to_its_handle",
         "queue_sleepers-leave_with_a_debt_notifies",
@@ -211,8 +211,8 @@ MUTANTS = [
     ),
     repair(
         "a leaving handle notifies without a debt",
-        "if (owed) mq_queue_tell_of_rest(parts);",
-        "mq_queue_tell_of_rest(parts);",
+        "if (owed) mq_queue_notify_if_not_empty(parts);",
+        "mq_queue_notify_if_not_empty(parts);",
         "queue_sleepers-leave_without_a_debt_makes_no_notification",
     ),
     repair(
@@ -229,14 +229,14 @@ MUTANTS = [
     ),
     repair(
         "a waiter that gives up notifies no process",
-        "mq_queue_pass_on_wake(h); mq_queue_tell_of_rest(&h->parts);",
-        "mq_queue_pass_on_wake(h);",
+        "mq_queue_forward_wake(h); mq_queue_notify_if_not_empty(&h->parts);",
+        "mq_queue_forward_wake(h);",
         "queue_sleepers-giving_up_passes_the_wake_on_and_notifies",
     ),
     repair(
         "bits of the living are cleared",
-        "mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_settle_row",
-        "mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_settle_row",
+        "mq_identity_liveness(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_recover_row",
+        "mq_identity_liveness(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_recover_row",
         "queue_sleepers-settle_leaves_rows_of_the_living",
     ),
     repair(
@@ -275,7 +275,7 @@ MUTANTS = [
         "if (kind != MQ_WORD_TAKEN) mq_queue_drop",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
-    # Equivalent: mq_queue_owner_died without its look at the generation. mq_roster_life compares it as well, and the
+    # Equivalent: mq_queue_owner_died without its look at the generation. mq_row_liveness compares it as well, and the
     # next sweep finds a row that changes hands during a sweep.
     repair(
         "a leaving handle frees places of others",
@@ -358,14 +358,14 @@ MUTANTS = [
     ),
     turn(
         "the end of a turn notifies nobody",
-        "if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts);",
+        "if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts);",
         "",
         "end_of_a_turn_notifies_about_what_others_left",
     ),
     turn(
         "the debt of a turn is paid before its end is known",
-        "if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts); } mq_queue_owe_no_more(row, 1);",
-        "mq_queue_owe_no_more(row, 1); if (kind == MQ_RECEIVING) mq_queue_tell_of_rest(parts); }",
+        "if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts); } mq_queue_debt_clear(row, 1);",
+        "mq_queue_debt_clear(row, 1); if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts); }",
         "end_of_a_turn_notifies_about_what_others_left",
     ),
     turn(
@@ -407,8 +407,8 @@ MUTANTS = [
     ),
     layout(
         "a queue that is larger than its file is opened",
-        "if (mq_queue_place(parts, queue, messages, size) > bytes) return MQ_QUEUE_FOREIGN;",
-        "mq_queue_place(parts, queue, messages, size);",
+        "if (mq_queue_layout(parts, queue, messages, size) > bytes) return MQ_QUEUE_FOREIGN;",
+        "mq_queue_layout(parts, queue, messages, size);",
         "queue_that_does_not_fit_into_its_file_is_rejected",
     ),
     layout(

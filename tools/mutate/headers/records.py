@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     writer(
         "a write wakes nobody",
-        "mq_attention_wake_many(attention);",
+        "mq_eventcount_notify_mp(attention);",
         "(void)attention;",
         "exclusive_write_asks_for_sleepers_after_a_fence",
         "shared_write_asks_for_sleepers_after_its_exchange",
@@ -32,26 +32,26 @@ MUTANTS = [
     ),
     writer(
         "an element is taken from a holder of unknown liveness",
-        "mq_record_life(w->parts.record, &inquiry, who) == MQ_DEAD;",
-        "mq_record_life(w->parts.record, &inquiry, who) != MQ_ALIVE;",
+        "mq_record_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;",
+        "mq_record_liveness(w->parts.record, &inquiry, who) != MQ_ALIVE;",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     writer(
         "the version that is taken is loaded after the question",
-        "return died && mq_cell_wrest(version, held, w->who);",
-        "return died && mq_cell_wrest(version, mq_load_acquire_u64(version), w->who);",
+        "return died && mq_cell_steal(version, held, w->who);",
+        "return died && mq_cell_steal(version, mq_load_acquire_u64(version), w->who);",
         "wrest_takes_nothing_from_the_next_owner_of_a_row",
     ),
     writer(
         "a joining writer keeps the elements of the dead owner of its row",
-        "mq_record_give_back(&w->parts, row); w->who",
+        "mq_record_reclaim_row(&w->parts, row); w->who",
         "(void)row; w->who",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
         "a joining writer releases elements of others",
-        "if (mq_cell_who(held) && mq_cell_row(mq_cell_who(held)) == row)",
-        "if (mq_cell_who(held))",
+        "if (mq_cell_owner(held) && mq_cell_row(mq_cell_owner(held)) == row)",
+        "if (mq_cell_owner(held))",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
@@ -75,20 +75,20 @@ MUTANTS = [
     ),
     writer(
         "a leaving writer keeps its last key",
-        "for (uint64_t i = 0; board && i < w->parts.shape.length; i++) mq_record_let_go",
-        "for (uint64_t i = 0; board && i + 1 < w->parts.shape.length; i++) mq_record_let_go",
+        "for (uint64_t i = 0; board && i < w->parts.shape.length; i++) mq_record_release",
+        "for (uint64_t i = 0; board && i + 1 < w->parts.shape.length; i++) mq_record_release",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
     ),
     cell(
         "times that were counted to the end begin at 0",
-        "mq_likely(times != MQ_CELL_TIMES_MAX) ? times + 1 : parts->shape.copies;",
-        "mq_likely(times != MQ_CELL_TIMES_MAX) || !parts ? times + 1 : 0;",
+        "mq_likely(times != MQ_CELL_COUNT_MAX) ? times + 1 : parts->shape.copies;",
+        "mq_likely(times != MQ_CELL_COUNT_MAX) || !parts ? times + 1 : 0;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
         "writes across the wrap are counted as if 0 were used",
-        "? now - before + MQ_CELL_TIMES_MAX + 1 - parts->shape.copies : now - before;",
-        "? now - before + MQ_CELL_TIMES_MAX + 1 : now - before + 0 * parts->shape.copies;",
+        "? now - before + MQ_CELL_COUNT_MAX + 1 - parts->shape.copies : now - before;",
+        "? now - before + MQ_CELL_COUNT_MAX + 1 : now - before + 0 * parts->shape.copies;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
@@ -117,15 +117,15 @@ MUTANTS = [
     ),
     cell(
         "an element that another writer took is committed",
-        "return mq_compare_exchange_u64(version, times << MQ_CELL_TIMES | who, mq_cell_next(parts, times) "
-        "<< MQ_CELL_TIMES);",
-        "return who && (mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_TIMES), true);",
+        "return mq_compare_exchange_u64(version, times << MQ_CELL_COUNT_SHIFT | who, mq_cell_next(parts, times) "
+        "<< MQ_CELL_COUNT_SHIFT);",
+        "return who && (mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT), true);",
         "turn_of_an_element_that_was_wrested_reports_it",
     ),
     cell(
         "wresting counts as a write",
-        "(held & ~(uint64_t)((1u << MQ_CELL_TIMES) - 1)) | who);",
-        "((mq_cell_times(held) + 1) << MQ_CELL_TIMES) | who);",
+        "(held & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | who);",
+        "((mq_cell_count(held) + 1) << MQ_CELL_COUNT_SHIFT) | who);",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     cell(

@@ -5,12 +5,12 @@ from tools.mutate.headers.mutant import mutants_of
 position = mutants_of("msgq/impl/ring/position.h", "ring")
 publisher = mutants_of("msgq/impl/ring/publisher.h", "ring")
 subscriber = mutants_of("msgq/impl/ring/subscriber.h", "ring")
-rows = mutants_of("msgq/impl/ring/rows.h", "ring")
+rows = mutants_of("msgq/impl/ring/batch.h", "ring")
 walk = mutants_of("msgq/impl/ring/walk.h", "ring")
-slots = mutants_of("msgq/impl/ring/slots.h", "ring")
+slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
 registry = mutants_of("msgq/impl/ring/registry.h", "ring")
-whole = mutants_of("msgq/impl/ring/whole.h", "ring")
-onlooker = mutants_of("msgq/impl/ring/onlooker.h", "ring")
+whole = mutants_of("msgq/impl/ring/canary.h", "ring")
+onlooker = mutants_of("msgq/impl/ring/seek.h", "ring")
 snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
 
@@ -123,10 +123,10 @@ MUTANTS = [
         "announced_limit_does_not_go_back",
     ),
     publisher(
-        "a milestone is written over the one that is valid",
-        "turn & 1 ? &side->milestone_odd : &side->milestone_even;",
-        "turn & 1 ? &side->milestone_even : &side->milestone_odd;",
-        "milestone_is_the_old_or_the_new_one_at_each_step",
+        "a checkpoint is written over the one that is valid",
+        "turn & 1 ? &side->checkpoint_odd : &side->checkpoint_even;",
+        "turn & 1 ? &side->checkpoint_even : &side->checkpoint_odd;",
+        "checkpoint_is_the_old_or_the_new_one_at_each_step",
     ),
     publisher(
         "flags of the last slot stay",
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     publisher(
         "a message is larger than a third of the ring",
-        "if (mq_unlikely(!room) && mq_need(whole) > mq_need_max(p->data_bytes)) return MQ_TOO_LARGE;",
+        "if (mq_unlikely(!room) && mq_frame_bytes(whole) > mq_frame_bytes_max(p->data_bytes)) return MQ_TOO_LARGE;",
         "",
         "largest_message_fits_three_times",
     ),
@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     publisher(
         "a ring that was cut is written to",
-        "if (mq_unlikely(!mq_is_whole(&p->whole))) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "if (mq_unlikely(!mq_canary_intact(&p->whole))) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
         "",
         "ring_readers-ring_without_its_tail_is_not_whole",
     ),
@@ -172,7 +172,7 @@ MUTANTS = [
     ),
     publisher(
         "sleepers are not checked",
-        "bool attention = mq_attention_due(&side->attention);",
+        "bool attention = mq_eventcount_flags(&side->attention);",
         "bool attention = !side;",
         "send_stores_begun_then_the_message_then_its_position",
     ),
@@ -216,7 +216,7 @@ MUTANTS = [
     ),
     subscriber(
         "a size beyond what is published is believed",
-        " && mq_ahead(s->published, s->cursor + mq_need(size)) >= 0))",
+        " && mq_ahead(s->published, s->cursor + mq_frame_bytes(size)) >= 0))",
         " && mq_ahead(s->published, s->cursor) >= 0))",
         "ring_readers-size_beyond_what_is_published_is_corrupt",
     ),
@@ -253,10 +253,10 @@ MUTANTS = [
         "rows_are_staged_and_taken_in_their_order",
     ),
     walk(
-        "a milestone's turn is not looked at again",
+        "a checkpoint's turn is not looked at again",
         "if (mq_load_relaxed_u64(&side->turn) == m->turn) return true;",
         "return true;",
-        "milestone_that_changes_twice_is_read_again",
+        "checkpoint_that_changes_twice_is_read_again",
     ),
     walk(
         "a walk that ends elsewhere counts",
@@ -266,8 +266,8 @@ MUTANTS = [
     ),
     walk(
         "a size beyond the lap is a message",
-        "size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);",
-        "size <= data_bytes && offset + mq_need(size) <= 2 * mq_lap_end(data_bytes);",
+        "size <= data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(data_bytes);",
+        "size <= data_bytes && offset + mq_frame_bytes(size) <= 2 * mq_lap_end(data_bytes);",
         "ring_readers-walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
     ),
     walk(
@@ -290,8 +290,8 @@ MUTANTS = [
     ),
     subscriber(
         "a lapped consumer of records continues at the newest position",
-        "mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_to_present(s);",
-        "mq_subscriber_to_present(s);",
+        "mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_seek_latest(s);",
+        "mq_subscriber_seek_latest(s);",
         "ring_readers-lapped_consumer_of_records_continues_at_the_oldest_one",
     ),
     subscriber(
@@ -308,8 +308,8 @@ MUTANTS = [
     ),
     slots(
         "a slot of a living owner is taken",
-        "if (mq_slot_life(&inquiry, side, owner) == MQ_DEAD)",
-        "if (mq_slot_life(&inquiry, side, owner) != MQ_UNKNOWN)",
+        "if (mq_reader_slot_liveness(&inquiry, side, owner) == MQ_DEAD)",
+        "if (mq_reader_slot_liveness(&inquiry, side, owner) != MQ_UNKNOWN)",
         "ring_readers-slot_of_a_living_owner_is_never_taken",
     ),
     slots(
@@ -320,7 +320,8 @@ MUTANTS = [
     ),
     slots(
         "the publisher does not see that a slot was left",
-        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); mq_slots_changed(side);",
+        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); "
+        "mq_reader_slots_changed(side);",
         "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); (void)side;",
         "ring_readers-leave_of_the_last_slot_lowers_the_count_of_slots",
     ),
@@ -356,8 +357,8 @@ MUTANTS = [
     ),
     registry(
         "rows of dead publishers stay",
-        "mq_row_life(inquiry, p->side, row) == MQ_DEAD) mq_identity_clear(who);",
-        "mq_row_life(inquiry, p->side, row) == MQ_DEAD) (void)who;",
+        "mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD) mq_identity_clear(who);",
+        "mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD) (void)who;",
         "next_publisher_continues_the_count_of_messages",
     ),
     registry(
@@ -380,7 +381,7 @@ MUTANTS = [
     ),
     registry(
         "dead subscribers are counted",
-        "if (mq_row_life(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
+        "if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
         "if (!mq_load_acquire_u64(&p->side->readers[i].who.uid)) continue;",
         "ring_readers-readers_count_is_that_of_living_subscribers",
     ),
@@ -405,7 +406,7 @@ MUTANTS = [
     ),
     registry(
         "a leaving subscriber keeps its slot",
-        "mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_identity_leave",
+        "mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_identity_leave",
         "s->slot = -1; mq_identity_leave",
         "ring_readers-leave_frees_row_and_slot",
     ),
@@ -441,8 +442,8 @@ MUTANTS = [
     ),
     snapshot(
         "the dead lose more",
-        "|| !mq_judge_lapped(judge, out->cursor) || mq_judge_dead(judge, entry)) return;",
-        "|| !mq_judge_lapped(judge, out->cursor)) return;",
+        "|| !mq_observer_is_lapped(judge, out->cursor) || mq_observer_is_dead(judge, entry)) return;",
+        "|| !mq_observer_is_lapped(judge, out->cursor)) return;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
     ),
     snapshot(

@@ -2,7 +2,7 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-watcher = mutants_of("msgq/impl/ground/watcher.h", "watcher")
+watcher = mutants_of("msgq/impl/base/watcher.h", "watcher")
 
 MUTANTS = [
     watcher(

@@ -1,0 +1,170 @@
+"""The host's clock: CLOCK_MONOTONIC plus one offset. See clock.pyi, and docs/clock.md for the file."""
+
+from libc.stdint cimport int64_t
+from posix.fcntl cimport O_RDONLY
+from posix.stat cimport S_IWGRP, S_IWOTH, struct_stat
+from posix.time cimport CLOCK_REALTIME
+from posix.unistd cimport close
+
+from msgq.impl.base.core cimport MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, MQ_NS_PER_S, mq_clock, mq_clock_ns, mq_now_ns
+from msgq.impl.base.segment cimport check_file, create_file, name_file, open_file
+
+import contextlib
+import os
+import struct
+
+from msgq import naming
+from msgq.errors import MsgqError, SegmentError
+
+_WORDS = struct.Struct("<QQq40x")
+
+cdef enum:
+    TRIES = 5               # of reading two clocks at once, and of finding or making a file that others remove and make
+    MODE = 0o444            # everybody may go by it, nobody changes it
+
+_LATEST_NS = 1 << 62             # a time beyond is nonsense
+_FIRST_TIME_NAMESPACE = "time:[4026531834]"
+
+cdef bint _known = False
+cdef int64_t _offset_ns = 0
+_trouble = ""
+
+
+cdef int64_t host_offset_ns() except? -1:
+    global _known, _offset_ns
+    cdef int64_t found
+    if not _known:
+        found = _find()
+        if not _known:  # another thread may have been faster
+            _offset_ns, _known = found, True
+    return _offset_ns
+
+
+cdef int64_t host_time_ns() except? -1:
+    return mq_now_ns() + host_offset_ns()
+
+
+def time_ns():
+    return host_time_ns()
+
+
+def offset_ns():
+    return host_offset_ns()
+
+
+def trouble():
+    host_offset_ns()
+    return _trouble
+
+
+def wall_offset_ns():
+    cdef int64_t before, wall, after, narrowest = -1, offset = 0
+    for _ in range(TRIES):  # the kernel may take the processor away between two readings
+        before = mq_now_ns()
+        wall = mq_clock_ns(CLOCK_REALTIME)
+        after = mq_now_ns()
+        if narrowest < 0 or after - before < narrowest:
+            narrowest = after - before
+            offset = wall - (before + narrowest // 2)
+    return offset
+
+
+def _find():
+    """Return the offset of the host's clock for this process; one of its own if there is nothing else."""
+    global _trouble
+    shared, own = naming.clock_paths()
+    try:
+        ahead = _ahead_ns()
+        # The process's trust: one topic's (trust=) is that of the connect which happens to stamp first.
+        with naming.chosen(trust=naming.process_trust()):
+            try:
+                return _agree(shared, own, ahead) - ahead
+            except SegmentError as error:
+                _trouble = f"{error}; this user's processes share a clock of their own"
+                offset = _agree(own, shared, ahead) - ahead
+                log_trouble("info", "the host's clock", _trouble)
+                return offset
+    except (MsgqError, OSError) as error:
+        _trouble = f"{error}; this process goes by a clock of its own"
+        log_trouble("warning", "the host's clock", _trouble)
+        return wall_offset_ns()
+
+
+cdef int log_trouble(str level, str what, str trouble) except -1:
+    with contextlib.suppress(OSError):  # where no file can be opened, `trouble()` says it all the same
+        import logging  # late: it takes as long as all that a socket needs
+        getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
+    return 0
+
+
+def _agree(str path, str other, int64_t ahead):
+    """Return the offset that a file has, made if there is none: from the other file if that can be believed."""
+    for _ in range(TRIES):
+        found = _read(path, ahead)
+        if found is not None:
+            return found
+        wanted = None
+        with contextlib.suppress(SegmentError):
+            wanted = _read(other, ahead)
+        wanted = wall_offset_ns() + ahead if wanted is None else wanted
+        if _make(path, wanted):
+            return wanted
+    raise SegmentError("others make and remove it all the time", path=path)
+
+
+def _read(str path, int64_t ahead):
+    """Return the offset that a file has; None: there is none."""
+    cdef struct_stat found
+    cdef int fd = open_file("", path, O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &found, "", path)
+        if found.st_mode & (S_IWGRP | S_IWOTH):
+            raise SegmentError("is no clock to go by: others may write there; remove it", path=path)
+        words = os.pread(fd, sizeof(mq_clock) + 1, 0)
+    finally:
+        close(fd)
+    if len(words) != sizeof(mq_clock):
+        raise SegmentError(f"has {len(words)} bytes or more, not {sizeof(mq_clock)}; remove it", path=path)
+    magic, version, offset = _WORDS.unpack(words)
+    if (magic, version) != (MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION):
+        raise SegmentError(f"is no clock of version {MQ_CLOCK_VERSION}; remove it", path=path)
+    if not 0 <= mq_now_ns() - ahead + offset < _LATEST_NS:
+        raise SegmentError(f"has an offset of {offset} ns, which leads to no time; remove it", path=path)
+    return offset
+
+
+def _make(str path, int64_t offset):
+    """Make the file; False: another process was faster."""
+    cdef int fd = create_file("", path, 0, MODE)
+    try:
+        os.pwrite(fd, _WORDS.pack(MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, offset), 0)
+        return name_file(fd, "", path)
+    except OSError as error:  # no room
+        raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+    finally:
+        close(fd)
+
+
+def _ahead_ns():
+    """Return how far CLOCK_MONOTONIC of this time namespace is ahead of the first one's.
+
+    Raises
+    ------
+    SegmentError : nobody can tell.
+    """
+    try:
+        ours, childrens = os.readlink("/proc/self/ns/time"), os.readlink("/proc/self/ns/time_for_children")
+        if ours == _FIRST_TIME_NAMESPACE:
+            return 0
+        with open("/proc/self/timens_offsets") as file:  # of the namespace of children to come
+            offsets = dict(line.split(maxsplit=1) for line in file)
+        seconds, nanoseconds = map(int, offsets["monotonic"].split())
+    except FileNotFoundError:
+        return 0  # a kernel without time namespaces
+    except (OSError, KeyError, ValueError) as error:
+        raise SegmentError(f"no offset of this time namespace: {error}", path="/proc/self/timens_offsets") from error
+    if ours != childrens:
+        raise SegmentError("nobody says how far the clock of this namespace is ahead", path="/proc/self/ns/time")
+    return seconds * MQ_NS_PER_S + nanoseconds

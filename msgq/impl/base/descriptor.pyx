@@ -1,0 +1,77 @@
+"""The schema descriptor of a segment as a msgq.Schema; see schema.h for what happens when."""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+
+from msgq.impl.base.core cimport (
+    MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_schema_parts, mq_schema_read, mq_schema_write,
+)
+
+import struct
+
+
+cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
+    """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
+    return _write(at, schema, schema.data)
+
+
+cdef int _write(const mq_schema_parts *at, object schema, bytes data) except -1:
+    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> data, len(data))
+    return 0
+
+
+cdef object read_schema(const mq_schema_parts *at):
+    """Return the schema that is there, by itself; None: none, or no text of ours."""
+    parts = _read_parts(at)
+    try:
+        return None if parts is None else _schema(*parts)
+    except ValueError:
+        return None  # too long, in a segment that others wrote
+
+
+def _schema(name, encodings, data, *marks):
+    from msgq.schema import Schema, parted  # late: it takes as long as all that a socket needs, and few have one
+    encoding, definition = parted(encodings)
+    return Schema(name, encoding, data, *marks, schema_encoding=definition)
+
+
+cdef object _read_parts(const mq_schema_parts *at):
+    """Return name, encoding and data of the schema that is there; None: none, or no text of ours."""
+    cdef char name[MQ_SCHEMA_NAME + 1]
+    cdef char encoding[MQ_SCHEMA_ENCODING + 1]
+    cdef uint64_t size = 0
+    cdef char *data = <char *> malloc(at.room)
+    if data == NULL:
+        raise MemoryError()
+    try:
+        name[MQ_SCHEMA_NAME] = encoding[MQ_SCHEMA_ENCODING] = 0
+        if not mq_schema_read(at, name, encoding, data, &size) or not name[0]:
+            return None
+        return (<bytes> name).decode(), (<bytes> encoding).decode(), data[:size]
+    except ValueError:
+        return None  # not UTF-8
+    finally:
+        free(data)
+
+
+# What the data begins with where the whole schema is: version, identity, layout.
+_MARKS = struct.Struct("<Q64s64sBB6x")
+
+
+cdef int describe(const mq_schema_parts *at, object schema) except -1:
+    """As write_schema."""
+    marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
+    return _write(at, schema, marks + schema.data)
+
+
+cdef object described(const mq_schema_parts *at):
+    """Return the schema that `describe` put there; None: none, or no bytes of ours."""
+    there = _read_parts(at)
+    if there is None or len(there[2]) < _MARKS.size:
+        return None
+    name, encoding, data = there
+    version, identity, layout, identity_size, layout_size = _MARKS.unpack_from(data)
+    try:
+        return _schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
+    except ValueError:
+        return None

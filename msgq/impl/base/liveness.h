@@ -1,0 +1,136 @@
+/* Who this process is, and what /proc says of others: process id, start time, and the PID namespace in which the id means
+ * something. That does not tell a process from what it became by exec, nor anything about other namespaces; liveness_lock.h does.
+ * Nothing here touches Python.
+ */
+#ifndef MQ_LIVENESS_H
+#define MQ_LIVENESS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/layout.h"
+
+typedef enum { MQ_DEAD = 0, MQ_ALIVE = 1, MQ_UNKNOWN = 2 } mq_liveness;
+
+typedef struct {
+    uint64_t pid, thread_id, start_time, pid_namespace;
+    char name[MQ_NAME];
+} mq_self;
+
+/* Read a small file of /proc, whole, NUL-terminated. Returns its length, or -1 with errno. */
+static inline ssize_t mq_read_proc(const char *path, char *buffer, size_t room) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n;
+    do
+        n = read(fd, buffer, room - 1);
+    while (n < 0 && errno == EINTR);
+    int error = errno;
+    close(fd);
+    errno = error;
+    buffer[n < 0 ? 0 : n] = '\0';
+    return n;
+}
+
+/* State, number of threads and start time of a process or thread, from proc_pid_stat(5). 0, or -1 with errno. */
+static inline int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time) {
+    char path[48], text[1024];
+    snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
+    if (mq_read_proc(path, text, sizeof text) < 0)
+        return -1;
+    /* The command name may contain anything, so fields are counted from its closing parenthesis. */
+    const char *rest = strrchr(text, ')');
+    unsigned long long start;
+    const char *fields = " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu";
+    if (!rest || sscanf(rest + 1, fields, state, threads, &start) != 3) {
+        errno = EPROTO;
+        return -1;
+    }
+    *start_time = start;
+    return 0;
+}
+
+static inline uint64_t mq_pid_namespace(void) {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+static inline uint64_t mq_thread_id(void) { return (uint64_t)syscall(SYS_gettid); }
+
+/* This process and thread. 0, or -1 with errno when /proc is not there. */
+static inline int mq_read_self(mq_self *self) {
+    char state, path[] = "/proc/self/comm";
+    long threads;
+    memset(self, 0, sizeof *self);
+    self->pid = (uint64_t)getpid();
+    self->thread_id = mq_thread_id();
+    self->pid_namespace = mq_pid_namespace();
+    ssize_t n = mq_read_proc(path, self->name, sizeof self->name);
+    if (n > 0 && self->name[n - 1] == '\n')
+        self->name[n - 1] = '\0';
+    return mq_read_stat(self->pid, &state, &threads, &self->start_time);
+}
+
+/* Is there no process of this id in our PID namespace? False also when nobody here can tell. */
+static inline bool mq_process_gone(uint64_t pid, uint64_t pid_namespace) {
+    if (pid == 0 || pid > INT32_MAX)
+        return true;
+    return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
+}
+
+/* Does the process still run that had `pid` when it started at `start_time`? All that is known of participants of the
+ * release before. */
+static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
+    char state;
+    long threads;
+    uint64_t started;
+    if (pid == 0 || pid > INT32_MAX)
+        return MQ_DEAD;
+    if (pid_namespace != mq_pid_namespace())
+        return MQ_UNKNOWN;
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        return MQ_DEAD;
+    if (mq_read_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5))? */
+        return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+    /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
+    bool zombie = (state == 'Z' || state == 'X') && threads < 2;
+    return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
+}
+
+/* Is there a thread of this id? All that a stock participant leaves of itself. Ids of other namespaces look dead. */
+static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
+    char state = 0;
+    long threads = 0;
+    uint64_t started;
+    if (thread_id == 0 || (syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH))
+        return MQ_DEAD;
+    if (mq_read_stat(thread_id, &state, &threads, &started) != 0)
+        return syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+    return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
+}
+
+/* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). Returns
+ * the id of its process; 0: no, or there is no such thread. */
+static inline uint32_t mq_thread_takes_signal(uint32_t thread_id, int signal_number) {
+    char path[48], text[4096];
+    snprintf(path, sizeof path, "/proc/%u/status", thread_id);
+    if (mq_read_proc(path, text, sizeof text) <= 0)
+        return 0;
+    unsigned long long taken = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *mask = strstr(text, i ? "\nSigCgt:" : "\nSigBlk:");
+        if (mask)
+            taken |= strtoull(mask + 8, NULL, 16);
+    }
+    const char *process = strstr(text, "\nTgid:");
+    return process && taken >> (signal_number - 1) & 1 ? (uint32_t)strtoul(process + 6, NULL, 10) : 0;
+}
+
+#endif

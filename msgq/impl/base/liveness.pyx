@@ -1,0 +1,147 @@
+"""Who this process is, what it holds for as long as it lives, and whether we were forked."""
+
+from libc.errno cimport ESTALE, errno
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport getenv
+from libc.string cimport memset, strncpy
+
+from msgq.impl.base.core cimport (
+    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_lock_hold, mq_liveness, mq_process_liveness, mq_read_self,
+    mq_liveness_file, mq_liveness_unlock, mq_self, mq_thread_id, mq_thread_liveness,
+)
+
+import contextlib
+import os
+
+from msgq.errors import IpcError
+
+
+cdef extern from "pthread.h" nogil:
+    int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
+
+
+cdef extern from "sys/random.h" nogil:
+    ssize_t getrandom(void *buffer, size_t size, unsigned int flags)
+
+
+cdef int fork_generation = 0
+cdef mq_self _self
+cdef int _self_generation = -1
+
+
+cdef void _forked() noexcept nogil:
+    global fork_generation
+    fork_generation += 1
+
+
+pthread_atfork(NULL, NULL, _forked)
+
+
+cdef const mq_self *this_process() except NULL:
+    """Return the identity of this process (read once) and thread."""
+    global _self_generation
+    if _self_generation != fork_generation:
+        if mq_read_self(&_self) != 0:
+            raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
+        _self_generation = fork_generation
+    _self.thread_id = mq_thread_id()
+    return &_self
+
+
+cdef int identify(mq_self *who, const char *name) except -1:
+    """Fill in the identity of this process and thread: a copy that no other thread changes.
+
+    `name` stands in the place of the process's, unless it is NULL; it is cut to what fits.
+    """
+    who[0] = this_process()[0]
+    if name != NULL:
+        memset(who.name, 0, sizeof(who.name))
+        strncpy(who.name, name, sizeof(who.name) - 1)
+    return 0
+
+
+cdef uint32_t random_word() noexcept:
+    cdef uint32_t word = 0
+    getrandom(&word, sizeof(word), 0)
+    return word
+
+
+cdef uint64_t new_uid() noexcept:
+    """Return what nobody else has, of a row or a file; never 0."""
+    return <uint64_t> random_word() << 32 | random_word() | 1
+
+
+cdef str text(const char *shared, size_t size):
+    """Return a name in shared memory, of at most 64 bytes."""
+    cdef char copy[64]
+    mq_copy_out(copy, shared, size)
+    return copy[:size].partition(b"\0")[0].decode(errors="replace")
+
+
+cdef object is_alive(mq_liveness life):
+    """True, False, or None when nobody can tell."""
+    return None if life == MQ_UNKNOWN else life == MQ_ALIVE
+
+
+def process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
+    cdef mq_liveness life
+    with nogil:
+        life = mq_process_liveness(pid, start_time, pid_namespace)
+    return is_alive(life)
+
+
+def thread_alive(uint32_t thread_id):
+    return is_alive(mq_thread_liveness(thread_id))
+
+
+cdef class LockFile:
+    """See the type stub (liveness.pyi)."""
+
+    cdef void *_hold
+    cdef mq_liveness_file _which
+    cdef bytes _path
+    cdef int _generation
+
+    def __init__(self, str path):
+        self._path = path.encode()
+        self._generation = fork_generation
+        while self._hold == NULL:
+            self._hold = mq_file_lock_hold(self._path, &self._which)
+            if self._hold == NULL and errno != ESTALE:
+                raise OSError(errno, os.strerror(errno), path)
+
+    def __dealloc__(self):
+        if self._hold != NULL and self._generation == fork_generation:
+            mq_liveness_unlock(self._hold)
+
+    def write(self, bytes text):
+        fd = os.open(self._path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, text)
+        finally:
+            os.close(fd)
+
+    def release(self):
+        if self._hold == NULL or self._generation != fork_generation:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self._path)
+            if (found.st_dev, found.st_ino) == (self._which.device, self._which.inode):
+                os.unlink(self._path)
+        mq_liveness_unlock(self._hold)
+        self._hold = NULL
+
+
+def environment(str name):
+    # Of C, which os.environ keeps up to date: 20 times faster, and each connect asks for several.
+    cdef const char *value = getenv(name.encode())
+    return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
+
+
+def process_name():
+    return this_process().name.decode(errors="replace")
+
+
+def identity():
+    cdef const mq_self *self = this_process()
+    return self.pid, self.start_time, self.pid_namespace

@@ -1,0 +1,180 @@
+/* The one test of life: a participant holds a lock on one byte of its piece's file, its row, and a mapping holds the lock.
+ *
+ * An open-file-description lock (fcntl(2), F_OFD_SETLK) lasts as long as the open file that took it. Nothing but one
+ * mapped page refers to that open file, and forks do not inherit the page. So the kernel takes the lock back when the
+ * process dies, calls exec, or lets go; not when it closes descriptors, stops, or forks; and it tells processes of other
+ * PID and time namespaces the same.
+ *
+ *   taker (under the topic's lock)     open, map, keep from children, lock, close; only then it writes its identity
+ *   leaver                             clears its identity, then unmaps
+ *   asker                              opens the file anew and asks who would stand in the way of a lock
+ *
+ * A kill between any two of these steps leaves an identity without a lock, which is dead, or nothing. Answers are never
+ * kept: the next one may differ. Death shows when the kernel has taken the memory down (some 80 ms for 1 GiB).
+ */
+#ifndef MQ_LIFE_H
+#define MQ_LIFE_H
+
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+#include "base/liveness.h"
+
+#ifndef F_OFD_GETLK /* without _GNU_SOURCE */
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+/* The file that has the rows. */
+typedef struct {
+    const char *path;       /* NULL: it has no name */
+    int fd;                 /* where it is open, perhaps: for when it has no name, or has it no more */
+    uint64_t device, inode; /* what the path must lead to: the file may be gone, and another have its name */
+} mq_liveness_file;
+
+enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
+
+static inline bool mq_liveness_file_matches(const mq_liveness_file *roll, int fd) {
+    struct stat found;
+    return fstat(fd, &found) == 0 && found.st_ino == roll->inode && found.st_dev == roll->device;
+}
+
+/* Open the file anew. Returns a descriptor, or -1 with errno; ESTALE: there is none, or another file has the name. */
+static inline int mq_liveness_file_reopen(const mq_liveness_file *roll, int access) {
+    char unnamed[40];
+    int fd = -1;
+    errno = ESTALE;
+    if (roll && roll->path)
+        fd = open(roll->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd >= 0 && !mq_liveness_file_matches(roll, fd)) {
+        close(fd);
+        fd = -1, errno = ESTALE;
+    }
+    if (fd < 0 && roll &&
+        mq_liveness_file_matches(roll, roll->fd)) { /* it may be another file's by now, which nobody opens */
+        snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
+        fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
+    }
+    return fd;
+}
+
+/* ---- holding ---- */
+
+/* A child that is forked between open and close would keep the lock. Forks wait meanwhile. One a module. */
+static pthread_mutex_t mq_fork_guard_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void mq_fork_guard_before_fork(void) { pthread_mutex_lock(&mq_fork_guard_mutex); }
+static void mq_fork_guard_after_fork(void) { pthread_mutex_unlock(&mq_fork_guard_mutex); }
+
+static void mq_fork_guard_register(void) {
+    pthread_atfork(mq_fork_guard_before_fork, mq_fork_guard_after_fork, mq_fork_guard_after_fork);
+}
+
+static inline void mq_fork_guard_enter(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mq_fork_guard_register);
+    pthread_mutex_lock(&mq_fork_guard_mutex);
+}
+static inline void *mq_fork_guard_leave(int fd, void *hold) {
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_unlock(&mq_fork_guard_mutex);
+    errno = error;
+    return hold;
+}
+
+/* Map a page of the open file, apart from children. NULL with errno. */
+static inline void *mq_liveness_map_page(int fd) {
+    void *hold = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (hold == MAP_FAILED) {
+        errno = errno == EAGAIN ? ENOMEM : errno; /* EAGAIN says that somebody else holds the lock */
+        return NULL;
+    }
+    if (madvise(hold, MQ_LIVENESS_PAGE_BYTES, MADV_DONTFORK) == 0)
+        return hold;
+    int error = errno;
+    munmap(hold, MQ_LIVENESS_PAGE_BYTES);
+    errno = error;
+    return NULL;
+}
+
+/* Lock a row, or (shared) a byte that many may have at once, for which a file that is open for reading will do. NULL with
+ * errno; EAGAIN: somebody lives who holds it. */
+static inline void *mq_liveness_lock(const mq_liveness_file *roll, uint64_t row, bool shared) {
+    struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
+    mq_fork_guard_enter();
+    int fd = mq_liveness_file_reopen(roll, shared ? O_RDONLY : O_RDWR);
+    void *hold = fd >= 0 ? mq_liveness_map_page(fd) : NULL;
+    if (hold && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        int error = errno;
+        munmap(hold, MQ_LIVENESS_PAGE_BYTES);
+        hold = NULL;
+        errno = error;
+    }
+    return mq_fork_guard_leave(fd, hold);
+}
+
+/* Lock a whole file by flock(2), made if need be: the lock is the open file's as well, so a mapping holds it. NULL with
+ * errno; EWOULDBLOCK: somebody lives who holds it; ESTALE: its holder has just removed it, try again. */
+static inline void *mq_file_lock_hold(const char *path, mq_liveness_file *which) {
+    struct stat opened, named;
+    void *hold = NULL;
+    mq_fork_guard_enter();
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0) {
+        bool same = stat(path, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+        errno = ESTALE;
+        hold = same ? mq_liveness_map_page(fd) : NULL;
+        *which = (mq_liveness_file){.path = path, .device = opened.st_dev, .inode = opened.st_ino};
+    }
+    return mq_fork_guard_leave(fd, hold);
+}
+
+/* Never in a forked child, which has no such page. */
+static inline void mq_liveness_unlock(void *hold) {
+    if (hold)
+        munmap(hold, MQ_LIVENESS_PAGE_BYTES);
+}
+
+/* ---- asking ---- */
+
+/* Questions about one file. It is opened when the first one needs it. */
+typedef struct {
+    const mq_liveness_file *roll;
+    int fd;
+} mq_liveness_probe;
+
+enum { MQ_PROBE_NOT_OPEN = -2 };
+
+static inline mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *roll) {
+    mq_liveness_probe inquiry = {.roll = roll, .fd = MQ_PROBE_NOT_OPEN};
+    return inquiry;
+}
+static inline void mq_liveness_probe_end(mq_liveness_probe *inquiry) {
+    if (inquiry->fd >= 0)
+        close(inquiry->fd);
+    inquiry->fd = MQ_PROBE_NOT_OPEN;
+}
+
+/* Does anybody hold the row? MQ_UNKNOWN: it cannot be asked. */
+static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *inquiry, uint64_t row) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
+    if (inquiry->fd == MQ_PROBE_NOT_OPEN)
+        inquiry->fd = mq_liveness_file_reopen(inquiry->roll, O_RDONLY);
+    if (inquiry->fd < 0 || fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0)
+        return MQ_UNKNOWN;
+    return lock.l_type == F_UNLCK ? MQ_DEAD : MQ_ALIVE;
+}
+
+/* Does the owner of a row live, a process that had `pid` in `pid_namespace`? The pid gives a second opinion: a child that
+ * was made by a raw system call while its parent took the lock holds it, too. The time of the process's start is no
+ * part of it, for that differs between time namespaces. */
+static inline mq_liveness mq_owner_liveness(mq_liveness_probe *inquiry, uint64_t row, uint64_t pid,
+                                            uint64_t pid_namespace) {
+    mq_liveness held = mq_liveness_is_locked(inquiry, row);
+    return held != MQ_DEAD && mq_process_gone(pid, pid_namespace) ? MQ_DEAD : held;
+}
+
+#endif

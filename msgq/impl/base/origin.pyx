@@ -1,0 +1,131 @@
+"""Origins: a word of each thread, and one that a user's processes share. See origin.pyi, and docs/tracking.md."""
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uint64_t
+from posix.fcntl cimport O_RDWR
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.base.clock cimport host_time_ns, log_trouble
+from msgq.impl.base.core cimport (
+    MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION, mq_origin, mq_origin_last, mq_origin_next, mq_u64,
+)
+from msgq.impl.base.segment cimport Segment, check_file, create_file, map_file, name_file, open_file
+
+import os
+import struct
+
+from msgq import naming
+from msgq.errors import InvalidValueError, MsgqError, SegmentError
+
+
+cdef extern from * nogil:
+    """
+    static _Thread_local int64_t mq_thread_origin;
+    """
+    int64_t mq_thread_origin
+
+_WORDS = struct.Struct("<QQ48x")
+
+cdef enum:
+    TRIES = 5       # of finding or making a file that others remove and make
+    MODE = 0o600    # it is this user's alone
+
+cdef mq_origin _own              # when there is no file to be had
+cdef mq_u64 *_last = NULL        # the word to make origins with; NULL: nobody has asked so far
+_trouble = ""
+
+
+cdef int64_t current_origin() noexcept nogil:
+    return mq_thread_origin
+
+
+cdef void change_origin(int64_t origin) noexcept nogil:
+    global mq_thread_origin
+    mq_thread_origin = origin
+
+
+cdef int64_t new_origin(int64_t now_ns) except? -1:
+    return mq_origin_next(_word(), now_ns, 1)
+
+
+cdef int prepare_origins() except -1:
+    _word()
+    return 0
+
+
+cdef mq_u64 *_word() except NULL:
+    global _last
+    if _last == NULL:
+        _last = _find()
+    return _last
+
+
+def origin_time():
+    return mq_thread_origin
+
+
+def set_origin(int64_t origin_time):
+    if origin_time < 0:
+        raise InvalidValueError(f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 for none")
+    change_origin(origin_time)
+
+
+def new_origin_time(uint64_t count=1):
+    return mq_origin_next(_word(), host_time_ns(), count)
+
+
+def trouble():
+    _word()
+    return _trouble
+
+
+cdef mq_u64 *_find() except NULL:
+    """Return the user's word; one of this process if there is nothing else."""
+    global _trouble
+    cdef Segment segment
+    path = naming.origin_path()
+    try:
+        with naming.chosen(trust=""):  # root's aside, a stranger's would tell when we make origins
+            segment = _open(path)
+    except (MsgqError, OSError) as error:
+        _trouble = f"{error}; origins are unique in this process alone"
+        log_trouble("warning", "the word for origins", _trouble)
+        return mq_origin_last(&_own)
+    Py_INCREF(segment)  # mapped to the end: threads may ask while the interpreter ends
+    return mq_origin_last(<mq_origin *> segment.address)
+
+
+cdef Segment _open(str path):
+    """Map the user's file, made if there is none."""
+    cdef struct_stat found
+    cdef Segment segment
+    cdef int fd
+    for _ in range(TRIES):
+        fd = open_file("", path, O_RDWR)
+        if fd < 0:
+            _make(path)
+            continue
+        try:
+            check_file(fd, &found, "", path)
+            if found.st_size != sizeof(mq_origin):
+                raise SegmentError(f"has {found.st_size} bytes, not {sizeof(mq_origin)}; remove it", path=path)
+            segment = map_file(fd, &found, True, "", path)
+        finally:
+            close(fd)
+        if _WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):
+            raise SegmentError(f"has no origins of version {MQ_ORIGIN_VERSION}; remove it", path=path)
+        return segment
+    raise SegmentError("others make and remove it all the time", path=path)
+
+
+def _make(str path):
+    """Make the file, unless another process was faster."""
+    cdef int fd = create_file("", path, 0, MODE)
+    try:
+        os.pwrite(fd, _WORDS.pack(MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION), 0)
+        name_file(fd, "", path)
+    except OSError as error:  # no room
+        raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+    finally:
+        close(fd)

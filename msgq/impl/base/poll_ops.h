@@ -1,0 +1,28 @@
+/* How the watcher thread looks after a reader: without Python, and without what the reader's own thread changes. */
+#ifndef MQ_LOOKOUT_H
+#define MQ_LOOKOUT_H
+
+#include "base/eventcount.h"
+
+typedef struct {
+    int (*has_more)(const void *reader); /* not 0: there is something to read, or an error to be had */
+    const void *reader;                  /* while it is watched, it changes under the watcher's mutex only */
+    mq_u32 *attention;                   /* the word to sleep on */
+    /* Say that we sleep, and return what the word shall be. NULL: writes nothing, so nobody wakes it; it is looked at by
+     * the clock. Calls that follow each other do no harm. */
+    uint32_t (*announce)(const void *reader, mq_u32 *attention);
+    void (*awake)(const void *reader); /* the opposite, when it has something; NULL: nobody needs it */
+    bool steady;                       /* by the clock, look as often as ever, however long nothing happened */
+} mq_poll_ops;
+
+/* For readers whose announcement is the flag in `attention`. */
+static inline uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *attention) {
+    (void)reader;
+    return mq_eventcount_prepare_wait(attention);
+}
+static inline uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *attention) {
+    (void)reader;
+    return mq_eventcount_prepare_wait_mp(attention);
+}
+
+#endif

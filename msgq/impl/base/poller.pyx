@@ -1,0 +1,50 @@
+"""Waiting for several readers, of any kind, at once."""
+
+from msgq.impl.base.context cimport CLOSED, misuse
+from msgq.impl.base.waiting cimport Waitable, deadline_after, wait_ready
+
+from msgq.impl.sockets.checks import timeout_ms
+
+
+cdef class Poller:
+    """Waits for several readers at once. See the type stub (poller.pyi)."""
+
+    def __cinit__(self):
+        self._sockets = []
+
+    def registerSocket(self, Waitable socket not None):
+        if socket._ticket == CLOSED:
+            raise misuse(CLOSED, socket._endpoint)
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def unregisterSocket(self, Waitable socket not None):
+        if not any(socket is known for known in self._sockets):
+            raise KeyError(socket)
+        self._sockets = [known for known in self._sockets if known is not socket]
+
+    def _subscribers(self):
+        return self._sockets.copy()
+
+    def apoll(self, timeout):
+        from msgq.impl.base import event_loop
+        return event_loop.poll(self, timeout_ms(timeout))
+
+    def poll(self, timeout):
+        cdef int left_ms = timeout_ms(timeout)
+        deadline = deadline_after(left_ms)
+        self._stepped = self._pass_gates()
+        if self._stepped:
+            left_ms = 0  # the controller has sent all that it wants seen
+        while True:
+            ready = [socket for socket in self._sockets if (<Waitable> socket)._ready()]
+            # A copy: another thread may register more meanwhile.
+            if ready or not left_ms or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
+                return ready
+
+    cdef bint _pass_gates(self) except -1:
+        """Pass the gates of an event-gated run, one after the other; False: there was none."""
+        cdef bint any_gate = False
+        for socket in self._sockets.copy():
+            any_gate |= (<Waitable> socket)._begin_poll()
+        return any_gate

@@ -1,0 +1,90 @@
+/* Memory under a mapped file, asked for where it is needed next: writing into a hole of a full file system is SIGBUS,
+ * asking for it is an error. Files whose writers ask so are made with holes, which costs a fraction of the time. */
+#ifndef MQ_BACKING_H
+#define MQ_BACKING_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/atomics.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* An emulator may say yes to whatever it does not know, or that all memory is there: so look at a page before and after. */
+static inline bool mq_probe_populate(void) {
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char before = 1, after = 0;
+    void *page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return false;
+    bool can = mincore(page, page_bytes, &before) == 0 && madvise(page, page_bytes, MADV_POPULATE_WRITE) == 0 &&
+               mincore(page, page_bytes, &after) == 0;
+    munmap(page, page_bytes);
+    return can && !(before & 1) && (after & 1);
+}
+
+/* Can this kernel be asked? If not, files must have all of their memory from the start. */
+static inline bool mq_can_populate(void) {
+    enum { UNKNOWN, NO, YES };
+    static mq_u64 answer;
+    uint64_t can = mq_load_relaxed_u64(&answer); /* relaxed: a number by itself, the same for all */
+    if (can == UNKNOWN)
+        mq_store_relaxed_u64(&answer, can = mq_probe_populate() ? YES : NO);
+    return can == YES;
+}
+
+/* How many of these bytes, which begin with a page, have no memory so far? */
+static inline uint64_t mq_unpopulated_bytes(const char *start, uint64_t bytes) {
+    enum { PAGES = 1024 };
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), missing = 0;
+    unsigned char there[PAGES];
+    for (uint64_t from = 0; from < bytes; from += PAGES * page_bytes) {
+        uint64_t length = bytes - from < PAGES * page_bytes ? bytes - from : PAGES * page_bytes;
+        uint64_t pages = (length + page_bytes - 1) / page_bytes;
+        if (mincore((void *)(uintptr_t)(start + from), length, there) != 0)
+            return bytes;
+        for (uint64_t page = 0; page < pages; page++)
+            missing += there[page] & 1 ? 0 : page_bytes;
+    }
+    return missing;
+}
+
+/* Bytes that are free where our files are. */
+static inline uint64_t mq_free_memory(void) {
+    struct statvfs found;
+    if (statvfs("/dev/shm", &found) != 0 || found.f_blocks == 0) /* one without a limit has 0 blocks */
+        return UINT64_MAX;
+    return (uint64_t)found.f_bavail * found.f_frsize;
+}
+
+/* Is there as much memory as these bytes lack, and so much to spare? The kernel keeps what it got before it failed: who
+ * asked for too much would fill the file system for everybody. What is little need not be looked at. */
+static inline bool mq_has_memory(const char *start, uint64_t bytes, uint64_t spare) {
+    enum { LITTLE = 65536 };
+    if (bytes + spare <= LITTLE)
+        return true;
+    uint64_t room = mq_free_memory();
+    return room >= bytes + spare || room >= mq_unpopulated_bytes(start, bytes) + spare;
+}
+
+/* Have memory under these bytes of a mapping that may be written, and map it, if it leaves so much to others; false:
+ * there is none, or no file there any more. mq_can_populate must have said yes. */
+static inline bool mq_populate(void *start, uint64_t bytes, uint64_t spare) {
+    uint64_t beyond = (uintptr_t)start & ((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    char *page = (char *)start - beyond;
+    int failed;
+    if (!mq_has_memory(page, bytes + beyond, spare))
+        return false;
+    do
+        failed = madvise(page, bytes + beyond, MADV_POPULATE_WRITE);
+    while (failed && (errno == EINTR || errno == EAGAIN));
+    return !failed;
+}
+
+#endif

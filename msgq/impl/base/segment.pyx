@@ -1,0 +1,348 @@
+"""Segments: create, open, check, map and lock files in shared memory.
+
+A file gets its name only when it is complete (O_TMPFILE, then link), so a process that dies while creating leaves
+nothing. Nothing found in a file is believed before it was checked.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport (
+    EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, errno,
+)
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDWR, fcntl, open as c_open
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mprotect, munmap
+from posix.stat cimport S_ISREG, fstat, struct_stat
+from posix.unistd cimport close, geteuid, usleep
+
+from msgq.impl.base.core cimport mq_now_ns, mq_u64
+
+import os
+import threading
+
+from msgq import naming, sharing
+from msgq.errors import IpcError, SegmentError, SegmentSizeError
+
+
+cdef extern from "fcntl.h" nogil:
+    enum:
+        F_DUPFD_CLOEXEC
+        O_NOFOLLOW
+        O_PATH
+        O_TMPFILE
+        AT_FDCWD
+        AT_SYMLINK_FOLLOW
+    int openat(int directory, const char *path, int flags, ...)
+    int posix_fallocate(int fd, int64_t offset, int64_t length)
+
+
+cdef extern from "unistd.h" nogil:
+    int linkat(int from_dir, const char *source, int to_dir, const char *target, int flags)
+    int unlinkat(int directory, const char *path, int flags)
+
+
+cdef extern from "sys/file.h" nogil:
+    enum:
+        LOCK_EX
+        LOCK_NB
+        LOCK_UN
+    int flock(int fd, int operation)
+
+
+cdef extern from "sys/mman.h" nogil:
+    enum:
+        MAP_POPULATE
+
+
+cdef extern from "base/mapguard.h" nogil:
+    ctypedef struct mq_guard:
+        mq_u64 whole
+    bint mq_guard_install()
+    mq_guard *mq_guard_add(void *address, uint64_t size, int protection)
+    void mq_guard_remove(mq_guard *guard)
+    bint mq_guard_is_whole(const mq_guard *guard)
+    bint mq_guard_pair(mq_guard *guard, mq_guard *partner)
+
+
+cdef enum:
+    LOCK_WAIT_NS = 5000000000        # held for microseconds, or 1 s by a publisher that waits for another's send
+
+
+cdef class Segment:
+    def __dealloc__(self):
+        if self.address != NULL:
+            unguard_mapping(self.guard)
+            munmap(self.address, self.size)
+
+
+cdef object failure(str what, str endpoint, str path, int error, str advice=""):
+    """Return the exception for a failed system call, with what to do about it."""
+    advice = {
+        EMFILE: "; this process has no file descriptors left (ulimit -n)",
+        ENFILE: "; the machine has no file descriptors left (fs.file-max)",
+        ELOOP: "; a symbolic link is never followed",
+        EISDIR: "; a directory is in its place",
+    }.get(error, advice)
+    if error == ENOSPC:
+        space = os.statvfs(naming.SHARED_MEMORY)
+        free = space.f_bavail * space.f_frsize
+        advice = f"; {naming.SHARED_MEMORY} has {free} bytes free (in a container: --shm-size)"
+    return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
+
+
+cdef int _enter(str endpoint, str path) except -2:
+    """Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. -1: it is not there.
+
+    AT_FDCWD for what lies in /dev/shm itself; `_name` is then the whole path.
+    """
+    directory = path[:path.rfind("/")]
+    if directory == naming.SHARED_MEMORY:
+        return AT_FDCWD
+    cdef bytes encoded = directory.encode()
+    cdef int fd = c_open(encoded, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+    if fd < 0:
+        if errno == ENOENT:
+            return -1
+        raise failure("cannot open the prefix's directory", endpoint, directory, errno)
+    try:
+        in_prefix = os.path.basename(directory).partition("_")[2]
+        sharing.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
+    except BaseException:
+        close(fd)
+        raise
+    return fd
+
+
+cdef int _need_directory(str endpoint, str path) except -1:
+    """Open the directory of a file that is to be made there; it may have been removed just now."""
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        raise failure("the prefix's directory was removed", endpoint, path, ENOENT)
+    return directory
+
+
+cdef void _leave(int directory) noexcept:
+    if directory >= 0:
+        close(directory)
+
+
+cdef bytes _name(int directory, str path):
+    return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
+
+
+_given = threading.local()
+
+
+cdef object give(object files):
+    former = getattr(_given, "files", None)
+    _given.files = files
+    return former
+
+
+cdef int _open_given(str endpoint, str path) except -2:
+    files = getattr(_given, "files", None)
+    if not files or path not in files:
+        return -1
+    cdef int fd = fcntl(files[path], F_DUPFD_CLOEXEC, 0)
+    if fd < 0:
+        raise failure("cannot open", endpoint, path, errno)
+    return fd
+
+
+cdef int open_file(str endpoint, str path, int flags) except -2:
+    """Open an existing file; -1 when there is none."""
+    cdef int given_fd = _open_given(endpoint, path)
+    if given_fd >= 0:
+        return given_fd
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        return -1
+    cdef bytes name = _name(directory, path)
+    cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    cdef int error = errno
+    _leave(directory)
+    if fd < 0 and error != ENOENT:
+        raise failure("cannot open", endpoint, path, error, sharing.closed_to_us(path) if error == EACCES else "")
+    return fd
+
+
+cdef bint remove_file(str endpoint, str path) except -1:
+    """Remove a file's name; False when it has none."""
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        return False
+    cdef bytes name = _name(directory, path)
+    cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
+    _leave(directory)
+    if error and error != ENOENT:
+        raise failure("cannot remove", endpoint, path, error, sharing.not_ours(path))
+    return not error
+
+
+cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
+    """Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS
+    at a later write.
+    """
+    cdef int error
+    with nogil:
+        error = posix_fallocate(fd, start, size - start)
+        while error == EINTR:
+            error = posix_fallocate(fd, start, size - start)
+    if error:
+        raise failure(f"cannot allocate {size} bytes", endpoint, path, error)
+    return 0
+
+
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
+    """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet; *made is what it is."""
+    cdef struct_stat status
+    cdef int directory = _need_directory(endpoint, path)
+    cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
+    cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
+    cdef int error = errno
+    _leave(directory)
+    if fd < 0:
+        advice = sharing.closed_to_us(os.path.dirname(path)) if error == EACCES else ""
+        raise failure("cannot create a file in its directory", endpoint, path, error, advice)
+    try:
+        if fstat(fd, &status) != 0:
+            raise failure("cannot examine", endpoint, path, errno)
+        if naming.group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
+            sharing.share(fd, mode, endpoint, path)
+        if size:
+            allocate(fd, size, endpoint, path)
+        if made != NULL:
+            status.st_size = size
+            made[0] = status
+    except BaseException:
+        close(fd)
+        raise
+    return fd
+
+
+cdef bint name_file(int fd, str endpoint, str path) except -1:
+    """Give the new file its name; False when another process was faster."""
+    cdef char self_path[40]
+    cdef int directory = _need_directory(endpoint, path)
+    cdef bytes name = _name(directory, path)
+    snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
+    cdef int error = 0
+    if linkat(AT_FDCWD, self_path, directory, name, AT_SYMLINK_FOLLOW) != 0:
+        error = errno
+    _leave(directory)
+    if error and error != EEXIST:
+        raise failure("cannot name the new file", endpoint, path, error)
+    return not error
+
+
+cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
+    """Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name."""
+    if fstat(fd, found) != 0:
+        raise failure("cannot examine", endpoint, path, errno)
+    if not S_ISREG(found.st_mode):
+        raise SegmentError("is not a regular file; remove it", endpoint, path)
+    if found.st_uid != 0 and found.st_uid != geteuid():
+        sharing.check_owner(found.st_uid, endpoint, path)
+    if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
+        raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
+                           endpoint, path)
+    return 0
+
+
+cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+    """Map a file and guard it: after a truncation the whole mapping reads as zeros."""
+    cdef Segment segment = _map(fd, found, writable, endpoint, path)
+    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
+    return segment
+
+
+cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+    cdef Segment segment = Segment.__new__(Segment)
+    cdef int flags = MAP_SHARED | (MAP_POPULATE if naming.preallocate() else 0)
+    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+    cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
+    if address == MAP_FAILED:
+        raise failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
+    segment.path, segment.file = path, path.encode()
+    segment.size = found.st_size
+    segment.inode = found.st_ino
+    segment.address = <uint8_t *> address
+    segment.roll.path = segment.file
+    segment.roll.device, segment.roll.inode = found.st_dev, found.st_ino
+    return segment
+
+
+cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
+    """Map a file that is open for both: so many bytes of its head writable, whole pages, the rest to be read only.
+
+    It is guarded as in map_file; the zeros may be written.
+    """
+    cdef Segment segment
+    if writable_bytes % os.sysconf("SC_PAGESIZE") or writable_bytes > <size_t> found.st_size:
+        raise SegmentError(f"has {found.st_size} bytes; {writable_bytes} of them cannot be a writable head", endpoint,
+                           path)
+    segment = _map(fd, found, False, endpoint, path)
+    if writable_bytes and mprotect(segment.address, writable_bytes, PROT_READ | PROT_WRITE) != 0:
+        raise failure(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
+    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
+    return segment
+
+
+cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
+    """Have zeros in the mapping where SIGBUS would end the process. NULL: it shall (MSGQ_SIGBUS)."""
+    cdef mq_guard *guard
+    if not naming.guards_memory():
+        return NULL
+    guard = mq_guard_add(address, size, protection) if mq_guard_install() else NULL
+    if guard == NULL:
+        raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 does without)", errno=errno)
+    return guard
+
+
+cdef void unguard_mapping(void *guard) noexcept:
+    if guard != NULL:
+        mq_guard_remove(<mq_guard *> guard)
+
+
+cdef bint guard_lost(const void *guard) noexcept:
+    """Whether there are zeros where the mapping was."""
+    return guard != NULL and not mq_guard_is_whole(<const mq_guard *> guard)
+
+
+cdef const mq_u64 *guard_word(const void *guard) noexcept:
+    """The word that is 1 as long as there are none."""
+    return &(<const mq_guard *> guard).whole
+
+
+cdef bint pair(Segment segment, Segment partner) noexcept:
+    cdef bint whole = True
+    former, segment.partner = segment.partner, partner
+    if segment.guard != NULL:
+        whole = mq_guard_pair(<mq_guard *> segment.guard, <mq_guard *> partner.guard)
+    del former  # may be unmapped from now on
+    return whole
+
+
+cdef object cut(str endpoint, Segment segment):
+    text = f"had {segment.size} bytes, and another program made it smaller; what is gone reads as zeros. Open it again"
+    return SegmentSizeError(text, endpoint, segment.path)
+
+
+cdef int lock_file(int fd, str endpoint, str path) except -1:
+    """Hold off everybody else who locks the file; unlock_file ends it."""
+    cdef int64_t deadline = mq_now_ns() + LOCK_WAIT_NS
+    while flock(fd, LOCK_EX | LOCK_NB) != 0:
+        if errno != EAGAIN and errno != EINTR:
+            raise failure("cannot lock", endpoint, path, errno)
+        if mq_now_ns() > deadline:
+            raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
+                               endpoint, path, EAGAIN)
+        with nogil:
+            usleep(200)
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef void unlock_file(int fd) noexcept:
+    flock(fd, LOCK_UN)  # closing is not enough: the mapping keeps the open file alive
+    close(fd)

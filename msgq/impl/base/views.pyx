@@ -1,0 +1,113 @@
+"""Memory of descriptors, mapped for as long as somebody looks at it."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cython cimport no_gc_clear
+from libc.errno cimport errno
+from libc.stdint cimport uint64_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+import os
+
+from msgq.impl.base.core cimport mq_copy_out
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.segment cimport guard_lost, guard_mapping, unguard_mapping
+
+from msgq.errors import EndpointClosedError, SegmentError
+
+cdef extern from "sys/mman.h" nogil:
+    enum:
+        MAP_POPULATE
+
+
+cdef class Region:
+    """See views.pyi."""
+
+    def __init__(self, int fd, size_t size, bint writable, str endpoint, bint populate=False):
+        cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+        cdef int flags = MAP_SHARED | (MAP_POPULATE if populate else 0)
+        cdef void *address
+        if self.address != NULL:
+            raise SegmentError("is mapped already", endpoint)
+        with nogil:  # to find all pages of a large buffer takes milliseconds
+            address = mmap(NULL, size, protection, flags, fd, 0)
+        if address == MAP_FAILED:
+            text = f"cannot map the {size} bytes of a buffer: {os.strerror(errno)}"
+            raise SegmentError(text, endpoint, errno=errno)
+        self.address = <uint8_t *> address
+        self.size = size
+        self.guard = guard_mapping(address, size, protection)
+
+    def __dealloc__(self):
+        if self.address != NULL:
+            unguard_mapping(self.guard)
+            munmap(self.address, self.size)
+
+    def read_u64(self, size_t offset):
+        cdef uint64_t value
+        self._check(offset, 8)
+        mq_copy_out(&value, self.address + offset, 8)
+        return value
+
+    @property
+    def lost(self):
+        return guard_lost(self.guard)
+
+    cdef int _check(self, size_t offset, size_t size) except -1:
+        if self.address == NULL or offset > self.size or size > self.size - offset:
+            raise EndpointClosedError("the region is not mapped so far")
+        return 0
+
+
+@cython.no_gc_clear  # what it shows is mapped until its last buffer is gone
+cdef class View:
+    """See views.pyi."""
+
+    def __init__(self, Region region not None, size_t size, bint writable):
+        if size > region.size:
+            raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
+        show(self, region, region.address, size, writable)
+
+    def __len__(self):
+        return self._size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._start, self._size, self._readonly, flags)
+
+
+cdef class Holder:
+    """See views.pyi."""
+
+    cdef void _let_go(self, uint64_t part) noexcept:
+        pass
+
+
+@no_gc_clear  # the holder is needed to the last
+cdef class HeldView(View):
+    """See views.pyi."""
+
+    def __init__(self):
+        raise TypeError("a view of what is held comes from its holder")
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self._holder is None:
+            raise EndpointClosedError("this view was released; what it showed may be another message by now")
+        PyBuffer_FillInfo(buffer, self, self._start, self._size, self._readonly, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self._exports -= 1
+
+    def release(self):
+        if self._exports:
+            raise BufferError(f"{self._exports} buffers still look through this view (a memoryview, an array); "
+                              "release or delete them first")
+        self._end()
+
+    cdef void _end(self) noexcept:
+        if self._holder is not None and self._generation == fork_generation:
+            self._holder._let_go(self._part)
+        self._holder = None
+
+    def __dealloc__(self):  # each buffer keeps the view, so none is left
+        self._end()

@@ -1,0 +1,364 @@
+"""Waiting for what can be read: closing meanwhile, spinning, sleeping, event loops. Knows no kind of reader.
+
+A kind derives from Waitable and defines the methods below. They run on the way to sleep and after it, with the GIL,
+while this thread occupies the object; a receive that finds something calls none of them.
+
+    _has_more    is there something to read, or an error to be had? One look at shared memory; changes nothing.
+    _word        the futex word that changes when somebody wakes us. Any word that stays mapped, if nobody can.
+    _announce    say that we sleep until that word changes; returns what it shall be then (eventcount.h). Passive: only
+                 its value.
+    _nap_ns      see to it that somebody can wake us; how long to sleep at most before another look, in ns. `slept_ns`:
+                 how long this wait has lasted.
+    _lookout     the same for the watcher thread, without the GIL (poll_ops.h).
+    _stamps_of_last   when the message received last was published, and that which it comes from; False: nobody said
+    _awake       the sleep that _announce told of is over, or did not come to be. Not every kind needs it.
+    _give_back   leave all places: it is closed. `__dealloc__` of the kind calls _leave when it is still open.
+
+What it is in shared memory begins with a ticket (context.pxd): the kind sets `_ticket` and `_generation` to
+`fork_generation` when it is open, and calls _settle_fd at the end of each call that receives.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.unistd cimport usleep
+
+from msgq.impl.base.context cimport BUSY, CLOSED, misuse
+from msgq.impl.base.core cimport (
+    MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_futex_word, mq_poll_ops, mq_now_ns, mq_u32,
+)
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.wake cimport sleep_on
+
+import os
+
+from msgq.errors import EndpointClosedError, InterruptedWaitError, IpcError
+from msgq.impl.sockets.checks import timeout_ns
+
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
+cdef extern from "base/watcher.h" nogil:  # here only: the thread and its list are this module's
+    int mq_watcher_add(const mq_poll_ops *lookout)
+    void mq_watcher_quiet(int fd, int64_t nap_ns)
+    void mq_watcher_mark(int fd)
+    void mq_watcher_remove(int fd)
+    void mq_watcher_lock()
+    void mq_watcher_unlock()
+
+
+cdef enum:
+    BREATH_NS = 50000  # how long a spin holds the GIL
+
+
+@cython.no_gc_clear  # a kind's __dealloc__ needs what is here
+cdef class Waitable:
+    """What can be waited for. See the top of this file, and the type stub (waiting.pyi)."""
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+        self._fd = -1
+
+    # ---- what a kind says ----
+
+    cdef bint _has_more(self) noexcept:
+        return False
+
+    cdef uint32_t _announce(self) noexcept:
+        return 0
+
+    cdef mq_u32 *_word(self) noexcept:
+        return NULL
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return 0
+
+    cdef mq_poll_ops _lookout(self) noexcept:
+        cdef mq_poll_ops none
+        memset(&none, 0, sizeof(none))
+        return none
+
+    cdef int _give_back(self) except -1:
+        return 0
+
+    cdef int _enter(self) except -1:
+        """What each call does first: raise when it may not be used; repair what a fork left."""
+        if self._ticket != fork_generation:
+            raise misuse(self._ticket, self._endpoint)
+        return 0
+
+    cdef bint _ready(self) except -1:
+        """Whether a receive would return (or raise) at once."""
+        self._enter()
+        return self._has_more()
+
+    cdef bint _begin_poll(self) except -1:
+        """What a poll does before it looks; True: it is a step of an event-gated run, which is one look and no wait."""
+        return False
+
+    cdef void _rouse(self) noexcept:
+        """End the sleep of another thread."""
+        mq_futex_wake_all(mq_futex_word(self._word()))
+
+    cdef void _awake(self) noexcept:
+        pass
+
+    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
+        return False
+
+    cdef void _announce_fd(self) noexcept:
+        """Say in the place of the watcher thread that it sleeps."""
+        self._announce()
+
+    cdef void _occupy(self) noexcept:
+        """Keep other threads, and signal handlers, out."""
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+
+    cdef void _vacate(self) noexcept:
+        """Let them in again."""
+        self._ticket = self._generation
+
+    # ---- coming and going ----
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    cdef int _end_if_closing(self) except -1:
+        """Do what a signal handler asked for while it was occupied."""
+        if self._closing:
+            self._leave()
+            raise EndpointClosedError("was closed while it connected", self._endpoint)
+        return 0
+
+    def close(self):
+        if self._ticket == BUSY and self._generation == fork_generation:
+            self._closing = True
+            while self._ticket == BUSY and self._user != PyThread_get_thread_ident():
+                self._rouse()
+                with nogil:
+                    usleep(200)
+                PyErr_CheckSignals()
+            if self._ticket == BUSY:
+                return  # in a signal handler, on top of our own sleep: that will see _closing
+        if self._ticket != CLOSED:
+            if self._generation == fork_generation:
+                self._leave()
+            self._ticket = CLOSED
+            self._fd, self._waiting = -1, None  # in a forked child they were the parent's
+
+    cdef int _leave(self) except -1:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting(self._endpoint)  # before the descriptor wakes the event loop, so the wait ends with an error
+        if self._fd >= 0:
+            mq_watcher_remove(self._fd)
+            self._fd = -1
+        self._give_back()
+        self._ticket = CLOSED
+        return 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # ---- event loops ----
+
+    def fileno(self):
+        cdef mq_poll_ops lookout
+        self._enter()
+        if self._fd < 0:
+            lookout = self._lookout()
+            self._fd = mq_watcher_add(&lookout)
+            if self._fd < 0:
+                raise IpcError(f"cannot make a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
+        self._settle_fd()
+        return self._fd
+
+    cdef int _settle_fd(self) except -1:
+        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
+        if self._fd >= 0 and not self._has_more():
+            mq_watcher_quiet(self._fd, self._nap_ns(0))
+            self._announce_fd()
+            if self._has_more():
+                mq_watcher_mark(self._fd)
+        return 0
+
+    cdef void _change(self, void *reader, const void *now, size_t bytes) noexcept:
+        """Change what the watcher looks at, while it does not look."""
+        mq_watcher_lock()
+        memcpy(reader, now, bytes)
+        mq_watcher_unlock()
+
+    def arecv(self):
+        from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
+        return event_loop.receive(self)
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        return self.arecv()
+
+
+cdef void watcher_lock() noexcept:
+    mq_watcher_lock()
+
+
+cdef void watcher_unlock() noexcept:
+    mq_watcher_unlock()
+
+
+# ---- sleeping ----
+
+cdef bint _any_has_more(list waitables) noexcept:
+    for each in waitables:
+        if (<Waitable> each)._has_more():
+            return True
+    return False
+
+
+cdef int _spin(list waitables, int64_t deadline) except -1:
+    """Look again and again for as long as the most patient of them wants; 1: there is something."""
+    cdef int64_t now, until = 0, breath = mq_now_ns() + BREATH_NS
+    for each in waitables:
+        until = max(until, (<Waitable> each)._spin_us)
+    if not until:
+        return 0
+    until = mq_now_ns() + until * 1000
+    if deadline >= 0:
+        until = min(until, deadline)
+    while (now := mq_now_ns()) < until:
+        if _any_has_more(waitables):
+            return 1
+        if now > breath:
+            with nogil:  # for a publisher in another thread
+                sched_yield()
+            _run_handlers(waitables, False)
+            breath = now + BREATH_NS
+    return 0
+
+
+cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_ns) except -2:
+    """Announce the sleep of all; returns for how long at most, in ns (0: there is something already)."""
+    cdef Waitable each
+    cdef int64_t shortest = INT64_MAX
+    cdef uint32_t expected
+    cdef unsigned count = 0
+    for each in waitables:  # what may raise comes before what is to be taken back
+        shortest = min(shortest, each._nap_ns(slept_ns))
+    for each in waitables:
+        expected = each._announce()
+        if count < MQ_FUTEX_MANY:
+            words[count].address = <uint64_t> <size_t> each._word()
+            words[count].expected = expected
+            words[count].flags = MQ_FUTEX_32
+            count += 1
+    return 0 if _any_has_more(waitables) else shortest
+
+
+cdef int check_time(timeout, str endpoint) except -1:
+    """See `require_time`, which calls this for other types of numbers."""
+    timeout_ns(timeout, endpoint)
+    return 0
+
+
+cdef bint wait_ready(list waitables, int64_t deadline) except -1:
+    """Sleep until one of them may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
+    cdef Waitable each
+    cdef str closed = None
+    if _spin(waitables, deadline):
+        return True
+    for each in waitables:  # what ran since they were entered may have closed one
+        if each._ticket != fork_generation:
+            raise misuse(each._ticket, each._endpoint)
+    for each in waitables:
+        each._occupy()
+    try:
+        ready = _sleep_until_ready(waitables, deadline)
+    finally:
+        for each in waitables:
+            each._vacate()
+            if each._closing and each._generation == fork_generation:
+                each._leave()
+                closed = each._endpoint
+    if closed is not None:
+        raise EndpointClosedError("was closed while it was waited for", closed)
+    return ready
+
+
+cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
+    """Do what wait_ready says; also return when one is to be closed."""
+    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef int64_t nap, until, started = mq_now_ns()
+    cdef unsigned count = len(waitables)
+    cdef int generation = fork_generation
+    cdef int ended = 0
+    memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
+    while True:
+        _run_handlers(waitables, ended == EINTR)  # before the sleep: after it they delay the message that ended it
+        if _any_closing(waitables):
+            return False
+        if generation != fork_generation:
+            return True  # a handler forked, and this is the child: the caller enters them anew
+        nap = _prepare_sleep(waitables, words, mq_now_ns() - started)
+        if nap:
+            until = mq_now_ns() + nap
+            if 0 <= deadline < until:
+                until = deadline
+            with nogil:
+                ended = sleep_on(words, count, until)
+        for each in waitables:
+            (<Waitable> each)._awake()
+        if nap == 0:
+            return True
+        if _any_has_more(waitables):
+            return True
+        if 0 <= deadline <= mq_now_ns():
+            return False
+
+
+cdef int _run_handlers(list waitables, bint interrupted) except -1:
+    """Run the handlers of signals that came. `interrupted`: one ended our sleep, and so the wait, if that is wanted.
+
+    Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
+    """
+    if not _any_ends_by_signals(waitables):
+        PyErr_CheckSignals()
+        return 0
+    endpoint = (<Waitable> waitables[0])._endpoint
+    try:
+        PyErr_CheckSignals()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InterruptedWaitError("a signal's handler raised while it waited", endpoint) from error
+    if interrupted:
+        raise InterruptedWaitError("a signal's handler ran while it waited", endpoint)
+    return 0
+
+
+cdef bint _any_ends_by_signals(list waitables) noexcept:
+    for each in waitables:
+        if (<Waitable> each)._signals_end:
+            return True
+    return False
+
+
+cdef bint _any_closing(list waitables) noexcept:
+    for each in waitables:
+        if (<Waitable> each)._closing:
+            return True
+    return False

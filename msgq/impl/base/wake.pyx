@@ -1,0 +1,51 @@
+"""Sleep until a shared word changes; the process-wide facts behind it."""
+
+from libc.errno cimport ENOSYS, EPERM, errno
+from libc.stdint cimport int64_t, uint32_t
+from posix.unistd cimport usleep
+
+from msgq.impl.base.core cimport (
+    MQ_FUTEX_MANY, mq_futex_many, mq_futex_wait, mq_futex_wait_many, mq_membarrier_register, mq_now_ns,
+)
+from msgq.impl.base.liveness cimport fork_generation
+
+cdef int _registered_generation = -1
+cdef bint _registered = False
+cdef bint _waitv_missing = False
+
+
+cdef enum:
+    NAP_NS = 1000000    # between two looks where the kernel cannot wait for several words
+
+
+cdef bint can_order_stores():
+    """Whether a newcomer's membarrier reaches this process; registers it, once a process."""
+    global _registered, _registered_generation
+    if _registered_generation != fork_generation:
+        _registered = mq_membarrier_register()
+        _registered_generation = fork_generation
+    return _registered
+
+
+cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noexcept nogil:
+    """Sleep until one of the words differs from what is expected, a wake, a signal, or the deadline.
+
+    CLOCK_MONOTONIC nanoseconds, negative for ever. Returns an errno or 0; the caller looks for itself in any case.
+    """
+    global _waitv_missing
+    cdef int64_t nap
+    cdef bint woken
+    if count == 1:
+        woken = mq_futex_wait(<uint32_t *> words[0].address, <uint32_t> words[0].expected, deadline_ns) == 0
+        return 0 if woken else errno
+    if 0 < count <= MQ_FUTEX_MANY and not _waitv_missing:
+        if mq_futex_wait_many(words, count, deadline_ns) >= 0:
+            return 0
+        if errno != ENOSYS and errno != EPERM:
+            return errno
+        _waitv_missing = True  # before Linux 5.16, or forbidden
+    nap = NAP_NS
+    if deadline_ns >= 0:
+        nap = min(nap, max(deadline_ns - mq_now_ns(), 0))
+    usleep(nap // 1000 + 1)
+    return 0

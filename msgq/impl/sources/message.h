@@ -1,0 +1,48 @@
+/* What a source gives: one message, and what is known of it; and the room that it is put into. */
+#ifndef MQ_SOURCES_TAKEN_H
+#define MQ_SOURCES_TAKEN_H
+
+#include "base/layout.h"
+
+enum { MQ_SOURCE_TRIES = 64 }; /* at messages that are overwritten while they are copied; then others have their turn */
+
+/* Where a payload goes. */
+typedef struct {
+    uint8_t *to;
+    uint64_t bytes;
+    uint64_t from; /* of the payload, the first byte that is wanted */
+    bool whole;    /* all of it, from 0 on: a message without room is not taken. Else what of it there is room for */
+} mq_source_buffer;
+
+typedef struct {
+    uint64_t size;     /* of the payload */
+    uint64_t sequence; /* its number among those of its numbering; what is known of that: */
+    uint64_t era;      /* another one begins another numbering */
+    bool counted;      /* by publishers, so that a gap is a loss; else by us, or by an element's writers */
+    bool stamped;      /* its kind has stamps, which are not in the payload */
+    uint32_t part;     /* whose it is, where an endpoint has several: a publisher's number, a key's; else 0 */
+    int64_t publish_time, origin_time; /* host's clock, ns; 0: not known */
+} mq_source_message;
+
+typedef enum {
+    MQ_SOURCE_OK,
+    MQ_SOURCE_EMPTY,
+    MQ_SOURCE_FULL,     /* there is a message, of `size` bytes, and no room for it */
+    MQ_SOURCE_UNMAPPED, /* a channel has a message in a pool that is not mapped: map it, or pass the message over */
+    MQ_SOURCE_CORRUPT,  /* its bytes make no sense, or others cut its file */
+} mq_source_status;
+
+/* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
+static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
+    if (mq_likely(room->whole))
+        mq_copy_out(room->to, payload, size);
+    else if (room->from < size)
+        mq_copy_out(room->to, payload + room->from, size - room->from < room->bytes ? size - room->from : room->bytes);
+}
+
+/* Is a mapping still what it was? Asked after the bytes were read: what was read since a fault is zeros. */
+static inline bool mq_source_uncut(const mq_u64 *whole) {
+    return !whole || mq_load_relaxed_u64(whole) == 1; /* relaxed: it changes once, by a fault of the thread that asks */
+}
+
+#endif
