@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ BURST = 6000  # laps each endpoint ...
 FEWEST = 1800  # ... and costs at least so many messages: the channel of events has room for 4096
 
 
-def held(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
-    """Return a lock: while it is held, no recorder takes a message."""
+@pytest.fixture
+def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    """A lock: while it is held, no recorder takes a message."""
     lock = threading.Lock()
     fill = Recorder._fill
 
@@ -100,3 +102,11 @@ def stated(path: Path) -> Losses:
 
 def counted(*paths: str | Path, **options: Any) -> Losses:
     return {endpoint: info.lost for endpoint, info in LogReader(*paths, **options).endpoints.items()}
+
+
+@pytest.fixture
+def bus(prefix: str) -> Iterator[Bus]:
+    """A bus of the test alone."""
+    made = Bus()
+    yield made
+    made.close()

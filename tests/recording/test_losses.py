@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,21 +27,10 @@ from msgq.recording.reader.copying import write_mcap, write_pieces
 from msgq.recording.recorder.output import Limits
 from tests.command import run
 from tests.recording import logs
-from tests.recording.losses import FEWEST, Bus, Losses, counted, held, record, stated
+from tests.recording.losses import FEWEST, Bus, Losses, bus, counted, holding, record, stated
 from tests.support import wait_until
 
-
-@pytest.fixture
-def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
-    """A lock: while it is held, the recorder takes no message."""
-    return held(monkeypatch)
-
-
-@pytest.fixture
-def bus(prefix: str) -> Iterator[Bus]:
-    made = Bus()
-    yield made
-    made.close()
+__all__ = ["bus", "holding"]
 
 
 def shown(path: Path, *options: str) -> Losses:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,10 @@ from msgq.recording.recorder.output import Limits
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake
 from msgq.spark.lake.export import write_log
-from tests.recording.losses import Bus, Losses, counted, held, record
+from tests.recording.losses import Bus, Losses, bus, counted, holding, record
 from tests.spark.rows import listed
 
-
-@pytest.fixture
-def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
-    return held(monkeypatch)
-
-
-@pytest.fixture
-def bus(prefix: str) -> Iterator[Bus]:
-    made = Bus()
-    yield made
-    made.close()
+__all__ = ["bus", "holding"]
 
 
 def fail(bus: Bus, path: Path) -> None:

@@ -103,7 +103,7 @@ static void call(void) {
     case 5:
         fuzz_op = "grow";
         if (shelf.buffers < MQ_LEASE_BUFFERS)
-            mq_shelf_grow(&shelf);
+            mq_buffer_mru_grow(&shelf);
         break;
     default: fuzz_op = "render"; render();
     }

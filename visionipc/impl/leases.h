@@ -68,8 +68,7 @@ typedef struct {
 
 typedef struct {
     mq_u32 generation[MQ_LEASE_BUFFERS];
-    mq_u64
-        dropped; /* number of frames that were not published because clients held all buffers. Written by the server */
+    mq_u64 dropped; /* frames that were not published because clients held all buffers. Written by the server */
     char unshared[56];
     mq_frame_row rows[MQ_LEASE_ROWS];
 } mq_leases;
@@ -102,8 +101,8 @@ static inline bool mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t 
 }
 
 static inline void mq_frame_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
-    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_holder, mq_frame_row_has_leases. If weaker:
-     * on ARM a load of the old frame may find bytes of the next one. */
+    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_holder,
+     * mq_frame_row_has_leases. If weaker: on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
 
@@ -117,8 +116,8 @@ static inline void mq_frame_row_set_leaving(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEAVING);
 }
 
-/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_frame_row_is_done.
- * If weaker: the row is given to another client, and the frames that are held to the server. */
+/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner:
+ * mq_frame_row_is_done. If weaker: the row is given to another client, and the frames that are held to the server. */
 static inline void mq_frame_row_set_left(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
 }
@@ -147,7 +146,8 @@ static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffe
     int holder = mq_frame_lease_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
-    /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner: mq_frame_lease_take */
+    /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner:
+     * mq_frame_lease_take */
     mq_store_release_u32(&table->generation[buffer], 0);
     mq_fence_seq_cst();
     holder = mq_frame_lease_holder(table, rows, buffer, generation);
@@ -157,7 +157,8 @@ static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffe
 }
 
 static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation) {
-    /* EDGE frame: release. Partner: mq_frame_lease_take. If weaker: a client holds a buffer whose bytes are still to come. */
+    /* EDGE frame: release. Partner: mq_frame_lease_take. If weaker: a client holds a buffer whose bytes are
+     * still to come. */
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
@@ -176,7 +177,7 @@ static inline void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers) {
 }
 
 /* Add a buffer without a frame. The server tries it first, because it has no frame that a client could want. */
-static inline void mq_shelf_grow(mq_buffer_mru *shelf) {
+static inline void mq_buffer_mru_grow(mq_buffer_mru *shelf) {
     shelf->order[shelf->buffers] = (uint8_t)shelf->buffers;
     shelf->buffers++;
 }

@@ -36,7 +36,7 @@ cdef extern from "leases.h" nogil:
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     void mq_show_dropped(mq_leases *table, uint64_t dropped)
     void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers)
-    void mq_shelf_grow(mq_buffer_mru *shelf)
+    void mq_buffer_mru_grow(mq_buffer_mru *shelf)
     uint32_t mq_buffer_mru_publish(mq_buffer_mru *shelf, mq_leases *table, uint32_t buffer)
     uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest)
     int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
@@ -89,7 +89,7 @@ cdef class ServerLeases:
     def grow(self):
         if self._shelf.buffers >= MQ_LEASE_BUFFERS:
             raise SegmentError(f"the table of leases has {MQ_LEASE_BUFFERS} buffers already", self._endpoint)
-        mq_shelf_grow(&self._shelf)
+        mq_buffer_mru_grow(&self._shelf)
         self._round_end = max(self._round_end, self._published + self._shelf.buffers)  # the round is one frame longer
 
     def admit(self, uint64_t pid):
