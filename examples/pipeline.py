@@ -15,7 +15,7 @@ from typing import Any
 
 import msgq
 from examples.processes import SECONDS, finish, say, start
-from msgq import timing
+from msgq.common import timing
 
 STEP = msgq.tracked([("number", "<i8"), ("value", "<f8")])
 PERIOD = 0.02  # seconds between two images

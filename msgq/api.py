@@ -7,7 +7,7 @@ of the classes, `context` or a function that makes a socket is used first.
 from __future__ import annotations
 
 from msgq import backend as backends
-from msgq import naming
+from msgq.common import naming
 
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import BackendNotAvailableError
 from msgq.impl.base.context import Context
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from msgq.common.naming import delete_fake_prefix, fake_prefix, set_fake_prefix, toggle_fake_events
 from msgq.impl.gate.gate import Event, SocketEventHandle, wait_for_one_event
-from msgq.naming import delete_fake_prefix, fake_prefix, set_fake_prefix, toggle_fake_events
 
 __all__ = [
     "Event",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from msgq import naming
+from msgq.common import naming
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from enum import IntEnum
 
-from msgq.schema import Schema
+from msgq.common.schema import Schema
 
 SUFFIX = ":events"
 #: Of a head, in its order, without padding; times are ns of the host's clock (docs/clock.md).

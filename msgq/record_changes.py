@@ -9,8 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from msgq.dtypes import struct_dtype, struct_schema
-from msgq.schema import Schema
+from msgq.common.dtypes import struct_dtype, struct_schema
+from msgq.common.schema import Schema
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.figures import Participant
 from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
 from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 
-from msgq import sharing
+from msgq.common import sharing
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.views import Region
 from visionipc import shared, wire

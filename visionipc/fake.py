@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.units import NS_PER_MS
 from msgq.errors import (
     ConcurrentUseError,
     EndpointClosedError,
@@ -24,7 +25,6 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
-from msgq.units import NS_PER_MS
 from visionipc import recorded, wire
 from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.liveness import LockFile
 from visionipc import wire

@@ -9,8 +9,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgq.schema import Schema
-from msgq.units import NS_PER_S
+from msgq.common.schema import Schema
+from msgq.common.units import NS_PER_S
 from visionipc.formats import FrameFormat, Geometry
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import (
     EndpointClosedError,
     ForkedSocketError,

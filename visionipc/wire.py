@@ -14,7 +14,7 @@ import secrets
 import struct
 from dataclasses import dataclass
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError, EndpointNameError, InvalidValueError
 from visionipc.formats import SIZE_MAX, FrameFormat, Geometry
 

@@ -18,9 +18,9 @@ from msgq.bridge.channels import ChannelIn, ChannelOut
 from msgq.bridge.checks import check_bind_host
 from msgq.bridge.link import Flow, Link, Loop, Present
 from msgq.bridge.topics import TopicIn, TopicOut
+from msgq.common.selection import Choice, Selection, chosen
 from msgq.errors import InvalidValueError
 from msgq.kinds import CHANNEL, TOPIC, checked, kind_of
-from msgq.selection import Choice, Selection, chosen
 
 LOOK_SECONDS = 1.0  # between two looks at what there is, and who publishes it
 
@@ -43,8 +43,8 @@ class Bridge:
 
         Parameters
         ----------
-        out : names, and patterns for whole names, as `msgq.selection.chosen` takes them. Topics and channels that
-            appear later are taken, too; those in `into` are not.
+        out : names, and patterns for whole names, as `msgq.common.selection.chosen` takes them. Topics and channels
+            that appear later are taken, too; those in `into` are not.
         into : topic -> host of its ZMQ publisher; channel/NAME: what comes as the topic NAME goes into the channel.
         segment_size : bytes of the rings to publish on, as in `PubSocket.connect`. A message may take a third of it.
 

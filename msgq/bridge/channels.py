@@ -9,8 +9,8 @@ import errno
 import logging
 from typing import Any
 
-from msgq import naming
 from msgq.bridge.link import BATCH, CARRYING, In, Out, Present
+from msgq.common import naming
 from msgq.errors import (
     InvalidValueError,
     IpcError,

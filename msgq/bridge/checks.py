@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from msgq import backend, naming
+from msgq import backend
+from msgq.common import naming
 from msgq.errors import InvalidValueError
 
 

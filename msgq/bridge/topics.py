@@ -6,8 +6,9 @@ import logging
 import time
 from typing import Any
 
-from msgq import naming, stats
+from msgq import stats
 from msgq.bridge.link import BATCH, CARRYING, In, Loop, Out, Present, open_socket
+from msgq.common import naming
 from msgq.errors import (
     CorruptSegmentError,
     InvalidValueError,

@@ -6,11 +6,11 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import backend as backends
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl.base.liveness import process_name
 from msgq.queue_events import SUFFIX
-from msgq.schema import Schema, require_schema, schema_diff
 
 if TYPE_CHECKING:
     from msgq.figures.channels import ChannelStats

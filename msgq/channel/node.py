@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from msgq import naming
 from msgq.channel.channel import NODE_BYTES_MAX, Channel, ReservedChannel
+from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 
 if TYPE_CHECKING:

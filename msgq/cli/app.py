@@ -11,8 +11,8 @@ import click
 
 from msgq import __version__
 from msgq.cli.common.options import EXIT_CODES
+from msgq.common.extras import extra_of
 from msgq.errors import MsgqError
-from msgq.extras import extra_of
 
 VERBS = (
     "bag",

@@ -9,13 +9,13 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.cli.common import options
 from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
 from msgq.cli.common.signals import interruptible
-from msgq.selection import SIGNS
+from msgq.common import naming
+from msgq.common.selection import SIGNS
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")

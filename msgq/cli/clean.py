@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import click
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.names import choices, is_told_by_queue, missing_error
 from msgq.cli.common.render import echo, echo_json, in_bytes
+from msgq.common import naming
+from msgq.common.selection import Selection
 from msgq.kinds import kind_of
 from msgq.remains.gates_and_claims import clear_claims, clear_gates
 from msgq.remains.removal import Removal
 from msgq.remains.table import REMAINS
-from msgq.selection import Selection
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
 

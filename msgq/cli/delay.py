@@ -6,15 +6,15 @@ from typing import Any
 import click
 
 import msgq
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
 from msgq.cli.common.names import LeftOutError, Names
 from msgq.cli.common.render import in_rate, in_units, in_us
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.decoding.stamps import time_offset
 from msgq.impl.meter import ChannelMeter, Meter, TopicMeter
 from msgq.kinds import CHANNEL, FRAMES, TOPIC, kind_name, kind_of
-from msgq.schema import Schema
 from msgq.stats import channel, topic
 
 _COLUMNS = (

@@ -12,8 +12,9 @@ from msgq.cli.common.board import Board
 from msgq.cli.common.names import Names
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
 from msgq.cli.common.rows import ChannelRow, QueueRow, RecordRow, TopicRow
+from msgq.common.schema import Schema
+from msgq.common.units import NS_PER_S
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
-from msgq.schema import Schema
 from msgq.stats import (
     ChannelPublisher,
     ChannelSubscriber,
@@ -25,7 +26,6 @@ from msgq.stats import (
     RecordWriterInfo,
     SubscriberInfo,
 )
-from msgq.units import NS_PER_S
 
 LISTED = 64  # subscribers of a channel, with their names
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import click
 from rich.live import Live
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.names import Names, choices, say_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
+from msgq.common import naming
+from msgq.common.texts import plural, some
 from msgq.errors import RecordingError
 from msgq.recording.format.writer import COMPRESSIONS
 from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
 from msgq.recording.recorder.ros_images import FrameChoice
-from msgq.texts import plural, some
 from visionipc import wire
 
 _TICK_S = 0.1

@@ -13,9 +13,9 @@ from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
 from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
+from msgq.common.naming import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, kind_of
-from msgq.naming import SHARED_MEMORY
 
 _HEAD_PERIOD = 20  # lines
 

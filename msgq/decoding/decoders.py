@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from msgq import queue_events
+from msgq.common.dtypes import struct_dtype
+from msgq.common.schema import Schema
 from msgq.decoding.capnproto.schema import struct_of
 from msgq.decoding.capnproto.words import StructReader
 from msgq.decoding.flatbuffer.schema import table_of
@@ -20,8 +22,6 @@ from msgq.decoding.flatbuffer.tables import TableReader
 from msgq.decoding.json_values import json_value
 from msgq.decoding.structs import schema_struct
 from msgq.decoding.values import ValueReader
-from msgq.dtypes import struct_dtype
-from msgq.schema import Schema
 
 Decode = Callable[[bytes], Any]
 NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself

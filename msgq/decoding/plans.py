@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from msgq.common.schema import Schema
 from msgq.decoding import definitions
 from msgq.decoding.definitions import Array, Number, Struct, Text, Type
 from msgq.decoding.structs import schema_struct
 from msgq.decoding.unpack import AGAIN, DEPTH, FIXED, REPEAT, SEQUENCE, TEXT, unpack
-from msgq.schema import Schema
 
 _STEPS_MAX = 4096  # fields, with those of the structs in it
 _LEAST_MAX = 1 << 40  # bytes; no message has so many

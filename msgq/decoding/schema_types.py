@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgq.common.schema import Schema
 from msgq.decoding import definitions
 from msgq.decoding.capnproto import kinds as capnproto
 from msgq.decoding.capnproto.schema import struct_of as capnproto_struct
@@ -18,7 +19,6 @@ from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.json_schema import json_kind
 from msgq.decoding.structs import schema_struct
 from msgq.decoding.typed import BINARY, NUMBERS, TEXT, Kind, list_of, struct_of
-from msgq.schema import Schema
 
 _DEPTH_MAX = 16
 _FIELDS_MAX = 1 << 14

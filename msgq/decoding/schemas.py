@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
+from msgq.common.schema import Schema, schema_of
+from msgq.common.selection import Choice, Selection, chosen
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING, nonsense
 from msgq.decoding.imports import with_includes, with_messages
 from msgq.errors import InvalidValueError
-from msgq.schema import Schema, schema_of
-from msgq.selection import Choice, Selection, chosen
 
 _FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
 _EVERY = re.compile("")

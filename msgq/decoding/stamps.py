@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from msgq.dtypes import struct_dtype
-from msgq.schema import Schema
+from msgq.common.dtypes import struct_dtype
+from msgq.common.schema import Schema
 
 
 def time_offset(schema: Schema | None, field: str) -> int | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 import msgq
+from msgq.common.dtypes import struct_schema
+from msgq.common.steady import Stop, ticks
 from msgq.demo import plan
-from msgq.dtypes import struct_schema
-from msgq.tooling.steady import Stop, ticks
 
 _SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])  # as all say it
 STEP = msgq.tracked(_SAID)

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.steady import ticks
 from msgq.demo import plan
 from msgq.demo.meter import Meter
 from msgq.impl.ring.topic import unlink_topic
-from msgq.tooling.steady import ticks
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.tooling.steady import Stop
+    from msgq.common.steady import Stop
 
 _BUFFERS = 4
 _STEP = 8  # columns that the picture moves with each frame

@@ -16,12 +16,12 @@ import numpy as np
 
 import msgq
 from msgq import stats
+from msgq.common.dtypes import struct_schema
+from msgq.common.steady import Stop, ticks
 from msgq.demo import plan
 from msgq.demo.meter import Meter
-from msgq.dtypes import struct_schema
 from msgq.errors import MsgqError, SegmentError
 from msgq.kinds import CHANNEL, QUEUE, RECORDS
-from msgq.tooling.steady import Stop, ticks
 
 #: What is said on the channel, and of each gauge.
 SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])

@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from msgq import kinds, naming
-from msgq.timing import timing_topic
+from msgq import kinds
+from msgq.common import naming
+from msgq.common.timing import timing_topic
 from visionipc import get_endpoint_name
 
 BACKEND = naming.backend_name()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import msgq
+from msgq.common.units import NS_PER_S
 from msgq.demo import pieces, plan
 from msgq.kinds import kind_of
 from msgq.recording import LogReader, compare, replay
-from msgq.units import NS_PER_S
 from visionipc import VisionIpcClient
 from visionipc.recorded import SUFFIX
 

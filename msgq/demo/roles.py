@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 import msgq
 from msgq import stats
+from msgq.common.lifeline import Lifeline
+from msgq.common.steady import Stop, ticks
+from msgq.common.terminal import printable
 from msgq.demo import control_loop, picture, pieces, plan
 from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
 from msgq.impl.ring.topic import unlink_topic
-from msgq.tooling.lifeline import Lifeline
-from msgq.tooling.steady import Stop, ticks
-from msgq.tooling.terminal import printable
 
 _STEP_S = 0.02
 _NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgq.common.schema import Schema
 from msgq.figures import Participant
 from msgq.figures.channels import ChannelStats
 from msgq.figures.queues import QueueStats
 from msgq.figures.records import RecordStats
 from msgq.figures.topics import TopicStats
-from msgq.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

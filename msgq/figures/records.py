@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgq.common.schema import Schema
 from msgq.figures import Participant
-from msgq.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

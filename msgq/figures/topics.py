@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgq.common.schema import Schema
 from msgq.figures import Participant
-from msgq.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

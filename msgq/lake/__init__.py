@@ -3,6 +3,6 @@
 Needs the extra `lake`.
 """
 
-from msgq.extras import require
+from msgq.common.extras import require
 
 require("msgq.lake", "lake", "pyarrow", "deltalake")

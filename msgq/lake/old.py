@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
+from msgq.common.schema import Schema, parted, schema_of
 from msgq.errors import RecordingError
 from msgq.lake.directory import Directory
 from msgq.lake.inputs import Input
 from msgq.recording.format.problem import Problem, valid_text
-from msgq.schema import Schema, parted, schema_of
 
 _JOURNAL = "_journal"
 _SCHEMAS = "_schemas"

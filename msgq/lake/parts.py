@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from msgq.common.units import NS_PER_DAY
 from msgq.lake.columns import COLUMNS
 from msgq.lake.derived import RANGES_NAME, derived_table, file_name, origin, stem, with_part
 from msgq.lake.directory import Directory
@@ -26,7 +27,6 @@ from msgq.lake.gathering import gathered
 from msgq.lake.ranges import RANGES, ordered, ranges_of
 from msgq.lake.table import File, Table
 from msgq.source import TOPIC
-from msgq.units import NS_PER_DAY
 
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10

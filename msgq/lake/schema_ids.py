@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from msgq.schema import Schema
+from msgq.common.schema import Schema
 
 
 @lru_cache(maxsize=4096)

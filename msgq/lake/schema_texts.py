@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from msgq.common.schema import Schema, parted, schema_of
 from msgq.lake.directory import Directory
 from msgq.lake.old import old_schemas
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.table import Table
-from msgq.schema import Schema, parted, schema_of
 
 _COLUMNS = pa.schema(
     [("schema_id", pa.int64()), ("name", pa.string()), ("encoding", pa.string()), ("data", pa.binary())]

@@ -7,11 +7,11 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from msgq import backend as backends
+from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from msgq.kinds import kind_of
-from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 
 

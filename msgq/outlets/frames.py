@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from msgq import naming
+from msgq.common import naming
 from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted
 from visionipc import Geometry, VisionIpcServer
 from visionipc.fake import FakeServer

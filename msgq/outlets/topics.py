@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgq import naming, stats
+from msgq import stats
+from msgq.common import naming
 from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
 from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, usable_schema
 

@@ -6,7 +6,7 @@ What is heavy, or needs a library of an extra, is imported with the first use of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from msgq.extras import extra_of, lacking
+from msgq.common.extras import extra_of, lacking
 
 if TYPE_CHECKING:
     from msgq.decoding.decoders import Undecoded

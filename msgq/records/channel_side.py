@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
-from msgq.dtypes import struct_schema
+from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError
 from msgq.impl.sockets.checks import closed_error
 from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded

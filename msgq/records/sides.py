@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from msgq.dtypes import record_dtype, struct_dtype
+from msgq.common.dtypes import record_dtype, struct_dtype
 from msgq.errors import InvalidValueError, RecordMismatchError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from msgq.common.schema import Schema
     from msgq.figures.channels import PublisherInfo
-    from msgq.schema import Schema
 
 CAPACITY = 4096  # of a new queue
 

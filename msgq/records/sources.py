@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.base.waiting import Waitable
 
 Stamps = tuple[int, int]

@@ -7,19 +7,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq import backend as backends
-from msgq import naming, stats
-from msgq.dtypes import struct_schema
+from msgq import stats
+from msgq.common import naming
+from msgq.common.dtypes import struct_schema
+from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
 from msgq.impl.sockets.checks import closed_error, timeout_ms, timeout_ns
 from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
-from msgq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from msgq.common.schema import Schema
     from msgq.figures.channels import PublisherInfo
-    from msgq.schema import Schema
 
 CAPACITY_MIN = 4  # a message may take a third of a ring
 CHUNK_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most

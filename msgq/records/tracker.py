@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from msgq import backend as backends
-from msgq import naming
+from msgq.common import naming
+from msgq.common.timing import SCHEMA, timing_topic
+from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl.base.rounds import Desk, Round, Rounds
 from msgq.impl.sockets.checks import timeout_ms, timeout_ns
 from msgq.records.clocks import HostClock, clock_of
 from msgq.records.sources import source_of, stamps_of
-from msgq.timing import SCHEMA, timing_topic
-from msgq.units import NS_PER_MS
 
 RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
 TIMER_MARK = "@"

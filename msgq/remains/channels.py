@@ -12,17 +12,17 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
+from msgq.common.naming import CHANNEL_MARK
+from msgq.common.texts import some
+from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
 from msgq.impl.channel.hub import open_hub, remove_orphan
-from msgq.naming import CHANNEL_MARK
 from msgq.queue_events import queue_of
 from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import ChannelStats, ChannelViewer, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel
-from msgq.texts import some
-from msgq.units import NS_PER_S
 
 KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
 _FATE = (

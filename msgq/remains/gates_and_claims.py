@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.gate.gatefile import gate_owner, unlink_gate
 from msgq.remains.removal import Removal

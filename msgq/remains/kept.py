@@ -44,7 +44,7 @@ class Kept(Generic[_Piece]):
     Attributes
     ----------
     noun, mark : what one is called, and what stands before its name among topics.
-    file, directories : return where one is, and the directory of a prefix's ones (`msgq.naming`).
+    file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.naming`).
     every, read : return how all are, and how one is (`msgq.stats`).
     remove : removes one if a function says so, that is asked under the lock of those who open it.
     participants : return who has one open.

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import errno
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.naming import QUEUE_MARK
+from msgq.common.texts import plural, some
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
-from msgq.naming import QUEUE_MARK
 from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import QueueStats, queues
 from msgq.stats import queue as read_queue
-from msgq.texts import plural, some
 
 
 def _waiting(queue: QueueStats) -> str:

@@ -9,14 +9,14 @@ What the dead held is taken over by whoever writes next. Nobody needs to repair 
 
 from __future__ import annotations
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.naming import RECORDS_MARK
+from msgq.common.texts import plural, some
 from msgq.impl.records.snapshot import remove_record
-from msgq.naming import RECORDS_MARK
 from msgq.remains.kept import Kept
 from msgq.remains.removal import Flaw
 from msgq.stats import RecordStats, records
 from msgq.stats import record as read_record
-from msgq.texts import plural, some
 
 WRITERS_MAX = 128  # rows
 

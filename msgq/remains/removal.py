@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgq.common.texts import some
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
-from msgq.texts import some
 
 
 @dataclass(frozen=True, slots=True)

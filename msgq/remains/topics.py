@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.topic import TopicLock, unlink_orphan, unlink_topic
 from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories

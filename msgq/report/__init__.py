@@ -3,6 +3,6 @@
 Needs the extra `report`.
 """
 
-from msgq.extras import require
+from msgq.common.extras import require
 
 require("msgq.report", "report", "pyarrow", "deltalake", "plotly")

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures import work
 from msgq.lake.figures.stages import DURATIONS
 from msgq.lake.figures.times import begins, since
 from msgq.report.gold import Gold, grouped
 from msgq.report.spreads import Spreads, spreads
-from msgq.units import NS_PER_S
 
 Rows = list[dict[str, Any]]
 

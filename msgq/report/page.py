@@ -13,10 +13,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from msgq.common.units import NS_PER_S
 from msgq.report import figures, plots
 from msgq.report.gold import Gold, Reader
 from msgq.report.pictures import pictures
-from msgq.units import NS_PER_S
 
 _QUEUES = 10  # with lines of their own, four each
 _CHECKS = 200  # that failed

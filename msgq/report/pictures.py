@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures.pictures import thumbnail
 from msgq.report.gold import Gold
-from msgq.units import NS_PER_S
 
 _EACH = 6
 _SHOWN = 40

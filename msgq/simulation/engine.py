@@ -15,7 +15,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
 from msgq.kinds import QUEUE, RECORDS, kind_of
@@ -25,7 +26,6 @@ from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wa
 from msgq.simulation.order import Order
 from msgq.simulation.places import as_played, consume, observe, subscribe
 from msgq.simulation.sending import Sent, sent
-from msgq.units import NS_PER_S
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 Given = Played | tuple[int, str, bytes]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, MsgqError
 from msgq.impl.fake.bus import Arrivals, Closable
 from msgq.impl.fake.waiting import Poller, Waitable, waiting_for
-from msgq.units import NS_PER_S
 
 #: What a generator waits for: a message, any of several, or seconds.
 Awaited = Waitable | Poller | float

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
-from msgq import naming
 from msgq.channel import Channel
+from msgq.common import naming
 from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.channel import Subscriber

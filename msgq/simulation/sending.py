@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from msgq import record_changes
+from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.bus import Entry, Source, Topic
 from msgq.impl.fake.channel_order import Line
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.impl.fake.workqueue_store import Queue
 from msgq.kinds import CHANNEL, FRAMES, QUEUE, RECORDS
-from msgq.schema import Schema
 from msgq.source import TOPIC
 from msgq.source import Source as From
 

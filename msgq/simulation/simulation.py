@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from msgq import backend
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, StateError
 from msgq.impl import fake
 from msgq.impl.base.context import watch_connects
@@ -22,7 +23,6 @@ from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 from msgq.simulation.order import Order
 from msgq.simulation.sending import Sent
-from msgq.units import NS_PER_S
 
 
 class Simulation:

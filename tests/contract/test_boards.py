@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.errors import (
     BoardFullError,
     BoardKeyError,
@@ -28,7 +29,6 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.records.values import Value
-from msgq.schema import Schema
 from tests.contract.conftest import Records, readable
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Task
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.errors import LostMessagesError, MsgqError
-from msgq.schema import Schema
 from tests.contract.conftest import Channels, channels_of
 
 SEEDS = pytest.mark.seeds(2, 6, 50)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from msgq.channel import Channel
+from msgq.common.schema import Schema
 from msgq.errors import (
     ChannelMismatchError,
     DeadlockError,
@@ -27,7 +28,6 @@ from msgq.errors import (
     TooManySubscribersError,
 )
 from msgq.figures.channels import PublisherInfo
-from msgq.schema import Schema
 from tests.contract.conftest import Channels
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, in_fork, run_child
 

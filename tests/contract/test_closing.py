@@ -24,7 +24,7 @@ INTERNAL = (
     "demo",
     "decoding",
     "outlets",
-    "tooling",
+    "common",
     "fake",
     "zeromq",
     "recorder",

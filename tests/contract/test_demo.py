@@ -14,11 +14,11 @@ import numpy as np
 import psutil
 import pytest
 
+from msgq.common.timing import FIELDS, timed
 from msgq.demo.control_loop import STEP
 from msgq.demo.plan import PICTURE_BYTES, PIECES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
-from msgq.timing import FIELDS, timed
 from tests.support import SHM, wait_until
 
 DEADLINE_S = 120

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from msgq import PubMaster, SubMaster, naming, stats
+from msgq import PubMaster, SubMaster, stats
+from msgq.common import naming
 from msgq.errors import (
     EndpointClosedError,
     EndpointNameError,

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.errors import (
     InvalidValueError,
     IpcError,
@@ -15,7 +16,6 @@ from msgq.errors import (
     SegmentError,
 )
 from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK, SCHEMA_DATA_MAX
-from msgq.schema import Schema
 from tests.contract.conftest import Queues, drained
 from tests.support import SHM
 

@@ -15,9 +15,9 @@ import pytest
 
 import msgq
 from msgq.bridge import Bridge
+from msgq.common.selection import Selection, chosen
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, compare
-from msgq.selection import Selection, chosen
 from msgq.spark.source.options import Options
 from tests.command import run
 from tests.recording.logs import channel, chunk, message, write

@@ -14,11 +14,11 @@ import pytest
 import msgq
 from msgq import backend as backends
 from msgq.channel import Channel
+from msgq.common.timing import timed, timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
 from msgq.records import RecordQueue, Tracker, tracked
-from msgq.timing import timed, timing_topic
 from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
 
 BACKENDS = {

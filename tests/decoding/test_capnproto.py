@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msgq.common.schema import Schema
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.capnproto.kinds import Field, List, Scalar, Struct, Void
 from msgq.decoding.capnproto.schema import struct_of
 from msgq.decoding.capnproto.words import StructReader
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import InvalidValueError
-from msgq.schema import Schema
 
 CAR = """@0x8e2af1e708af8b8d;
 struct CarState {

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msgq.common.schema import Schema
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.flatbuffer.kinds import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
 from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.flatbuffer.tables import TableReader
-from msgq.schema import Schema
 from tests.decoding.invented import same
 
 FILES = Path(__file__).parent / "files"

@@ -19,8 +19,8 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 import msgq
+from msgq.common.schema import Schema
 from msgq.decoding.json_values import json_text, json_value
-from msgq.schema import Schema
 from tests.command import run, start
 from tests.recording.logs import struct_schema, write_log
 

@@ -18,6 +18,7 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msgq.common.schema import Schema, schema_of
 from msgq.decoding import columns as decoding
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.cdr_writing import cdr_bytes
@@ -27,7 +28,6 @@ from msgq.decoding.rosmsg import ros2_struct
 from msgq.lake.silver.rows import NEEDED, RowDecoder
 from msgq.lake.types import plain_type
 from msgq.recording import LogReader, Writer
-from msgq.schema import Schema, schema_of
 from tests.recording.logs import struct_schema
 
 Payloads = list[bytes]

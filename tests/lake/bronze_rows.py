@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgq import timing
+from msgq.common import timing
 from msgq.lake.columns import BRONZE, COLUMNS
 from msgq.lake.derived import Derived
 from msgq.lake.directory import Directory

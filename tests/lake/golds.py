@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures.checks import Limits
 from msgq.lake.groups import Task
 from msgq.lake.table import Table
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.gold import NAMES, Gold
 from msgq.spark.lake.store import Store
-from msgq.units import NS_PER_S
 from tests.lake.bronze_rows import directory
 from tests.lake.kills import die_at, kill
 from tests.lake.rows import listed

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, with_columns
 from msgq.lake.directory import Directory
 from msgq.lake.silver.ledger import Ledger
@@ -18,7 +19,6 @@ from msgq.lake.silver.parts import decode_part
 from msgq.lake.silver.rows import NEEDED, SOURCES
 from msgq.lake.silver.tables import Known, Tables, silver_table
 from msgq.lake.table import Table
-from msgq.schema import Schema
 from tests.lake import rows
 from tests.lake.kills import die_at, kill
 

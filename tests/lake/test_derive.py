@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
+from msgq.common.units import NS_PER_S
 from msgq.lake import groups
 from msgq.lake.figures import derive, gold, hops
 from msgq.lake.figures.checks import Limits
 from msgq.lake.figures.silences import intervals, silences
 from msgq.lake.figures.windows import WINDOWS, windows
 from msgq.lake.figures.work import event_hours, events, work
-from msgq.units import NS_PER_S
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
 from tests.lake.rows import in_order, listed

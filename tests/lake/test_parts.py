@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
+from msgq.common.schema import Schema
 from msgq.lake.derived import Derived
 from msgq.lake.directory import Directory
 from msgq.lake.parts import derive_part, join_parts, messages_table, write_parts
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.schema_texts import known_schema_ids, read_schemas, write_schemas
-from msgq.schema import Schema
 from tests.lake.rows import batch, message
 
 DAY = 86_400 * 10**9

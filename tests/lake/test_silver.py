@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
+from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, value_column
 from msgq.errors import RecordingError
 from msgq.lake.silver.rows import FIXED
-from msgq.schema import Schema
 from tests.lake.silvers import Lake, json_message, message
 from tests.recording.logs import struct_schema
 

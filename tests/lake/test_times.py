@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq import timing
+from msgq.common import timing
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures.times import LEAST, MOST, begins, since
 from msgq.queue_events import Event
 from msgq.report import figures
 from msgq.report.gold import Gold, lake_tables
-from msgq.units import NS_PER_S
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import Said, Told, of_queue

@@ -16,10 +16,24 @@ from tests.meta.sources import ROOT, code, header_name, headers, imports, module
 # From the bottom up: a place may import what stands on a line above it, never its own line's or one below. A name is
 # a module or a folder; the longest that fits counts.
 LAYERS = [
-    {"msgq.errors", "msgq.units", "msgq.texts", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.base.core"},
-    {"msgq.impl.base.liveness", "msgq.figures", "msgq.dtypes", "msgq.timing", "msgq.queue_events"},
-    {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.extras", "msgq.impl.base.event_loop"},
-    {"msgq.sharing", "msgq.impl.sockets", "msgq.kinds"},
+    {
+        "msgq.errors",
+        "msgq.common.units",
+        "msgq.common.texts",
+        "msgq.common.schema",
+        "msgq.source",
+        "msgq.common.native",
+        "msgq.impl.base.core",
+    },
+    {"msgq.impl.base.liveness", "msgq.figures", "msgq.common.dtypes", "msgq.common.timing", "msgq.queue_events"},
+    {
+        "msgq.common.naming",
+        "msgq.common.selection",
+        "msgq.record_changes",
+        "msgq.common.extras",
+        "msgq.impl.base.event_loop",
+    },
+    {"msgq.common.sharing", "msgq.impl.sockets", "msgq.kinds"},
     {
         *("msgq.impl.base", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
         *("msgq.impl.records.options", "msgq.impl.records.arrays", "msgq.impl.records.values"),
@@ -41,7 +55,7 @@ LAYERS = [
     {"msgq.masters"},
     {"msgq"},
     {"msgq.outlets"},
-    {"msgq.simulation", "msgq.tooling"},
+    {"msgq.simulation"},
     {"msgq.recording.format"},
     {"msgq.recording.reader"},
     {"msgq.recording.recorder", "msgq.recording.player"},
@@ -125,7 +139,7 @@ OUTSIDE = {
     "numpy": {
         *("msgq.impl.channel.subscriber", "msgq.impl.fake.channel_subscriber"),
         *("msgq.impl.ring.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
-        *("msgq.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
+        *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.record_changes", "msgq.outlets"),
         *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
@@ -290,7 +304,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> No
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
     readers = ("naming.py", "liveness.pyx", "liveness.pyi")  # the last two are how naming reads it
     if path.name not in readers and not str(path).endswith(SPARKS):  # not ours
-        assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.naming is the only reader"
+        assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.naming is the only reader"
 
 
 def test_commands_assert_only_what_type_checkers_cannot_see() -> None:

@@ -22,10 +22,10 @@ from msgq import (
     fake_events,
     figures,
     recording,
-    selection,
     simulation,
     stats,
 )
+from msgq.common import selection
 from msgq.figures import channels, endpoints, meters, queues, records, topics
 from msgq.impl.base import poller
 

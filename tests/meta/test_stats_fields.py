@@ -16,6 +16,7 @@ import msgq
 import visionipc
 from msgq import figures, stats
 from msgq.channel import Channel
+from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
 from msgq.impl.channel.hub import open_hub
@@ -23,7 +24,6 @@ from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter,
 from msgq.impl.records.snapshot import RecordWatch
 from msgq.impl.ring.snapshot import TopicWatch
 from msgq.impl.workqueue.snapshot import QueueWatch
-from msgq.schema import Schema
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from msgq import queue_events
+from msgq.common.schema import Schema
 from msgq.queue_events import Event
 from msgq.record_changes import Change, change_schema, packed
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
-from msgq.schema import Schema
 from msgq.source import Source
 from visionipc.recorded import IMAGE
 

@@ -16,7 +16,7 @@ from mcap.reader import make_reader
 from mcap.stream_reader import StreamReader
 from mcap.writer import CompressionType, IndexType, Writer
 
-from msgq.schema import Schema
+from msgq.common.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
 

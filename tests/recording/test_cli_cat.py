@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.recording.format.new_log import Writer
-from msgq.schema import Schema
 from tests.command import run
 
 SECOND = 1_000_000_000

@@ -10,10 +10,10 @@ import pytest
 from mcap.reader import make_reader
 from mcap.writer import Writer as ForeignWriter
 
+from msgq.common.schema import Schema
 from msgq.recording import LogReader
 from msgq.recording.format.conventions import FIGURES, PUBLISHED, channel_metadata
 from msgq.recording.format.new_log import Writer
-from msgq.schema import Schema
 from tests.command import run
 
 

@@ -17,9 +17,9 @@ from google.protobuf import descriptor_pb2
 import msgq
 from msgq.cli.app import app
 from msgq.cli.common.payload import decode
+from msgq.common.schema import Schema
 from msgq.decoding.decoders import NESTING_MAX, Undecoded
 from msgq.recording import LogReader, compare
-from msgq.schema import Schema
 from tests.command import run, start
 from tests.recording.logs import write_log
 

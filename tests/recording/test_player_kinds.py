@@ -354,8 +354,8 @@ def test_zmq_has_topics_only(log: Any) -> None:
 def test_the_fake_backend_has_them_all(log: Any) -> None:
     done, player = play(log(fill_all), backend="fake")
     assert (done.messages, player.skipped) == (50, {})
+    from msgq.common.naming import prefix
     from msgq.impl.fake.bus import current_bus
-    from msgq.naming import prefix
 
     quotes: Any = current_bus().records[prefix(), "quotes"]
     assert quotes.counts[:4].tolist() == [3, 3, 2, 2]

@@ -19,7 +19,9 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import errors, naming
+from msgq import errors
+from msgq.common import naming
+from msgq.common.selection import Selection
 from msgq.impl.ring.topic import unlink_topic
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import Compressor, Segment
@@ -30,7 +32,6 @@ from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
 from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
-from msgq.selection import Selection
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.sources import open_source
 from msgq.recording import LogReader
 from msgq.recording.format.chunk import Chunk

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import naming, timing
+from msgq.common import naming, timing
+from msgq.common.selection import Selection
 from msgq.impl.ring.topic import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
@@ -24,7 +25,6 @@ from msgq.recording.recorder import recorder as recording
 from msgq.recording.recorder.arrivals import Arrival
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.selection import Selection
 from tests.support import Child, wait_until
 
 

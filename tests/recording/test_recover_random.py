@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from mcap.writer import CompressionType
 
+from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.format.doctor import examine
 from msgq.recording.format.new_log import Writer
 from msgq.recording.format.recover import recover
-from msgq.schema import Schema
 from tests.recording.logs import FOREIGN, by_library, write_foreign
 from tests.support import LONGER
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from msgq import timing
 from msgq.cli.stages.hops import Origins, hops
+from msgq.common import timing
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until
 from tests.unit import stage_actors

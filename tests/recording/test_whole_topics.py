@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import msgq
-from msgq import errors, naming
+from msgq import errors
+from msgq.common import naming
 from msgq.impl.ring.topic import unlink_topic
 from msgq.impl.sources import Source, open_source
 from msgq.recording.format.chunk import Chunk

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from msgq.dtypes import struct_schema
+from msgq.common.dtypes import struct_schema
+from msgq.common.schema import Schema
 from msgq.queue_events import FORMAT, SCHEMA, Event
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
-from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 from tests.spark.rows import SECOND
 

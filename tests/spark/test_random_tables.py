@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
-from msgq import timing
+from msgq.common import timing
 from msgq.spark import tables
 from tests.spark.rows import listed
 

@@ -16,12 +16,12 @@ from mcap import records
 from pyspark.sql.pandas.types import to_arrow_schema
 
 pytest.importorskip("pyspark")
+from msgq.common.schema import Schema
 from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.silver.rows import NEEDED, RowDecoder
 from msgq.recording.format.conventions import file_name
-from msgq.schema import Schema
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.source.arrow_batches import spark_schema

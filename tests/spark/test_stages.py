@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq import timing
 from msgq.cli.stages.hops import Origins, hops
 from msgq.cli.stages.timings import Timings
+from msgq.common import timing
 from msgq.report import plots
 from msgq.report.gold import lake_tables
 from msgq.report.page import write_report

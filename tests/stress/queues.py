@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
+from msgq.common.units import NS_PER_S
 from msgq.errors import QueueFullError
 from msgq.impl.base import clock
-from msgq.units import NS_PER_S
 from msgq.workqueue import MessageQueue
 from tests.stress.channels import message, read
 from tests.stress.roles import told

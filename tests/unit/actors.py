@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgq
-from msgq import backend, naming
+from msgq import backend
 from msgq.channel import Channel
+from msgq.common import naming
+from msgq.common.timing import timing_topic
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl.base.liveness import identity
-from msgq.timing import timing_topic
 from tests.contract.actors import in_fork
 from tests.support import hear, say
 from visionipc import VisionIpcClient, VisionIpcServer

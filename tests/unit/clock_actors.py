@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.base import clock
 from tests.support import hear, say
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import msgq
-from msgq import naming, stats
+from msgq import stats
 from msgq.channel import Channel
+from msgq.common import naming
 from msgq.errors import IpcError, PoolExhaustedError
 from msgq.impl.meter.meter import watch
 from msgq.impl.meter.topic import TopicMeter

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.base import clock, origin
 from tests.support import hear, say
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import msgq
-from msgq import Schema, timing
+from msgq import Schema
 from msgq.cli.stages.timings import RECORD
+from msgq.common import timing
 from msgq.impl.base import clock
 from tests.support import hear, say
 

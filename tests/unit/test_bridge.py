@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from msgq import backend, naming, stats
+from msgq import backend, stats
 from msgq.bridge import CARRYING, Bridge, Flow, topics
 from msgq.bridge.link import Loop, open_socket
+from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.ring.snapshot import TopicWatch
 from tests.support import DEADLINE, SHM, Child, Task, wait_until

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from msgq import naming, stats
+from msgq import stats
 from msgq.bridge import CARRYING, Bridge, Flow, channels
 from msgq.channel import Channel
+from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from tests.command import Process, start
 from tests.support import DEADLINE, Child, wait_until

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq import naming
 from msgq.channel import Channel
+from msgq.common import naming
+from msgq.common.schema import Schema, schema_diff
 from msgq.errors import (
     BackendNotAvailableError,
     ChannelMismatchError,
@@ -28,7 +29,6 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.schema import Schema, schema_diff
 from tests.support import SHM, run_child
 
 

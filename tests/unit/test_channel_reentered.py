@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from msgq import naming
 from msgq.channel import Channel
+from msgq.common import naming
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from tests.support import DEADLINE, Child, in_fork, say, wait_asleep
 

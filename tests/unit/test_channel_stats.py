@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import msgq
-from msgq import naming
 from msgq.channel import Channel, Node
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.errors import MsgqError, PoolExhaustedError, SegmentError
 from msgq.figures.channels import ChannelStats, ChannelSubscriber
 from msgq.impl.channel import Subscriber
-from msgq.schema import Schema
 from tests.support import SHM, Child, Task, hear, in_fork, say
 
 

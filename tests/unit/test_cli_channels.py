@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq import naming
 from msgq.channel import Channel, Node
 from msgq.cli.app import app
+from msgq.common import naming
 from msgq.remains import channels
 from msgq.remains.removal import Users, reason
 from tests import command

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.ring.topic import unlink_orphan, unlink_topic
 from msgq.remains import topics
 from tests import command

@@ -21,13 +21,14 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import msgq
-from msgq import Board, Channel, MessageQueue, SeqlockVector, stats, timing
+from msgq import Board, Channel, MessageQueue, SeqlockVector, stats
 from msgq.cli import info
 from msgq.cli import top as top_verb
 from msgq.cli.app import app
 from msgq.cli.common import board as boards
 from msgq.cli.common.names import Names
 from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.common import timing
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.channel.subscriber import Subscriber
 from msgq.impl.records.snapshot import RecordWatch

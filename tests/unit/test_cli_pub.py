@@ -14,7 +14,7 @@ import pytest
 import msgq
 from msgq import Schema, stats
 from msgq.channel import Channel
-from msgq.dtypes import struct_schema
+from msgq.common.dtypes import struct_schema
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import DEADLINE, Child, wait_until

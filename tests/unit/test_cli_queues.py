@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq import naming, stats
+from msgq import stats
 from msgq.channel import Channel
 from msgq.cli.app import app
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.remains import queues
 from msgq.remains.kept import Kept

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq import Board, SeqlockVector, naming, stats
+from msgq import Board, SeqlockVector, stats
 from msgq.cli.app import app
+from msgq.common import naming
 from msgq.remains.kept import Kept
 from msgq.remains.records import RECORDS
 from msgq.remains.removal import Users

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import msgq
-from msgq import naming
 from msgq.cli.app import app
+from msgq.common import naming
 from msgq.remains.gates_and_claims import clear_claims
 from tests.contract import zmq_actors
 from tests.support import SHM, Child

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq import timing
 from msgq.cli.stages.hops import Hop, Origins, branches, hops
 from msgq.cli.stages.timings import Timings
 from msgq.cli.stages.window import Spread, Window, spread
+from msgq.common import timing
 from msgq.impl.base import clock
 from msgq.stats import topic
 from tests.command import run, start

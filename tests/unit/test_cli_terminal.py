@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import msgq
 from msgq.cli.app import app
 from msgq.cli.common.render import console, echo, echo_json, stacked, styled
-from msgq.tooling.terminal import printable
+from msgq.common.terminal import printable
 from tests.command import start
 from tests.recording.logs import write_log
 from tests.support import DEADLINE, Child, hear, say

@@ -17,8 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 import msgq
-from msgq import naming, stats
+from msgq import stats
 from msgq.cli.app import app
+from msgq.common import naming
 from msgq.impl.base import clock
 from msgq.impl.fake.clock import Clock
 from tests.support import ROOT, SHM, Child, run_child

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.common.naming import backend_name
 from msgq.errors import (
     ControllerDiedError,
     CorruptSegmentError,
@@ -30,7 +31,6 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
-from msgq.naming import backend_name
 from tests.support import DEADLINE, SHM, Child, Task, wait_asleep, wait_until
 from tests.unit import gate_actors as actors
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.meter.channel import ChannelMeter
 from msgq.impl.meter.meter import watch
 from tests.support import Child, say

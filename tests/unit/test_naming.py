@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import backend, naming
+from msgq import backend
+from msgq.common import naming
 from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SegmentError
 from tests.support import SHM
 

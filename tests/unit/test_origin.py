@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.clock import Clock

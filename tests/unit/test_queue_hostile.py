@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.errors import (
     CorruptSegmentError,
     IpcError,
@@ -24,7 +25,6 @@ from msgq.errors import (
     SegmentError,
     TooManyHandlesError,
 )
-from msgq.schema import Schema
 from msgq.workqueue import MessageQueue
 from tests.support import SHM, Task, run_child
 from tests.unit.queuefile import (

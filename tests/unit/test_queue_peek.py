@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from msgq import stats
+from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
 from msgq.figures.queues import QueueMessage
 from msgq.impl.base import clock
 from msgq.impl.workqueue.peek import Onlooker
-from msgq.schema import Schema
 from msgq.workqueue import MessageQueue
 from tests.support import Child, say
 from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, soon, words_of_all_kinds

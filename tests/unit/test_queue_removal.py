@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from msgq import naming, stats
+from msgq import stats
+from msgq.common import naming
 from msgq.impl.workqueue import removal, snapshot
 from msgq.queue_events import events_channel
 from msgq.workqueue import MessageQueue

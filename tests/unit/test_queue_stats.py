@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from msgq import stats
+from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, QueueFullError, SegmentError
 from msgq.figures.queues import QueueHandleInfo, QueueStats
 from msgq.impl.base import clock
 from msgq.impl.workqueue.snapshot import remove_queue
-from msgq.schema import Schema
 from msgq.workqueue import Job, MessageQueue
 from tests.support import SHM, Child, Task, hear, say, wait_until
 

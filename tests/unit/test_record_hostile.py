@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from msgq.common.schema import Schema
 from msgq.errors import (
     CorruptSegmentError,
     IpcError,
@@ -25,7 +26,6 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.records import Board, SeqlockVector
-from msgq.schema import Schema
 from tests.support import SHM, Task, run_child
 from tests.unit.recordfile import (
     ATTENTION,

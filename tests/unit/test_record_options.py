@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from msgq import errors
+from msgq.common.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
+from msgq.common.schema import Schema
 from msgq.decoding.decoders import Decoders
-from msgq.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
 from msgq.errors import (
     CorruptSegmentError,
     EndpointNameError,
@@ -26,7 +27,6 @@ from msgq.figures import Participant
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value
 from msgq.recording.reader.message import Message
-from msgq.schema import Schema
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
 INNER = np.dtype([("x", "i1"), ("y", "f8")], align=True)

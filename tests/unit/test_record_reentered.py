@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
 from msgq.impl.base import origin
 from tests.support import DEADLINE, SHM, Task, in_fork, run_child

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from msgq import Board, SeqlockVector, stats
+from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, SegmentError
 from msgq.figures import Participant
 from msgq.figures.records import RecordStats, RecordWriterInfo
 from msgq.impl.base import clock
 from msgq.impl.records.snapshot import remove_record
-from msgq.schema import Schema
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
 ROWS, ROW, GENERATION, ELEMENTS = 4096, 128, 64, 32768

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.remains import table, topics
 from msgq.remains.removal import Removal

@@ -9,7 +9,7 @@ import pytest
 
 import msgq
 from msgq import Schema, stats
-from msgq.schema import DATA_BYTES_MAX, ENCODING_BYTES_MAX, NAME_BYTES_MAX
+from msgq.common.schema import DATA_BYTES_MAX, ENCODING_BYTES_MAX, NAME_BYTES_MAX
 
 
 def published(endpoint: str, schema: Schema | None) -> Schema | None:

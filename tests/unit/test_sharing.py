@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import InvalidValueError, SegmentError
 from tests.support import SHM, Child
 from tests.unit import sharing_actors

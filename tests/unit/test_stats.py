@@ -13,7 +13,8 @@ from random import Random
 import pytest
 
 import msgq
-from msgq import naming, stats
+from msgq import stats
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.base.liveness import identity

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from msgq import timing
+from msgq.common import timing
 
 NAMES = [
     "planner",

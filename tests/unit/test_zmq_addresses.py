@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 import msgq
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.context import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import MultiplePublishersError, SegmentError
 from tests.support import Child, Task, hear, say
 from tests.visionipc.conftest import LOCKS, SOCKETS

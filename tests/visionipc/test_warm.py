@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import IpcError
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.unit.ringfile import RingFile

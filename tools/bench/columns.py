@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rosbags.typesys import Stores, get_typestore
 
+from msgq.common.schema import Schema
 from msgq.recording import LogReader, Writer
-from msgq.schema import Schema
 from tools.bench.recording import Case, measure
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)

@@ -18,12 +18,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from msgq.common.dtypes import struct_schema
+from msgq.common.schema import Schema
 from msgq.decoding.cdr_writing import cdr_bytes
 from msgq.decoding.decoders import Decoders
 from msgq.decoding.rosmsg import ros2_struct
 from msgq.decoding.schemas import Schemas
-from msgq.dtypes import struct_schema
-from msgq.schema import Schema
 
 _TURNS = 7
 _SECONDS = 0.1

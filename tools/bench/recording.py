@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 import msgq
+from msgq.common.schema import Schema
 from msgq.recording import LogReader, Player, Recorder, Writer
 from msgq.recording.reader.copying import write_mcap
-from msgq.schema import Schema
 from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, TYPE
 from tools.bench.workspace import SHARED, remove_rings
 

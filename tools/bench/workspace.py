@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from msgq import naming
+from msgq.common import naming
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import unlink
 

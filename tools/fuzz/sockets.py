@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgq
-from msgq import naming, stats
+from msgq import stats
+from msgq.common import naming
 from msgq.impl.ring.topic import unlink_topic
 
 from .rounds import guarded, run_rounds

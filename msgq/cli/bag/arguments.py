@@ -11,11 +11,11 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.names import choices
 from msgq.cli.common.render import echo, echo_json, in_units, progress
+from msgq.common.selection import Selection
+from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas
 from msgq.recording.reader.contents import CLOCKS, HOST
-from msgq.selection import Selection
-from msgq.units import NS_PER_S
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 output = click.option(

@@ -12,10 +12,10 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.payload import as_text
 from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Undecoded, as_json
 from msgq.recording import LogReader, Message
 from msgq.recording.reader.texts import json_row
-from msgq.units import NS_PER_S
 
 
 @click.command(epilog=options.EXIT_CODES)

@@ -6,7 +6,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.units import NS_PER_S
+from msgq.common.units import NS_PER_S
 
 
 @click.command(epilog=options.EXIT_CODES)

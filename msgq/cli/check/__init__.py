@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 import msgq
-from msgq import naming
 from msgq.cli.check.expectations import Expectations, Finding, judge, read
 from msgq.cli.common import options
 from msgq.cli.common.board import Watched
 from msgq.cli.common.names import Followed, Names, is_told_by_queue
 from msgq.cli.common.render import console, echo_json, styled
+from msgq.common import naming
 from msgq.impl.meter import TopicMeter, watch
 from msgq.kinds import CHANNEL, QUEUE, TOPIC, kind_of
 from msgq.queue_events import events_channel

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgq import naming
 from msgq.cli.common.names import Followed, Names
 from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.channel.hub import open_hub
 from msgq.impl.records.snapshot import RecordWatch

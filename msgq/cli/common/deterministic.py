@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from msgq.cli.common import comparisons
+from msgq.common.selection import Selection
 from msgq.recording import LogReader, compare, replay
 from msgq.recording.player.names import Remap
 from msgq.recording.player.plan import played_endpoints
 from msgq.recording.player.replaying import write_sent
-from msgq.selection import Selection
 from msgq.simulation import Sent
 
 

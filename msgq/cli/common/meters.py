@@ -8,11 +8,11 @@ from typing import Self
 import click
 
 import msgq
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.names import Followed, Names, say_waiting
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
+from msgq.common import naming
 from msgq.impl.base import clock
 from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from msgq import timing
+from msgq.common import timing
+from msgq.common.naming import endpoint_name
+from msgq.common.selection import expression
 from msgq.errors import InvalidValueError
 from msgq.kinds import CHANNEL, TOPIC, kind_of
-from msgq.naming import endpoint_name
-from msgq.selection import expression
 from msgq.stats import endpoint_inodes, topic_inodes
 
 EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from msgq.common.dtypes import struct_dtype
+from msgq.common.schema import Schema
 from msgq.decoding.decoders import Decoders, Undecoded, as_json
 from msgq.decoding.json_values import json_text
-from msgq.dtypes import struct_dtype
 from msgq.impl.records.arrays import STAMPS
-from msgq.schema import Schema
 
 _decoders = Decoders()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from msgq.cli.common.render import echo
+from msgq.common.selection import chosen
 from msgq.errors import InvalidValueError
-from msgq.selection import chosen
 
 if TYPE_CHECKING:
     from msgq.recording import Player, PlayerStats

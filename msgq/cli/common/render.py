@@ -17,11 +17,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from msgq.common.terminal import printable
+from msgq.common.units import NS_PER_S
 from msgq.decoding.json_values import json_text
 from msgq.impl.base import clock
 from msgq.stats import TopicStats
-from msgq.tooling.terminal import printable
-from msgq.units import NS_PER_S
 
 # Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
 _PLAIN_WIDTH = 160

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import click
 
 import msgq
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, styled
 from msgq.cli.doctor.machine import CHECKS, Check
+from msgq.common import naming
+from msgq.common.texts import some
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.topic import unlink_topic
@@ -19,7 +20,6 @@ from msgq.remains import gates_and_claims, table, topics
 from msgq.remains.removal import Flaw
 from msgq.remains.table import REMAINS, ailments
 from msgq.stats import endpoints
-from msgq.texts import some
 
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."

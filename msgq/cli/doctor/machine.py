@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msgq import naming
 from msgq.backend import MODULES, load
+from msgq.common import naming
 from msgq.errors import MsgqError
 
 SHM = Path(naming.SHARED_MEMORY)

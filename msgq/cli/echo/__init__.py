@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import click
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.meters import give_up
 from msgq.cli.common.names import Followed, Names, say_waiting
@@ -15,6 +14,7 @@ from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.echo.feeds import ChannelFeed, Feed, Item, TopicFeed, records_feed
 from msgq.cli.echo.queue import queue_feed
+from msgq.common import naming
 from msgq.decoding.decoders import Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock

@@ -8,16 +8,16 @@ from itertools import islice
 from typing import Any
 
 import msgq
-from msgq import naming
 from msgq.cli.common.render import in_us
-from msgq.dtypes import struct_schema
+from msgq.common import naming
+from msgq.common.dtypes import struct_schema
+from msgq.common.schema import Schema
 from msgq.errors import RecordMismatchError
 from msgq.impl.base import clock
 from msgq.impl.base.waiting import Waitable
 from msgq.impl.channel import Subscriber, open_hub
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import SubSocket
-from msgq.schema import Schema
 from msgq.stats import topic
 
 _BATCH = 1000  # messages of one endpoint before it is another one's turn

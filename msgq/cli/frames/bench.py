@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 import click
 from rich.table import Table
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.cli.frames.bench_server import STREAM, acknowledgements, sweep
+from msgq.common import naming
+from msgq.common.histogram import Histogram
 from msgq.errors import WaitTimeoutError
 from msgq.impl.ring import Context, PubSocket
-from msgq.tooling.histogram import Histogram
 from visionipc import VisionIpcClient
 
 _PATIENCE_S = 20.0  # for a process to start, or to end

@@ -6,11 +6,11 @@ It ends when its standard input does. RATE 0: a frame goes out as soon as an ear
 import sys
 from pathlib import Path
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.lifeline import Lifeline
+from msgq.common.steady import ticks
 from msgq.impl.ring import Context, SubSocket
 from msgq.impl.ring.topic import unlink_topic
-from msgq.tooling.lifeline import Lifeline
-from msgq.tooling.steady import ticks
 from visionipc import VisionIpcServer, get_endpoint_name, wire
 
 STREAM = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
 from visionipc.connection import streams

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import click
 from rich.table import Table
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
+from msgq.common import naming
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.cli.frames import incoming
+from msgq.common import naming
 from visionipc.convert import encode_png
 
 

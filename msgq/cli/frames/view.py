@@ -18,11 +18,11 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.cli.frames import incoming
+from msgq.common import naming
 from visionipc.convert import encode_png
 
 if TYPE_CHECKING:

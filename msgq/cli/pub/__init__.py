@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.payload import encode
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.pub.outlets import ChannelOutlet, Outlet, QueueOutlet, TopicOutlet, Wanted, records_outlet
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
-from msgq.schema import Schema
 
 Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 

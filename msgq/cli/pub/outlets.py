@@ -12,16 +12,17 @@ import click
 import numpy as np
 
 import msgq
-from msgq import naming, stats
+from msgq import stats
 from msgq.cli.common.render import publisher
-from msgq.dtypes import struct_schema
+from msgq.common import naming
+from msgq.common.dtypes import struct_schema
+from msgq.common.schema import Schema
 from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError, WaitTimeoutError
 from msgq.impl.channel import Publisher, open_hub
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import PubSocket
 from msgq.impl.workqueue import MessageQueue
 from msgq.kinds import QUEUE, RECORDS, TOPIC, kind_of
-from msgq.schema import Schema
 
 JSON = Schema("json", "json")
 _NODE = "msgq pub"

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import click
 from rich.live import Live
 
-from msgq import naming, timing
 from msgq.cli.common import options
 from msgq.cli.common.keys import keys, pressed
 from msgq.cli.common.names import choices, missing_error
@@ -19,8 +18,9 @@ from msgq.cli.stages.hops import Hop, Origins, Tree, branches
 from msgq.cli.stages.timings import StageRow, Timings
 from msgq.cli.stages.topics import Following
 from msgq.cli.stages.window import Spread
+from msgq.common import naming, timing
+from msgq.common.selection import Selection
 from msgq.impl.base import clock
-from msgq.selection import Selection
 
 _NAP_S = 0.02  # between two looks: nobody wakes who only watches
 _SHOW_S = 1.0

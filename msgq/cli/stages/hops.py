@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from msgq import timing
 from msgq.cli.stages.topics import STAMPED, STAMPS, Following, Topic
 from msgq.cli.stages.window import Rows, Window, percentile
+from msgq.common import timing
+from msgq.common.units import NS_PER_S
 from msgq.decoding.stamps import stamp_dtype
 from msgq.impl.base import clock
-from msgq.units import NS_PER_S
 
 _ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgq import timing
 from msgq.cli.stages.topics import Following, Topic
 from msgq.cli.stages.window import Rows, Spread, Window, spread
+from msgq.common import timing
 
 RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
 

@@ -9,11 +9,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 import msgq
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
 from msgq.impl.ring import SubSocket
 from msgq.impl.ring.snapshot import TopicWatch
-from msgq.schema import Schema
 from msgq.stats import topic_inodes
 
 _AT_ONCE_BYTES = 4 << 20

@@ -13,7 +13,7 @@ import contextlib
 import os
 import struct
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import MsgqError, SegmentError
 
 _WORDS = struct.Struct("<QQq40x")

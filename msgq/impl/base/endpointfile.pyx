@@ -13,7 +13,7 @@ from msgq.impl.base.segment cimport (
     remove_file, unlock_file,
 )
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import CorruptSegmentError, SegmentError
 from msgq.figures import Participant
 

@@ -53,5 +53,5 @@ def identity() -> tuple[int, int, int]:
 def environment(name: str) -> str | None:
     """Return a variable of this process's environment as `os.environ` has it; None when it is not set.
 
-    For `msgq.naming`, which alone knows the names.
+    For `msgq.common.naming`, which alone knows the names.
     """

@@ -15,7 +15,7 @@ from msgq.impl.base.segment cimport Segment, check_file, create_file, map_file, 
 import os
 import struct
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import InvalidValueError, MsgqError, SegmentError
 
 

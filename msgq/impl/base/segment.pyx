@@ -20,7 +20,7 @@ from msgq.impl.base.core cimport mq_now_ns, mq_u64
 import os
 import threading
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import IpcError, SegmentError, SegmentSizeError
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.figures.channels import ChannelStats
 from msgq.figures.endpoints import EndpointCounts
-from msgq.schema import Schema
 
 @disjoint_base
 class Hub:

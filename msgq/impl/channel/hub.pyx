@@ -33,7 +33,7 @@ from msgq.impl.base.segment cimport (
 
 import os
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import (
     ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, StateError,
 )

@@ -19,7 +19,7 @@ from msgq.impl.base.segment cimport (
 
 import os
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import CorruptSegmentError
 
 

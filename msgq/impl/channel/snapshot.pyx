@@ -22,7 +22,7 @@ from msgq.impl.base.segment cimport Segment, check_file, map_file, open_file
 
 import os
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.figures import Participant
 from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer

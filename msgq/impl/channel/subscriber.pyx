@@ -25,7 +25,7 @@ from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.base.views cimport HeldView, hold, show
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable, require_time, wait_ready
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import (
     CorruptSegmentError, InvalidValueError, LostMessagesError, MessageSizeError, MessageTooLargeError, SegmentError,
     StateError, TooManyViewsError,

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.errors import (
     DeadlockError,
     ForkedSocketError,
@@ -25,7 +26,6 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.fake.clock import Clock
-from msgq.schema import Schema
 
 #: A message under way: the cursor of who reads it next, its bytes; on a tracked topic, its publish and origin time.
 Entry = tuple[int, bytes] | tuple[int, bytes, int, int]

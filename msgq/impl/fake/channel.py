@@ -10,7 +10,7 @@ import errno
 import os
 from typing import cast
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import SegmentError
 from msgq.figures.channels import ChannelStats
 from msgq.impl.fake import channel_order

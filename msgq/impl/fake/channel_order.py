@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from msgq.common.naming import CHANNEL_MARK
+from msgq.common.schema import Schema
 from msgq.errors import (
     ChannelMismatchError,
     SegmentError,
@@ -20,8 +22,6 @@ from msgq.errors import (
     TooManySubscribersError,
 )
 from msgq.impl.fake.bus import Arrivals, Bus, Source, forked_error
-from msgq.naming import CHANNEL_MARK
-from msgq.schema import Schema
 
 ROWS = VIEWERS = LISTENERS = 64
 PUBLISHERS = 63

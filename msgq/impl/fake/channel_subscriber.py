@@ -6,7 +6,7 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,

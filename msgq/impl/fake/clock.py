@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from msgq.common.units import NS_PER_S
 from msgq.impl.base import clock as host
 from msgq.impl.base import origin
-from msgq.units import NS_PER_S
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
 Sleep = Callable[[int], None]

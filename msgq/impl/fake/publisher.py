@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from msgq.common.schema import Schema, require_schema
+from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
 from msgq.figures.topics import PublisherStats
 from msgq.impl.base.context import Context
@@ -34,8 +36,6 @@ from msgq.impl.sockets.checks import (
 )
 from msgq.impl.sockets.publishing import Reservation, enough_readers, late_readers, messages_of
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
-from msgq.schema import Schema, require_schema
-from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -19,7 +19,7 @@ from msgq.impl.records.values import Value
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-    from msgq.schema import Schema
+    from msgq.common.schema import Schema
 
 
 class Board(Handle):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import EndpointClosedError
 from msgq.impl.fake.bus import Bus, Source, current_bus, forked_error
 from msgq.impl.fake.records_store import Row, Store
@@ -14,7 +14,7 @@ from msgq.impl.records import options
 from msgq.impl.sockets.checks import closed_error, timeout_ns
 
 if TYPE_CHECKING:
-    from msgq.schema import Schema
+    from msgq.common.schema import Schema
 
 
 class Watcher(Waitable):

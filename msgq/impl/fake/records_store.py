@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgq.dtypes import struct_schema
+from msgq.common.dtypes import struct_schema
+from msgq.common.naming import RECORDS_MARK
+from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
 from msgq.impl.records import options
-from msgq.naming import RECORDS_MARK
-from msgq.schema import Schema
 
 if TYPE_CHECKING:
     import numpy as np

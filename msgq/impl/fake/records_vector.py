@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.schema import Schema
+    from msgq.common.schema import Schema
 
 
 def _is_many(selection: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import StateError
 from msgq.impl.base.context import Context
 

@@ -7,7 +7,8 @@ from collections import deque
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.base.context import Context
@@ -24,7 +25,6 @@ from msgq.impl.sockets.checks import (
     untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
-from msgq.units import FOR_EVER, NS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np

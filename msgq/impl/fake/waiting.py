@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from msgq.impl.fake.bus import Arrivals, current_bus
 from msgq.impl.fake.socket import Socket
 from msgq.impl.sockets.awaitable import Awaitable
 from msgq.impl.sockets.checks import timeout_ms
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
-from msgq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from msgq.impl.base.event_loop import Wait

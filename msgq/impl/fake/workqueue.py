@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Bus, current_bus, forked_error
@@ -33,7 +33,7 @@ from msgq.queue_events import Event
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    from msgq.schema import Schema
+    from msgq.common.schema import Schema
 
 __all__ = ["Job", "Message", "MessageQueue"]
 

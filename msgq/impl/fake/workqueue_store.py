@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgq.common.naming import QUEUE_MARK
+from msgq.common.schema import Schema
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
 from msgq.impl.workqueue import options
-from msgq.naming import QUEUE_MARK
 from msgq.queue_events import Event
-from msgq.schema import Schema
 
 _numbers = itertools.count(1)
 

@@ -31,7 +31,7 @@ from msgq.impl.base.wake cimport sleep_on
 import contextlib
 import os
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, SegmentSizeError,
     StateError,

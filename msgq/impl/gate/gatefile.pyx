@@ -19,7 +19,7 @@ from msgq.impl.base.segment cimport (
     check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, Segment, unlock_file,
 )
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError, LayoutVersionError
 
 FIFO_SUFFIX = (":called", ":ready")

@@ -7,7 +7,7 @@ from msgq.impl.channel.core cimport mq_channel_message
 from msgq.impl.channel.subscriber cimport Subscriber
 from msgq.impl.meter.meter cimport Meter, mq_meter
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointClosedError, SegmentError
 from msgq.impl.channel.hub import open_hub
 from msgq.queue_events import events_channel

@@ -7,7 +7,7 @@ from msgq.impl.meter.meter cimport Meter, mq_histogram, mq_meter
 from msgq.impl.workqueue.core cimport mq_queue_parts
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointClosedError
 
 

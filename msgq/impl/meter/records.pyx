@@ -7,7 +7,7 @@ from msgq.impl.meter.meter cimport Meter, mq_meter
 from msgq.impl.records.core cimport mq_record_parts
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointClosedError
 
 

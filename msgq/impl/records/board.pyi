@@ -8,10 +8,10 @@ import numpy.typing as npt
 from _typeshed import ReadableBuffer, WriteableBuffer
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.impl.base.waiting import Waitable
 from msgq.impl.records.handle import Handle
 from msgq.impl.records.values import Value
-from msgq.schema import Schema
 
 @disjoint_base
 class Board(Handle):

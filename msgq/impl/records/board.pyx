@@ -27,7 +27,7 @@ from msgq.impl.records.recordfile import unlink_records
 
 import weakref
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import ConcurrentUseError, CorruptSegmentError
 from msgq.impl.records import options
 from msgq.impl.records.values import Value

@@ -2,8 +2,8 @@
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.impl.base.waiting import Waitable
-from msgq.schema import Schema
 
 @disjoint_base
 class Handle(Waitable):

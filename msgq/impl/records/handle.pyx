@@ -27,7 +27,7 @@ from msgq.impl.records.core cimport (
 )
 from msgq.impl.records.recordfile cimport RecordFile, private_file, record_file
 
-from msgq import naming
+from msgq.common import naming
 from msgq.impl.records import options
 from msgq.impl.sockets.checks import timeout_ns
 

@@ -1,6 +1,6 @@
 """What vectors and boards take and refuse: arguments that are checked, and errors that are told, alike on all backends.
 
-What a dtype may be is in `msgq.dtypes`; indexes and values are in arrays.py.
+What a dtype may be is in `msgq.common.dtypes`; indexes and values are in arrays.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import errno
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from msgq import naming
-from msgq.dtypes import record_dtype, struct_dtype, struct_schema
+from msgq.common import naming
+from msgq.common.dtypes import record_dtype, struct_dtype, struct_schema
+from msgq.common.schema import Schema, require_schema
 from msgq.errors import (
     BoardFullError,
     BoardKeyError,
@@ -28,7 +29,6 @@ from msgq.errors import (
     TooManyWritersError,
     WaitTimeoutError,
 )
-from msgq.schema import Schema, require_schema
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,8 +2,8 @@
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.impl.base.endpointfile import EndpointFile
-from msgq.schema import Schema
 
 @disjoint_base
 class RecordFile(EndpointFile):

@@ -17,8 +17,8 @@ from msgq.impl.records.core cimport (
     MQ_RECORD_VERSION, mq_record, mq_record_bytes, mq_record_check, mq_record_shape, mq_record_write_header,
 )
 
-from msgq import naming
-from msgq.dtypes import struct_schema
+from msgq.common import naming
+from msgq.common.dtypes import struct_schema
 from msgq.errors import CorruptSegmentError, LayoutVersionError
 from msgq.impl.records import options
 

@@ -18,7 +18,7 @@ from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle
 from msgq.impl.records.recordfile import unlink_records
 from msgq.impl.records.scalars cimport learn_scalars, scalar_bytes, scalar_dtype
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import ConcurrentUseError, CorruptSegmentError
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes

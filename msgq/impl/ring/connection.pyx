@@ -21,7 +21,7 @@ from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable
 from msgq.impl.ring.topic cimport await_side, find_side, grown_topic, open_topic, resized, Topic, watch_topic
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError, StateError
 
 

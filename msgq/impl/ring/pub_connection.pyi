@@ -5,8 +5,8 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.impl.base.context import Context
-from msgq.schema import Schema
 
 @disjoint_base
 class PubConnection:

@@ -24,7 +24,7 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.topic cimport Topic, open_topic, resized
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError, MultiplePublishersError, StateError
 from msgq.impl.sockets.checks import check_linger, wrong_tracking_error
 
@@ -61,7 +61,7 @@ cdef class PubConnection:
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
-            from msgq.schema import require_schema  # late, as what follows from it: it takes longer than connecting
+            from msgq.common.schema import require_schema  # late, as what follows from it: it takes longer than connecting
             require_schema(schema)
         self._endpoint, self._prefix = name, naming.prefix()
         self._options = segment_size, mode, schema, trust, tracked

@@ -26,7 +26,7 @@ from msgq.impl.ring.core cimport (
 import contextlib
 import os
 
-from msgq import naming, sharing
+from msgq.common import naming, sharing
 from msgq.errors import CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import operator
 
+from msgq.common.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import EndpointClosedError, InvalidTypeError, InvalidValueError, SocketOptionError, StateError
-from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: As in ZeroMQ.
 NOBLOCK = 1

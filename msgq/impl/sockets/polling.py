@@ -9,9 +9,9 @@ import select
 import time
 from types import GenericAlias
 
+from msgq.common.units import FOR_EVER
 from msgq.errors import InvalidValueError
 from msgq.impl.sockets.checks import POLLERR, POLLIN, POLLOUT, POLLPRI, closed_error, timeout_ms
-from msgq.units import FOR_EVER
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:

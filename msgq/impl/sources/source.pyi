@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.impl.ring.subscriber import SubSocket
-from msgq.schema import Schema
 
 @disjoint_base
 class Source:

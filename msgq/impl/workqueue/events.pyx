@@ -23,7 +23,7 @@ from msgq.impl.workqueue.queuefile cimport QueueFile
 import contextlib
 from collections import deque
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import MsgqError, StateError
 from msgq.impl.channel.hub import open_hub
 from msgq.impl.channel.publisher import Publisher

@@ -38,7 +38,7 @@ from msgq.impl.workqueue.core cimport (
 from msgq.impl.workqueue.events cimport new_outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError
 from msgq.impl.workqueue import options
 

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema, require_schema
+from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import (
     EndpointClosedError,
     InvalidTypeError,
@@ -27,8 +29,6 @@ from msgq.errors import (
 )
 from msgq.impl.sockets.checks import is_number, timeout_ns
 from msgq.queue_events import HEAD_BYTES, events_channel
-from msgq.schema import Schema, require_schema
-from msgq.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK

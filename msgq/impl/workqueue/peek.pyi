@@ -4,8 +4,8 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
+from msgq.common.schema import Schema
 from msgq.figures.queues import QueueMessage
-from msgq.schema import Schema
 
 @disjoint_base
 class Onlooker:

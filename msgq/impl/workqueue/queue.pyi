@@ -6,10 +6,10 @@ from typing import Any, Literal, Self, overload
 import numpy.typing as npt
 from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
 
+from msgq.common.schema import Schema
 from msgq.impl.workqueue.handle import Handle
 from msgq.impl.workqueue.job import Job
 from msgq.impl.workqueue.message import Message
-from msgq.schema import Schema
 
 class MessageQueue(Handle):
     """A queue of messages in shared memory: any number of processes send and receive, each message goes to one of them.

@@ -21,7 +21,7 @@ from msgq.impl.workqueue.job cimport new_job
 from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import IpcError, QueueBusyError
 from msgq.impl.workqueue import options
 

@@ -16,7 +16,7 @@ from msgq.impl.workqueue.core cimport (
 
 import os
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import CorruptSegmentError, LayoutVersionError
 from msgq.impl.workqueue.removal import remove_events
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import MsgqError
 from msgq.impl.channel.hub import open_hub
 from msgq.queue_events import events_channel

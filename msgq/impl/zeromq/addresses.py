@@ -6,7 +6,7 @@ import tomllib
 from typing import NamedTuple
 from urllib.parse import quote
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError
 
 FNV_OFFSET_BASIS = 0xCBF29CE484222325

@@ -15,7 +15,7 @@ import stat
 import time
 from typing import Any
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
 from msgq.impl.base.liveness import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name

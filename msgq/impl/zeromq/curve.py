@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import BackendNotAvailableError, InvalidValueError
 
 

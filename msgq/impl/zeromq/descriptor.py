@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from msgq.units import NS_PER_S
+from msgq.common.units import NS_PER_S
 
 AT_ONCE = 1  # a time long ago, of the monotonic clock
 TFD_TIMER_ABSTIME = 1

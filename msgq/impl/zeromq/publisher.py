@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema, require_schema
 from msgq.errors import InvalidValueError, IpcError
 from msgq.figures.topics import PublisherStats
 from msgq.impl.base.context import Context
@@ -21,7 +22,6 @@ from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
 from msgq.impl.zeromq.guard import Sender
 from msgq.impl.zeromq.lingering import Lingers
-from msgq.schema import Schema, require_schema
 
 if TYPE_CHECKING:
     import numpy.typing as npt

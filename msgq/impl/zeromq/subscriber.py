@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.base.context import Context
@@ -33,7 +34,6 @@ from msgq.impl.zeromq.curve import secure_subscriber
 from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
 from msgq.impl.zeromq.guard import Receiver, all_alone
 from msgq.impl.zeromq.lingering import Lingers
-from msgq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np

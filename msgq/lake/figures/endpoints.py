@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures import histograms, spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import since
 from msgq.lake.figures.windows import COUNTS, RANKS, totals
-from msgq.units import NS_PER_S
 
 _PLACE = ("run", "endpoint")
 _NEWEST = ("host", "encoding", "schema", "kind")

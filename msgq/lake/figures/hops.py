@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq import timing
+from msgq.common import timing
 from msgq.lake.figures import spreads
 from msgq.lake.figures.grouping import Groups, column, integers, rows_of, table_of
 from msgq.lake.figures.times import since

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures.grouping import Groups, Integers, Truths, column, integers, rows_of, table_of
-from msgq.units import NS_PER_S
 
 _TURN = 1 << 32  # a sequence has 32 bits
 _HALF = 1 << 31

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures import histograms
 from msgq.lake.figures.grouping import Groups, column, integers, rows_of, table_of
 from msgq.lake.figures.times import MOST, begins, since
 from msgq.lake.figures.windows import HOUR
-from msgq.units import NS_PER_S
 
 _PERIODS = 5  # that an interval must be long to be a silence
 _OF_HOUR = 2  # the same, of the hour's own period, where it has so many intervals:

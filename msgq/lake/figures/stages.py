@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq import timing
+from msgq.common import timing
+from msgq.common.units import NS_PER_S
 from msgq.decoding.heads import heads
 from msgq.lake.figures import spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import begins
 from msgq.lake.figures.windows import TIME, aligned, filling
-from msgq.units import NS_PER_S
 
 DURATIONS = ("wait", "work", "age")
 RANKS = {"p50": 0.5, "p99": 0.99}

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.units import NS_PER_S
 from msgq.kinds import RECORDS
 from msgq.lake.figures import histograms, spreads
 from msgq.lake.figures.grouping import Groups, Integers, Truths, column, integers, rows_of, table_of
 from msgq.lake.figures.times import begins, since
-from msgq.units import NS_PER_S
 
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WIDTHS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))

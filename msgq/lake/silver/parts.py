@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, with_columns
 from msgq.decoding.decoders import ENCODINGS
 from msgq.errors import RecordingError
@@ -18,7 +19,6 @@ from msgq.lake.directory import Directory
 from msgq.lake.parts import messages_table
 from msgq.lake.silver.rows import NEEDED, SOURCES, Family, RowDecoder
 from msgq.lake.silver.tables import UNDECODED_TABLE, Tables, silver_table
-from msgq.schema import Schema
 
 _WAITING_ROWS = 1 << 18  # of a table
 _WAITING_BYTES = 64 << 20

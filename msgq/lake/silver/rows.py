@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import conformed, field_arrays, field_names
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.decoding.typed import BY_VALUE, Kind
 from msgq.kinds import FRAMES, TOPIC
 from msgq.lake.types import plain_type
-from msgq.schema import Schema
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
+from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.format.rosbag2 import SQLITE_SUFFIX, bag_files, sqlite_error
-from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 
 PROFILE = "msgq"

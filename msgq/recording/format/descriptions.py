@@ -16,11 +16,11 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
+from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.format import conventions
 from msgq.recording.format.container import RecordStream
 from msgq.recording.format.hidden import NONE_HIDDEN, HiddenLosses, hidden_losses
 from msgq.recording.format.scan import UNKNOWN
-from msgq.schema import Schema, message_encoding, schema_of
 from msgq.source import TOPIC, Source, source_of
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mcap import records
 
+from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import CHANNEL_IDS
 from msgq.recording.format.filling import Filling
 from msgq.recording.format.message_columns import MessageColumns, payload_columns
 from msgq.recording.format.writer import ChannelRecords, Compressor, Segment
-from msgq.schema import Schema
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -18,6 +18,7 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq import __version__
+from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import ENTRY, Chunk
@@ -37,7 +38,6 @@ from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.whole_chunk import WholeChunk
-from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 
 COMPRESSIONS = ("zstd", "lz4", "none")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from msgq.common.selection import Choice
 from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.kinds import FRAMES, KINDS, PICTURES, TOPIC, kind_of
-from msgq.selection import Choice
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `Names`.
 Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[Choice, str]

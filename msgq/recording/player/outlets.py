@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from msgq.common.schema import Schema
+from msgq.common.texts import some
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.outlets import Outlet, Place, Played, UnplayableError, Wanted, open_outlet
 from msgq.outlets.topics import TopicOutlet
 from msgq.recording.player.names import Names
 from msgq.recording.player.plan import plan
 from msgq.recording.reader.reader import LogReader
-from msgq.schema import Schema
-from msgq.texts import some
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket

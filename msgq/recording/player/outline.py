@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mcap.opcode import Opcode
 
+from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.outlets.topics import RING_BYTES, ring_bytes
 from msgq.recording.format.container import HEAD
@@ -18,7 +19,6 @@ from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.scan import Columns
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.summing import told
-from msgq.schema import Schema
 
 _ROWS = 16384
 _INDEX_BYTES = 32 << 20  # of message indexes that are looked into

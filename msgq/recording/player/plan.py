@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.outlets import Wanted
@@ -14,7 +15,6 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.outline import Outline, may_be
 from msgq.recording.reader.reader import LogReader
-from msgq.texts import some
 
 _RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"

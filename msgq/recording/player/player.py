@@ -14,7 +14,8 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Protocol, Self
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import RECORDS
 from msgq.outlets import Place
@@ -23,7 +24,6 @@ from msgq.recording.player.outlets import Outlets
 from msgq.recording.player.schedule import TIMES, Schedule, Ticks, latched, timed
 from msgq.recording.player.sending import Sending
 from msgq.recording.reader.reader import LogReader
-from msgq.units import NS_PER_S
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers

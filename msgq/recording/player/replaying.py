@@ -11,6 +11,7 @@ from typing import Any
 
 import msgq
 from msgq import queue_events
+from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS, TOPIC
 from msgq.outlets import UnplayableError
@@ -22,7 +23,6 @@ from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.plan import Plan, plan
 from msgq.recording.player.schedule import Schedule, latched
 from msgq.recording.reader.reader import LogReader
-from msgq.schema import Schema
 from msgq.simulation import Faults, Sent, Simulation
 from msgq.source import Source
 

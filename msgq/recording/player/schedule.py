@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.kinds import QUEUE
 from msgq.outlets import Played
@@ -21,7 +22,6 @@ from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.rows import NO_AGE, published
 from msgq.recording.reader.bursts import Burst, Waiting
 from msgq.recording.reader.reader import LogReader
-from msgq.units import NS_PER_S
 
 TIMES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.

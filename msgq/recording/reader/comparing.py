@@ -10,6 +10,9 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgq.common.schema import Schema
+from msgq.common.selection import Choice, Selection
+from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS
@@ -18,10 +21,7 @@ from msgq.outlets.queues import payload
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.values import Tolerance, difference
-from msgq.schema import Schema
-from msgq.selection import Choice, Selection
 from msgq.simulation import Sent, Simulation
-from msgq.units import NS_PER_S
 
 __all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
 

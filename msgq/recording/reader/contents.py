@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from msgq.common.selection import Selection
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.descriptions import Channel
@@ -17,7 +18,6 @@ from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TIME_MAX, UNWANTED, Columns
-from msgq.selection import Selection
 
 HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000

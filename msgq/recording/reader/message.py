@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from msgq.schema import Schema
+from msgq.common.schema import Schema
 from msgq.source import TOPIC, Source
 
 

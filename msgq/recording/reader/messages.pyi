@@ -1,8 +1,8 @@
 """Rows of a scan as messages, made below Python: several times as fast as `Message._make`."""
 
+from msgq.common.schema import Schema
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.ordering import FoundMessages
-from msgq.schema import Schema
 from msgq.source import Source
 
 def messages(

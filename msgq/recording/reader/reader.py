@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msgq.common.dtypes import struct_dtype
+from msgq.common.selection import Choice, Selection
 from msgq.decoding.decoders import Decoders
 from msgq.decoding.schemas import Schemas
-from msgq.dtypes import struct_dtype
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.descriptions import Channel
@@ -30,7 +31,6 @@ from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.messages import messages
 from msgq.recording.reader.ordering import FoundMessages, Waiting
 from msgq.recording.reader.summing import Sums, counts, said
-from msgq.selection import Choice, Selection
 
 if TYPE_CHECKING:
     import pandas

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, field_arrays, field_names, with_columns
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import RecordingError
@@ -16,7 +17,6 @@ from msgq.kinds import FRAMES, TOPIC
 from msgq.recording.format.problem import Problem
 from msgq.recording.reader.batches import batches
 from msgq.recording.reader.contents import Contents
-from msgq.schema import Schema
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once

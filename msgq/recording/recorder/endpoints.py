@@ -12,7 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgq import kinds, naming, source
+from msgq import kinds, source
+from msgq.common import naming
+from msgq.common.schema import Schema
+from msgq.common.selection import Selection
 from msgq.decoding.stamps import time_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source, open_source
@@ -23,8 +26,6 @@ from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.writer import ChannelRecords, channel_records
 from msgq.recording.recorder.arrivals import Arrival, Arrivals
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
-from msgq.schema import Schema
-from msgq.selection import Selection
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...

@@ -12,7 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Self
 
-from msgq import kinds, naming
+from msgq import kinds
+from msgq.common import naming
+from msgq.common.selection import Choice, Selection
 from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
@@ -31,7 +33,6 @@ from msgq.recording.recorder.memory import Memory
 from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
 from msgq.recording.recorder.wall_clock import WallClock
-from msgq.selection import Choice, Selection
 from msgq.source import Source
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open

@@ -8,10 +8,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from msgq import naming
+from msgq.common import naming
+from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
 from msgq.impl.base import clock
-from msgq.schema import Schema
 from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, recorded
 from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
 from msgq.lake.directory import Directory
@@ -18,7 +19,6 @@ from msgq.lake.sorted_runs import RUN, merged, write_runs
 from msgq.recording.format import conventions
 from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.new_log import Writer
-from msgq.schema import Schema, schema_of
 from msgq.source import Source
 from msgq.spark.source.arrow_batches import spark_schema
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from msgq.common.schema import Schema
 from msgq.lake.parts import Written
 from msgq.recording.format.problem import Problem
-from msgq.schema import Schema
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:

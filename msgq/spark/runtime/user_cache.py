@@ -8,8 +8,8 @@ from collections.abc import Callable
 from errno import EACCES, EEXIST, ENOTEMPTY
 from pathlib import Path
 
+from msgq.common.naming import made_private
 from msgq.errors import SparkError
-from msgq.naming import made_private
 
 
 def folder() -> Path:

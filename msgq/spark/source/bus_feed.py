@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgq import backend, naming
+from msgq import backend
+from msgq.common import naming
+from msgq.common.selection import Choice, Selection
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import ChannelRecords, channel_records
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.selection import Choice, Selection
 
 if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket

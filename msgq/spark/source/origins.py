@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from msgq.common.schema import Schema
 from msgq.decoding.stamps import time_offset
-from msgq.schema import Schema
 
 _TIME_BYTES = 8
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
+    from msgq.common.schema import Schema
     from msgq.lake.silver.rows import Decoded
-    from msgq.schema import Schema
 
 _ROWS = 1 << 18  # that are decoded together
 _BYTES = 64 << 20

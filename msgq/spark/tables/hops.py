@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq import timing
+from msgq.common import timing
 from msgq.lake.figures import hops as arrow
 from msgq.spark.source.arrow_batches import spark_schema
 from msgq.spark.tables.arrow import of_keys

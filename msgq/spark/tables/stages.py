@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from msgq import timing
+from msgq.common import timing
 from msgq.lake.figures import stages as arrow
 from msgq.spark.tables.arrow import arrow_fields, of_keys, of_messages
 from msgq.spark.tables.windows import NS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.figures import stages, work
 from msgq.lake.figures import windows as arrow
 from msgq.spark.tables.arrow import of_keys, of_messages
-from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

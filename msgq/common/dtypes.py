@@ -6,8 +6,8 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgq.common.schema import DATA_BYTES_MAX, Schema
 from msgq.errors import RecordTypeError
-from msgq.schema import DATA_BYTES_MAX, Schema
 
 if TYPE_CHECKING:
     import numpy as np

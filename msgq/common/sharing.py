@@ -15,7 +15,7 @@ import os
 import pwd
 import stat
 
-from msgq import naming
+from msgq.common import naming
 from msgq.errors import InvalidValueError, SegmentError
 
 TYPE_CHECKING = False  # as in __init__.py

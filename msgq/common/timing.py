@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from msgq.schema import Schema
+from msgq.common.schema import Schema
 
 PREFIX = "timing:"
 #: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/clock.md).

@@ -1,0 +1,1 @@
+"""What all boxes share: names of endpoints, units, schemas, permissions, optional packages, rates, histograms."""

@@ -1,1 +1,0 @@
-"""Steady rates, histograms, children that end with their parent, safe texts: for the demo, benchmarks and verbs."""
