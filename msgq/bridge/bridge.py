@@ -16,7 +16,7 @@ from typing import Self
 from msgq import stats
 from msgq.bridge.channels import ChannelIn, ChannelOut
 from msgq.bridge.checks import check_bind_host
-from msgq.bridge.link import Flow, Link, Loop, Present
+from msgq.bridge.link import FlowStats, Link, Loop, Present
 from msgq.bridge.topics import TopicIn, TopicOut
 from msgq.common.selection import Choice, Selection, chosen
 from msgq.errors import InvalidValueError
@@ -127,7 +127,7 @@ class Bridge:
         """Let `run` return, now and from now on."""
         self._loop.stop()
 
-    def flows(self) -> list[Flow]:
+    def flows(self) -> list[FlowStats]:
         """Return the counts of each topic that was carried or should be, sorted by name. Also after `close`."""
         return [self._links[topic].flow() for topic in sorted(self._links)]
 

@@ -9,7 +9,7 @@ import errno
 import logging
 from typing import Any
 
-from msgq.bridge.link import BATCH, CARRYING, In, Out, Present
+from msgq.bridge.link import BATCH, FORWARDING, In, Out, Present
 from msgq.common import naming
 from msgq.errors import (
     InvalidValueError,
@@ -104,7 +104,7 @@ class ChannelIn(In):
             self._leave()
             self._say(f"cannot come in: {error}")
             return
-        self._say(CARRYING)
+        self._say(FORWARDING)
 
     def _published(self, message: bytes) -> bool:
         try:

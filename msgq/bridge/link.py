@@ -16,7 +16,7 @@ from msgq.bridge.checks import check_source
 from msgq.errors import InvalidValueError, IpcError, MessageSizeError
 from msgq.kinds import kind_of
 
-CARRYING = "carrying"
+FORWARDING = "forwarding"
 BATCH = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Present(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowStats:
     """What one topic's way through a bridge has come to, since the bridge was made.
 
     Attributes
@@ -50,7 +50,7 @@ class Flow:
     dropped : messages that the bridge had, but could not hand on. Outwards: a subscriber's queue was full (as
         `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring or
         the channel's pool, no slot of the pool was free, or the topic has another publisher here.
-    state : "carrying", or why not.
+    state : "forwarding", or why not.
     """
 
     topic: str
@@ -131,13 +131,13 @@ class Link(ABC):
         """What ZMQ calls it: the name without the mark of its kind."""
         return kind_of(self._topic).plain(self._topic)
 
-    def flow(self) -> Flow:
+    def flow(self) -> FlowStats:
         """Return what the topic has come to."""
         counts = (self._messages, self._bytes, self._lost, self._dropped)
-        return Flow(self._topic, self.direction, self._host, *counts, self._state)
+        return FlowStats(self._topic, self.direction, self._host, *counts, self._state)
 
     def _say(self, state: str) -> None:
-        if state != self._state and state != CARRYING:
+        if state != self._state and state != FORWARDING:
             _log.warning("%s: %s", self._topic, state)
         self._state = state
 
@@ -199,7 +199,7 @@ class Out(Link):
             self._say(f"cannot be taken out: {error}")
             return
         self._lost_before, self._dropped_before = self._lost, self._dropped
-        self._say(CARRYING)
+        self._say(FORWARDING)
 
     def _hand_on(self, messages: Iterable[bytes]) -> None:
         for message in messages:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from msgq import stats
-from msgq.bridge.link import BATCH, CARRYING, In, Loop, Out, Present, open_socket
+from msgq.bridge.link import BATCH, FORWARDING, In, Loop, Out, Present, open_socket
 from msgq.common import naming
 from msgq.errors import (
     CorruptSegmentError,
@@ -94,7 +94,7 @@ class TopicIn(In):
         except IpcError as error:
             self._say(f"cannot come in: {error}")
             return
-        self._say(CARRYING)
+        self._say(FORWARDING)
 
     def _published(self, message: bytes) -> bool:
         try:

@@ -9,7 +9,7 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from msgq.bridge import CARRYING, Bridge, Flow
+from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.cli.common import options
 from msgq.cli.common.names import Names, say_waiting
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
@@ -127,32 +127,32 @@ class Report:
 
     def __init__(self) -> None:
         self._begin_s = self._shown_s = time.monotonic()
-        self._before: dict[str, Flow] = {}
+        self._before: dict[str, FlowStats] = {}
 
-    def lines(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
+    def lines(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the last call."""
         now_s = time.monotonic()
         lines = [_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
         return lines
 
-    def totals(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
+    def totals(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the beginning."""
         return [_with_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
 
 
-def _with_rates(flow: Flow, before: Flow | None, seconds: float) -> tuple[Flow, float, float]:
+def _with_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
     messages = flow.messages - (before.messages if before else 0)
     size = flow.bytes - (before.bytes if before else 0)
     return flow, messages / seconds, size / seconds
 
 
-def _print_json(lines: Iterable[tuple[Flow, float, float]], final: bool) -> None:
+def _print_json(lines: Iterable[tuple[FlowStats, float, float]], final: bool) -> None:
     for flow, rate, byte_rate in lines:
         echo_json({**asdict(flow), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": final})
 
 
-def _table(lines: Iterable[tuple[Flow, float, float]]) -> Table:
+def _table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
     table = Table("endpoint", "direction")
     for column in ("messages", "messages/s", "bytes/s", "lost", "dropped"):
         table.add_column(column, justify="right")
@@ -160,6 +160,6 @@ def _table(lines: Iterable[tuple[Flow, float, float]]) -> Table:
     for flow, rate, byte_rate in lines:
         direction = f"in from {flow.host}" if flow.host else flow.direction
         counts = (in_units(flow.messages), in_units(rate), in_bytes(byte_rate))
-        state = flow.state if flow.state == CARRYING else styled(flow.state, "yellow")
+        state = flow.state if flow.state == FORWARDING else styled(flow.state, "yellow")
         table.add_row(flow.topic, direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
     return table

@@ -151,10 +151,10 @@ def _queue_lines(row: QueueRow) -> Iterator[str]:
     yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {age(queue.created_ns)}"
     yield f"  room         {in_units(queue.max_messages)} messages of up to {in_bytes(queue.max_message_size)}"
     yield f"  waiting      {_waiting(queue)}"
-    yield f"  taken        {in_units(queue.in_flight)} messages, {queue.leases} with a lease, {queue.overdue} overdue"
-    yield f"  places       {in_units(queue.free)} free, {queue.held} being filled, {queue.astray} astray"
+    yield f"  taken        {in_units(queue.in_flight)} messages, {queue.leases} with a lease, {queue.overdue} expired"
+    yield f"  slots        {in_units(queue.free)} free, {queue.held} being written, {queue.astray} lost slots"
     if queue.nonsense:
-        yield f"  nonsense     {queue.nonsense} places, in which another program wrote"
+        yield f"  corrupt      {queue.nonsense} slots, in which another program wrote"
     if queue.redelivered:
         yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
     yield f"  counts       {_counts(queue)}"
@@ -184,7 +184,7 @@ def _counts(one: QueueStats | QueueHandleInfo) -> str:
 
 def _handle(one: QueueHandleInfo) -> str:
     has = f"; {one.taken} taken" if one.taken else ""
-    has += f"; {one.holds} being filled" if one.holds else ""
+    has += f"; {one.holds} being written" if one.holds else ""
     has += f"; {', '.join(one.waits)}" if one.waits else ""
     return f"{one.participant}: {_counts(one)}{has}"
 

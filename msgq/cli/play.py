@@ -20,7 +20,7 @@ from msgq.cli.common.render import console, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.names import Remap
-from msgq.recording.player.schedule import TIMES
+from msgq.recording.player.schedule import TIME_SOURCES
 
 _TICK_S = 0.1
 _SHOW_S = 1.0
@@ -51,9 +51,15 @@ _EXIT_CODES = (
 )
 @click.option("-l", "--loop", is_flag=True, help="Again and again.")
 @click.option("--loops", type=click.IntRange(min=1), help="So many times.")
-@click.option("--by", type=click.Choice(TIMES), default=TIMES[0], show_default=True, help="The time that counts.")
+@click.option(
+    "--time-source",
+    type=click.Choice(TIME_SOURCES),
+    default=TIME_SOURCES[0],
+    show_default=True,
+    help="The time that counts.",
+)
 @playing.remap
-@click.option("--paused", is_flag=True, help="Begin with a pause.")
+@click.option("--start-paused", is_flag=True, help="Begin with a pause.")
 @click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
 @click.option(
     "--wait-for",
@@ -86,7 +92,7 @@ _EXIT_CODES = (
     help="With --deterministic: run once, and compare with the outputs in this log.",
 )
 @click.option(
-    "--outputs",
+    "--compare-endpoints",
     multiple=True,
     callback=options.regexes,
     metavar="REGEX",
@@ -105,22 +111,22 @@ def command(
     exclude: Any,
     start: Any,
     end: Any,
-    max_chunk: int,
+    max_chunk_bytes: int,
     loop: bool,
     loops: int | None,
     wait_for_readers: bool,
     wait_for: Sequence[str],
     programs: Sequence[str],
     reference: Sequence[Path],
-    outputs: Any,
+    compare_endpoints: Any,
     output: Path | None,
     seed: int,
     tolerances: Any,
-    times: float | None,
-    by: str,
+    time_tolerance: float | None,
+    time_source: str,
     remap: Remap,
-    silence: float,
-    after: float,
+    idle_timeout: float,
+    max_runtime: float,
     as_json: bool,
     **options_of_player: Any,
 ) -> None:
@@ -130,18 +136,20 @@ def command(
     """
     if loop and loops:
         raise click.UsageError("--loop is for ever; give it or --loops")
-    log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
+    log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk_bytes=max_chunk_bytes)
     if programs:
-        compared = reference, outputs, output, tolerances, times, as_json
+        compared = reference, compare_endpoints, output, tolerances, time_tolerance, as_json
         with arguments.requiring_found(log, names=names, expressions=expressions):
-            play_deterministic(log, programs, by, remap, seed, *compared, silence, after)
+            play_deterministic(log, programs, time_source, remap, seed, *compared, idle_timeout, max_runtime)
         return
-    if reference or outputs or output or tolerances or times is not None:
-        raise click.UsageError("--reference, --outputs, --output, --tolerance and --times are for --deterministic")
+    if reference or compare_endpoints or output or tolerances or time_tolerance is not None:
+        raise click.UsageError(
+            "--reference, --compare-endpoints, --output, --tolerance and --time-tolerance are for --deterministic"
+        )
     with arguments.requiring_found(log, names=names, expressions=expressions):
         with Player(
             log,
-            by=by,
+            time_source=time_source,
             remap=remap,
             loops=None if loop else loops or 1,
             wait_for_readers=wait_for_readers or wait_for,

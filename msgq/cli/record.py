@@ -50,7 +50,7 @@ _TICK_S = 0.1
     help="Pictures of a visionipc server, at most RATE a second. Repeatable.",
 )
 @click.option(
-    "--frames-as",
+    "--frame-format",
     type=click.Choice(["raw", "jpeg"]),
     default="jpeg",
     show_default=True,
@@ -77,7 +77,7 @@ _TICK_S = 0.1
     help="... or this age. A kill costs the open one ...",
 )
 @click.option(
-    "--queue-bytes",
+    "--cache-bytes",
     type=options.BYTES,
     default="8MiB",
     show_default=True,
@@ -88,15 +88,17 @@ _TICK_S = 0.1
 )
 @click.option("--split-seconds", type=click.FloatRange(min=0.1), default=60, show_default=True, help="... or this age.")
 @click.option("--split-messages", type=click.IntRange(min=1), help="... or so many messages.")
-@click.option("--max-bytes", type=options.BYTES, help="Of the recording: its oldest segments are removed.")
-@click.option("--min-free", type=options.BYTES, default="64MiB", show_default=True, help="To be left free on the disk.")
+@click.option("--max-total-bytes", type=options.BYTES, help="Of the recording: its oldest segments are removed.")
 @click.option(
-    "--last-seconds",
+    "--min-free-bytes", type=options.BYTES, default="64MiB", show_default=True, help="To be left free on the disk."
+)
+@click.option(
+    "--snapshot-seconds",
     type=click.FloatRange(min=0.1),
     help="Keep the last so many seconds in memory, and write them when triggered.",
 )
-@click.option("--last-bytes", type=options.BYTES, help="Keep the last so many bytes in memory.")
-@click.option("--paused", is_flag=True, help="Record nothing before it is triggered.")
+@click.option("--snapshot-bytes", type=options.BYTES, help="Keep the last so many bytes in memory.")
+@click.option("--start-paused", is_flag=True, help="Record nothing before it is triggered.")
 @click.option(
     "--trigger",
     metavar="ENDPOINT",
@@ -117,21 +119,21 @@ def command(
     regex: Sequence[re.Pattern[str]],
     exclude: Sequence[re.Pattern[str]],
     frames: Sequence[str],
-    frames_as: str,
+    frame_format: str,
     output: Path | None,
     compression: str,
     level: int | None,
     chunk_bytes: int,
     chunk_seconds: float,
-    queue_bytes: int,
+    cache_bytes: int,
     split_bytes: int,
     split_seconds: float,
     split_messages: int | None,
-    max_bytes: int | None,
-    min_free: int,
-    last_seconds: float | None,
-    last_bytes: int | None,
-    paused: bool,
+    max_total_bytes: int | None,
+    min_free_bytes: int,
+    snapshot_seconds: float | None,
+    snapshot_bytes: int | None,
+    start_paused: bool,
     trigger: str | None,
     seconds: float | None,
     messages: int | None,
@@ -150,13 +152,15 @@ def command(
         raise click.UsageError("--all is every endpoint: give names or --all, not both")
     if not (everything or endpoints or regex or frames):
         raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
-    keeps = last_seconds is not None or last_bytes is not None
-    if trigger is not None and not (paused or keeps):
-        raise click.UsageError("--trigger needs --paused, --last-seconds or --last-bytes: it records from the start")
-    pictures = [_frame_choice(text, frames_as) for text in frames]
+    keeps = snapshot_seconds is not None or snapshot_bytes is not None
+    if trigger is not None and not (start_paused or keeps):
+        raise click.UsageError(
+            "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes: it records from the start"
+        )
+    pictures = [_frame_choice(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
-    limits = Limits(split_bytes, split_seconds, split_messages, max_bytes, min_free)
+    limits = Limits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
     where = output or named_by_time(Path())
     recorder = Recorder(
         where,
@@ -167,11 +171,11 @@ def command(
         level=level,
         chunk_bytes=chunk_bytes,
         chunk_seconds=chunk_seconds,
-        queue_bytes=queue_bytes,
+        cache_bytes=cache_bytes,
         limits=limits,
-        snapshot_seconds=last_seconds,
-        snapshot_bytes=last_bytes,
-        paused=paused,
+        snapshot_seconds=snapshot_seconds,
+        snapshot_bytes=snapshot_bytes,
+        start_paused=start_paused,
         frames=pictures,
     )
     if output is None:

@@ -59,7 +59,7 @@ def _told(removals: Iterable[Removal]) -> Repairs:
 REMAINS = (
     KindRemains(
         TOPIC,
-        "participants",
+        "topics",
         "topics",
         clear=topics.clear_topics,
         sweep=topics.sweep,

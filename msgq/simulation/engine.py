@@ -247,12 +247,12 @@ class Engine(Bus):
             self._skipped = []
         return True
 
-    def run_out(self, silence_ns: float, after_ns: float) -> bool:
-        """Let things happen until recordings are over, and what they set off; False: not within `after_ns`."""
+    def run_out(self, idle_timeout_ns: float, max_runtime_ns: float) -> bool:
+        """Let things happen until recordings are over, and what they set off; False: not within `max_runtime_ns`."""
         self.run(lambda: not self._inputs, None)
-        last_ns = self.clock.now_ns + after_ns
+        last_ns = self.clock.now_ns + max_runtime_ns
         while True:
-            count, quiet_ns = len(self.sent), self.clock.now_ns + silence_ns
+            count, quiet_ns = len(self.sent), self.clock.now_ns + idle_timeout_ns
             end_ns = min(quiet_ns, last_ns)
             if not self.run(partial(self._sent_more, count), None if end_ns == inf else int(end_ns)):
                 return quiet_ns <= last_ns or not self._times()

@@ -204,16 +204,16 @@ class Simulation:
         else:
             self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
 
-    def run_out(self, silence: float = 10.0, after: float = 60.0) -> bool:
+    def run_out(self, idle_timeout: float = 10.0, max_runtime: float = 60.0) -> bool:
         """Let things happen until what is played is over, and what it set off; programs may wait again and again.
 
         That is when all is played, and either nothing can happen any more, or nothing was sent for some time.
 
         Parameters
         ----------
-        silence : seconds of virtual time in which nobody sends anything: then nothing more is expected.
-        after : seconds of virtual time after the last message that is played: then it ends in any case, as there are
-            programs that never stop sending.
+        idle_timeout : seconds of virtual time in which nobody sends anything: then nothing more is expected.
+        max_runtime : seconds of virtual time after the last message that is played: then it ends in any case, as there
+            are programs that never stop sending.
 
         Returns
         -------
@@ -224,9 +224,11 @@ class Simulation:
         InvalidValueError : a time is below 0.
         What a node raises, with a note that names the node.
         """
-        if not (silence >= 0 and after >= 0):
-            raise InvalidValueError(f"silence {silence} s, after {after} s are not possible; give 0 or more")
-        spans = (time if isinf(time) else round(time * NS_PER_S) for time in (silence, after))
+        if not (idle_timeout >= 0 and max_runtime >= 0):
+            raise InvalidValueError(
+                f"idle_timeout {idle_timeout} s, max_runtime {max_runtime} s are not possible; give 0 or more"
+            )
+        spans = (time if isinf(time) else round(time * NS_PER_S) for time in (idle_timeout, max_runtime))
         return self._engine.run_out(*spans)
 
 

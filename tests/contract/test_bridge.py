@@ -176,7 +176,7 @@ def test_a_bus_spans_two_hosts_and_survives_the_restart_of_everybody(
         for i, host in enumerate(hosts):  # the bridges
             bridges[i].kill()
             bridges[i] = bridge(host)
-            carrying_again(bridges[i])
+            forwarding_again(bridges[i])
             all_hear()
         for topic, host in ((UP, other), (DOWN, one)):  # the subscribers
             listeners[topic].kill()
@@ -187,13 +187,13 @@ def test_a_bus_spans_two_hosts_and_survives_the_restart_of_everybody(
         check_counts(bridges)
 
 
-def carrying_again(bridge: Process) -> None:
+def forwarding_again(bridge: Process) -> None:
     """Wait until a bridge that was started again carries both ways."""
-    carrying: set[str] = set()
-    while len(carrying) < 2:
+    forwarding: set[str] = set()
+    while len(forwarding) < 2:
         flow = bridge.hear()
         if flow["messages"]:
-            carrying.add(flow["topic"])
+            forwarding.add(flow["topic"])
 
 
 def check_counts(bridges: list[Process]) -> None:

@@ -156,7 +156,7 @@ RECORDS = {
     channels.PublisherInfo: "name pid",
     channels.ChannelMessage: "position publish_time origin_time publisher",
     msgq.Schema: "name encoding data identity layout version schema_encoding",
-    bridge.Flow: "topic direction host messages bytes lost dropped state",
+    bridge.FlowStats: "topic direction host messages bytes lost dropped state",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked kind "
     "options publishers",
     recording.Problem: "path offset reason errno",
@@ -229,9 +229,9 @@ FUNCTIONS = {
     simulation.Simulation.sent_on: "(self, endpoint)",
     visionipc.get_endpoint_name: "(name, stream)",
     simulation.explore: "(scenario, limit=10000, *, script=())",
-    recording.Player: "(log, *, start=0.0, duration=None, by='publish_time', rate=1.0, loops=1, "
-    "remap=mappingproxy({}), paused=False, wait_for_readers=False, clock_endpoint=None, clock_hz=100.0, backend=None, "
-    "prefix=None, segment_size=0, take_over=False, clock=None)",
+    recording.Player: "(log, *, start=0.0, duration=None, time_source='publish_time', rate=1.0, loops=1, "
+    "remap=mappingproxy({}), start_paused=False, wait_for_readers=False, clock_endpoint=None, clock_hz=100.0, "
+    "backend=None, prefix=None, segment_size=0, take_over=False, clock=None)",
     recording.Player.run: "(self)",
     recording.Player.pause: "(self)",
     recording.Player.resume: "(self)",
@@ -240,9 +240,9 @@ FUNCTIONS = {
     recording.Player.stop: "(self)",
     recording.Player.close: "(self)",
     recording.Player.stats: "(self)",
-    recording.played: "(log, by='publish_time', remap=mappingproxy({}))",
-    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}), faults=None, "
-    "silence=10.0, after=60.0)",
+    recording.played: "(log, time_source='publish_time', remap=mappingproxy({}))",
+    recording.replay: "(log, *programs, seed=0, time_source='publish_time', remap=mappingproxy({}), faults=None, "
+    "idle_timeout=10.0, max_runtime=60.0)",
     selection.Selection: "(wanted=None, unwanted=())",
     selection.chosen: "(text)",
     selection.expression: "(text)",

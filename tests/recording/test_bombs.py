@@ -169,7 +169,7 @@ def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> N
     times = [message.log_time for message in log]
     assert times == sorted(times)
     assert 0 < len(times) < 40 * 8000
-    assert any("overlap in time" in str(problem) and "--max-chunk" in str(problem) for problem in log.problems)
+    assert any("overlap in time" in str(problem) and "--max-chunk-bytes" in str(problem) for problem in log.problems)
     log = LogReader(tmp_path / "a.mcap", max_chunk_bytes=8 * MIB)
     assert len(list(log)) == 40 * 8000
     assert not log.problems
@@ -182,10 +182,10 @@ def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
     log = LogReader(path, max_chunk_bytes=MIB)
     assert [len(m.data) for m in log] == [4, 4]
     assert len(log.problems) == 2
-    assert all("max_chunk_bytes (--max-chunk)" in str(problem) for problem in log.problems)
+    assert all("max_chunk_bytes (--max-chunk-bytes)" in str(problem) for problem in log.problems)
     before = path.read_bytes()
     for output in (None, tmp_path / "b.mcap"):
-        with pytest.raises(RecordingError, match="--max-chunk"):
+        with pytest.raises(RecordingError, match="--max-chunk-bytes"):
             recover(path, output, max_chunk_bytes=MIB)
     assert path.read_bytes() == before
     assert not (tmp_path / "b.mcap").exists()

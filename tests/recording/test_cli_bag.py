@@ -132,7 +132,7 @@ def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
     seconds = (100, 101, 102, 10**9, 10**9 + 1)
     messages = [message(1, i, time * second) for i, time in enumerate(seconds)]
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), *messages))
-    bag("cut", path, "-o", tmp_path / "pieces", "--every", 2)
+    bag("split", path, "-o", tmp_path / "pieces", "--every", 2)
     assert [file.name for file in sorted((tmp_path / "pieces").iterdir())] == [f"00000{i}.mcap" for i in range(3)]
     pieces = LogReader(tmp_path / "pieces")
     assert list(pieces) == list(LogReader(path))
@@ -250,7 +250,7 @@ def test_a_message_larger_than_a_chunk_is_copied(tmp_path: Path) -> None:
 WRITING = {
     "merge": ("-o", "new.mcap"),
     "filter": ("-o", "new.mcap"),
-    "cut": ("-o", "new", "--every", 1),
+    "split": ("-o", "new", "--every", 1),
     "convert": ("-o", "new.jsonl"),
 }
 
@@ -264,7 +264,7 @@ def test_bag_verb_that_writes_prints_path_and_count_as_json(
     assert (said["messages"], Path(said["path"]).is_file()) == (300, True)
 
 
-@pytest.mark.parametrize("verb", ["merge", "filter", "cut"])
+@pytest.mark.parametrize("verb", ["merge", "filter", "split"])
 @pytest.mark.parametrize("compression", ["lz4", "none"])
 def test_bag_compression_applies_to_all_written_chunks(
     tmp_path: Path, verb: str, compression: str, monkeypatch: pytest.MonkeyPatch
@@ -275,28 +275,28 @@ def test_bag_compression_applies_to_all_written_chunks(
     assert len(by_library(Path(path))) == 300
 
 
-LARGE = "are more than the 1000 of max_chunk_bytes (--max-chunk)"
+LARGE = "are more than the 1000 of max_chunk_bytes (--max-chunk-bytes)"
 
 
 @pytest.mark.parametrize(
     ("verb", "more"),
     [
-        ("info", ["--full"]),
+        ("info", ["--scan"]),
         ("cat", []),
         ("diff", ["a.mcap"]),
         ("convert", ["-o", "-", "--to", "jsonl"]),
         ("merge", ["-o", "new.mcap", "--compression", "lz4"]),
         ("filter", ["-o", "new.mcap", "--compression", "lz4"]),
-        ("cut", ["-o", "new", "--every", 1, "--compression", "lz4"]),
+        ("split", ["-o", "new", "--every", 1, "--compression", "lz4"]),
     ],
 )
-def test_bag_verb_that_reads_skips_chunks_above_max_chunk(
+def test_bag_verb_that_reads_skips_chunks_above_max_chunk_bytes(
     tmp_path: Path, verb: str, more: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_foreign(Path("a.mcap"), chunk_size=1 << 20)
     write_foreign(Path("b.mcap"), chunk_size=1 << 20)
-    said = bag(verb, "b.mcap", *more, "--max-chunk", "1kB")
+    said = bag(verb, "b.mcap", *more, "--max-chunk-bytes", "1kB")
     assert f"skipped: b.mcap at byte 67: a chunk was skipped: 12336 bytes {LARGE}" in said.stderr
     assert "300" not in said.stdout
 
@@ -304,13 +304,13 @@ def test_bag_verb_that_reads_skips_chunks_above_max_chunk(
 @pytest.mark.parametrize("verb", ["doctor", "recover", "reindex"])
 def test_bag_verb_that_checks_fails_at_a_chunk_above_max_chunk(tmp_path: Path, verb: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", chunk_size=1 << 20)
-    assert LARGE in bag(verb, path, "--max-chunk", "1kB", code=1).output
-    bag(verb, path, "--max-chunk", "13kB")
+    assert LARGE in bag(verb, path, "--max-chunk-bytes", "1kB", code=1).output
+    bag(verb, path, "--max-chunk-bytes", "13kB")
 
 
 def test_bag_list_walks_a_file_with_a_summary_above_max_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    assert "walking the file instead" in bag("list", "channels", path, "--max-chunk", "1kB").stderr
+    assert "walking the file instead" in bag("list", "channels", path, "--max-chunk-bytes", "1kB").stderr
     assert bag("list", "channels", path).stderr == ""
 
 

@@ -112,7 +112,7 @@ def test_lists_of_what_is_beside_messages(attached: Path) -> None:
 
 
 def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
-    said = run("bag", "extract", attached, "-o", tmp_path / "out", "--json").stdout
+    said = run("bag", "attachments", attached, "-o", tmp_path / "out", "--json").stdout
     assert [Path(json.loads(line)["path"]).name for line in said.splitlines()] == ["map.txt", "notes"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
         "map.txt": b"here",
@@ -121,8 +121,10 @@ def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
     with Writer(tmp_path / "twins.mcap") as writer:
         for name in ("one/notes", "notes"):
             writer.attach(name, b"x")
-    twins = run("bag", "extract", tmp_path / "twins.mcap", "-o", tmp_path / "twins", code=1)
+    twins = run("bag", "attachments", tmp_path / "twins.mcap", "-o", tmp_path / "twins", code=1)
     assert "several attachments would be" in twins.output
     assert not (tmp_path / "twins").exists()
-    assert "exists" in run("bag", "extract", attached, "-o", tmp_path / "out", "--name", "notes", code=1).output
-    assert "no attachment 'x'" in run("bag", "extract", attached, "-o", tmp_path / "x", "--name", "x", code=1).output
+    assert "exists" in run("bag", "attachments", attached, "-o", tmp_path / "out", "--name", "notes", code=1).output
+    assert (
+        "no attachment 'x'" in run("bag", "attachments", attached, "-o", tmp_path / "x", "--name", "x", code=1).output
+    )

@@ -112,7 +112,7 @@ def test_selection(prefix: str, tmp_path: Path) -> None:
         ("--remap", "a"),
         ("--remap", "a:=b", "--remap", "a:=c"),
         ("--remap", "(:=b"),
-        ("--deterministic", "json:loads", "--silence", -1),
+        ("--deterministic", "json:loads", "--idle-timeout", -1),
         ("--loop", "--loops", 2),
         ("--reference", "x"),
         ("--tolerance", "a=1"),
@@ -192,7 +192,7 @@ def ended(process: Process, terminal: int) -> int:
 def test_keys(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
-    with at_terminal(path, "--paused") as (process, terminal):
+    with at_terminal(path, "--start-paused") as (process, terminal):
         shown = shown_until(terminal, "paused")
         assert "of 999.0 s" in shown
         for number, key in enumerate((b"s", b"\x1b[C", b"s")):
@@ -209,7 +209,7 @@ def test_keys(prefix: str, tmp_path: Path) -> None:
 def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
-    with at_terminal(path, "--paused") as (process, terminal):
+    with at_terminal(path, "--start-paused") as (process, terminal):
         assert "space: pause" in shown_until(terminal, "q: quit")
         for keys, number in ((b"fffs", 15), (b"bs", 10), (b"s", 11), (b"fbs", 11)):
             os.write(terminal, keys)
@@ -228,7 +228,7 @@ def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
 
 def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
-    with at_terminal(path, "--paused", "--rate", "inf") as (process, terminal):
+    with at_terminal(path, "--start-paused", "--rate", "inf") as (process, terminal):
         shown_until(terminal, "rate inf,")
         os.write(terminal, b"-")
         shown_until(terminal, "rate 1024,")
@@ -245,7 +245,7 @@ def test_diff(tmp_path: Path) -> None:
     assert "the same: 2 messages" in run("bag", "diff", a, a).stdout
     assert "x: 2.0 at" in run("bag", "diff", a, b, code=1).stdout
     for tolerance in ("state=0.01", "state:x=0.1%", "*=0.0001,1%", "state:x=any"):
-        run("bag", "diff", a, b, "-t", tolerance, "--times", 0)
+        run("bag", "diff", a, b, "-t", tolerance, "--time-tolerance", 0)
     run("bag", "diff", a, b, "-t", "state:y=1", code=1)
     said = json.loads(run("bag", "diff", a, b, "--json", code=1).stdout)
     assert (said["same"], said["first"]["index"], said["first"]["b"]) == (False, 1, 2.001)
@@ -275,9 +275,9 @@ def test_deterministic(tmp_path: Path, program: str) -> None:
 def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: Path, program: str) -> None:
     log = numbers(tmp_path / "a.mcap")
     assert "the same: 10 messages" in run("play", log, "--deterministic", f"{program}:patient").stdout
-    result = run("play", log, "--deterministic", f"{program}:restless", "--after", 5, "--silence", 2)
+    result = run("play", log, "--deterministic", f"{program}:restless", "--max-runtime", 5, "--idle-timeout", 2)
     assert "the same: 15 messages" in result.stdout
-    result = run("play", log, "--deterministic", f"{program}:restless", "--silence", 0.5)
+    result = run("play", log, "--deterministic", f"{program}:restless", "--idle-timeout", 0.5)
     assert "the same: 10 messages" in result.stdout
 
 
@@ -295,13 +295,13 @@ def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None
     arguments = ("play", log, "--deterministic", f"{program}:halves")
     run(*arguments, "-o", kept)
     assert [message.data for message in LogReader(kept)][-1] == b"4.5"
-    run(*arguments, "--reference", kept, "--times", 0)
+    run(*arguments, "--reference", kept, "--time-tolerance", 0)
     other = json_log(tmp_path / "other.mcap", *(i / 2 + 0.001 * (i == 7) for i in range(10)), endpoint="half")
     said = json.loads(run(*arguments, "--reference", other, "--json", code=1).stdout)
     assert (said["messages"], said["first"]["endpoint"], said["first"]["index"]) == (10, "half", 7)
     run(*arguments, "--reference", other, "-t", "half=0.01")
     run(*arguments, "--reference", log, code=1)  # there it said nothing
-    run(*arguments, "--reference", log, "--outputs", "nothing", code=1)  # which would compare nothing
+    run(*arguments, "--reference", log, "--compare-endpoints", "nothing", code=1)  # which would compare nothing
 
 
 def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("by", "ticks"), [("publish_time", 11), ("log_time", 91)])
 def test_play_by_a_time_spreads_the_messages_over_that_time(prefix: str, tmp_path: Path, by: str, ticks: int) -> None:
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 9 * NS // 10, b"2", BEGIN + NS // 10))
-    run("play", path, "--rate", "inf", "--clock", "clock", "--by", by)
+    run("play", path, "--rate", "inf", "--clock", "clock", "--time-source", by)
     assert stats.topic("clock").messages == ticks
 
 
@@ -370,7 +370,7 @@ def test_play_prefix_publishes_under_that_prefix(prefix: str, tmp_path: Path, mo
 
 def test_play_skips_a_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 1000)
-    assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk", "1kB", code=1).stderr
+    assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk-bytes", "1kB", code=1).stderr
 
 
 def test_play_seed_decides_the_order_of_simultaneous_events(tmp_path: Path, program: str) -> None:

@@ -62,7 +62,7 @@ def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> 
 
 
 def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
-    words = "record", "-o", tmp_path / "log", "e", "--last-bytes", "1MB", "--trigger", "go"
+    words = "record", "-o", tmp_path / "log", "e", "--snapshot-bytes", "1MB", "--trigger", "go"
     pub = msgq.pub_sock("e")
     trigger = msgq.pub_sock("go")
     with start(*words, stderr=subprocess.STDOUT) as process:
@@ -86,7 +86,7 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
         (["-o", "x"], 2, "--all"),
         (["e", "--all", "-o", "x"], 2, "names or --all, not both"),
         (["e", "-o", "x", "--trigger", "go"], 2, "it records from the start"),
-        (["e", "-o", "x", "--queue-bytes", "-1"], 2, "no size"),
+        (["e", "-o", "x", "--cache-bytes", "-1"], 2, "no size"),
         (["-e", "(", "-o", "x"], 2, "regular expression"),
         (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "no size"),
         (["e", "-o", "/proc/nowhere/x"], 1, "directory"),
@@ -208,8 +208,8 @@ def test_record_split_options_end_segments_at_their_limit(
     assert len(messages(tmp_path / "log")) == said["messages"]
 
 
-def test_record_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
-    limits = ("--max-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
+def test_record_max_total_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
+    limits = ("--max-total-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
     with sending("e"):
         said = recorded(tmp_path / "log", "e", *limits, "-n", 100)
     assert said["removed_segments"] > 0
@@ -218,7 +218,7 @@ def test_record_max_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Pat
 
 def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
-        done = run("record", "-o", tmp_path / "log", "e", "--min-free", "1000000GB", "-n", 10, "--json", code=1)
+        done = run("record", "-o", tmp_path / "log", "e", "--min-free-bytes", "1000000GB", "-n", 10, "--json", code=1)
     assert "free" in done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     assert (last["final"], last["messages"], last["lost"] > 0) == (True, 0, True)
@@ -226,13 +226,13 @@ def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path:
 
 def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: Path) -> None:
     with sending("e"):
-        done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-bytes", "10kB", code=1)
+        done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-total-bytes", "10kB", code=1)
     assert "limit" in done.stderr
     assert re.search(r"lost [1-9]", done.stdout)
 
 
 @pytest.mark.parametrize(
-    ("options", "seen"), [(("--paused", "--seconds", 0.1), 0), (("--last-seconds", 60, "-n", 9), 9)]
+    ("options", "seen"), [(("--start-paused", "--seconds", 0.1), 0), (("--snapshot-seconds", 60, "-n", 9), 9)]
 )
 def test_record_writes_nothing_before_its_trigger(
     prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int
@@ -252,5 +252,5 @@ def test_record_frames_as_sets_the_form_of_pictures(
         server.create_buffers(0, 4, 64, 48)
         server.start_listener()
         with repeating(lambda: server.send(0, bytes(64 * 48 * 3 // 2)), 0.001):
-            recorded(tmp_path / "a.mcap", "--frames", token, "--frames-as", form, "-n", 2)
+            recorded(tmp_path / "a.mcap", "--frames", token, "--frame-format", form, "-n", 2)
     assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {f"visionipc_{token}_0/{end}"}

@@ -252,7 +252,7 @@ def test_each_broken_rule_of_the_data_is_said(tmp_path: Path, name: str) -> None
 def test_a_chunk_that_is_too_large_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5, bytes(2 * MIB))))
     assert "size" not in {one.rule for one in examine(path)}
-    assert "--max-chunk" in str([one for one in examine(path, MIB) if one.rule == "size"])
+    assert "--max-chunk-bytes" in str([one for one in examine(path, MIB) if one.rule == "size"])
 
 
 def test_what_is_no_file_of_mcap(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ def test_nothing_is_read_for_them(tmp_path: Path) -> None:
     data[600:700] = bytes(100)  # within the first chunk
     path.write_bytes(data)
     said, *_ = info(str(path))
-    assert (said["messages"], said["read"]) == (4500, False)
-    found, *_ = info(str(path), "--full")
-    assert (found["messages"] < 4500, found["problems"], found["read"]) == (True, 1, True)
+    assert (said["messages"], said["source"]) == (4500, "summary")
+    found, *_ = info(str(path), "--scan")
+    assert (found["messages"] < 4500, found["problems"], found["source"]) == (True, 1, "full scan")
 
 
 def test_a_part_is_read(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_of_files_of_others_only_what_they_say_is_shown(tmp_path: Path) -> None:
             writer.add_message(channel, time, b"{}", time, 0)
         writer.finish()
     about, one = info(str(tmp_path / "b.mcap"))
-    assert (about["messages"], about["read"], about["start"], about["end"]) == (10, False, 0, 9)
+    assert (about["messages"], about["source"], about["start"], about["end"]) == (10, "summary", 0, 9)
     assert (one["endpoint"], one["messages"], one["bytes"], one["lost"]) == ("/a", 10, None, None)
-    about, one = info(str(tmp_path / "b.mcap"), "--full")
-    assert (about["read"], one["bytes"], one["lost"]) == (True, 20, None)
-    assert "--full" in run("bag", "info", tmp_path / "b.mcap").stdout
+    about, one = info(str(tmp_path / "b.mcap"), "--scan")
+    assert (about["source"], one["bytes"], one["lost"]) == ("full scan", 20, None)
+    assert "--scan" in run("bag", "info", tmp_path / "b.mcap").stdout

@@ -51,7 +51,7 @@ def test_losses_before_the_first_message_are_the_same_for_all_readers(
     assert sum(lost or 0 for lost in losses.values()) == recorder.stats().lost
     for endpoint, published in bus.published.items():
         assert infos[endpoint].messages + (losses[endpoint] or 0) == published
-    assert stated(path) == counted(path) == shown(path) == shown(path, "--full") == losses
+    assert stated(path) == counted(path) == shown(path) == shown(path, "--scan") == losses
 
 
 def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
@@ -83,7 +83,7 @@ def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: t
     assert counted(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
     write_mcap([LogReader(path, start=bus.middle)], copies["later"])
     later = counted(path, start=bus.middle)
-    assert counted(copies["later"]) == shown(copies["later"], "--full") == later
+    assert counted(copies["later"]) == shown(copies["later"], "--scan") == later
     assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
 
 
@@ -128,7 +128,7 @@ def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path:
 
 def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_readers(bus: Bus, tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    recorder = Recorder(path, bus.published, limits=Limits(max_bytes=10, min_free_bytes=0), chunk_seconds=0.01)
+    recorder = Recorder(path, bus.published, limits=Limits(max_total_bytes=10, min_free_bytes=0), chunk_seconds=0.01)
     bus.send(300)
     wait_until(lambda: not recorder.running)
     with pytest.raises(errors.RecordingError):
@@ -136,7 +136,7 @@ def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_reade
     losses = stated(path)
     assert losses.keys() == bus.published.keys()
     assert all(losses.values())
-    assert counted(path) == shown(path) == shown(path, "--full") == losses
+    assert counted(path) == shown(path) == shown(path, "--scan") == losses
     info = LogReader(path).endpoints["channel/channel"]
     assert (info.kind, info.messages, info.first_time, info.last_time) == ("channel", 0, None, None)
     assert [line.split()[-2] for line in run("bag", "info", path).stdout.splitlines() if "queue/queue" in line]
@@ -158,7 +158,7 @@ def lacking(path: Path, lost: object, endpoint: str = "lost") -> Path:
 def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginning(tmp_path: Path) -> None:
     path = lacking(tmp_path / "a.mcap", 5000)
     whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
-    assert counted(path) == counted(path, end=2500) == shown(path, "--full") == whole
+    assert counted(path) == counted(path, end=2500) == shown(path, "--scan") == whole
     assert {endpoint: lost for endpoint, lost in shown(path).items() if lost} == {"lost": 5000}
     assert counted(path, start=2000) == counted(path, endpoints=["e"]) == rest
     assert counted(path, path) == whole
@@ -303,7 +303,7 @@ FAILURES = {
     "new segment": (failing("open", errno.ENOSPC), DIRECTORY, SPLIT),
     "sync": (failing("fdatasync", errno.EIO), FILE, NO_SPLIT),
     "last sync": (failing("fsync", errno.EIO, 0), FILE, NO_SPLIT),
-    "size of the file": (lambda _: None, FILE, Limits(max_bytes=ROOM)),
+    "size of the file": (lambda _: None, FILE, Limits(max_total_bytes=ROOM)),
     "compressor": (bad_compressor, DIRECTORY, NO_SPLIT),
     "taker": (bad_taker, DIRECTORY, NO_SPLIT),
 }

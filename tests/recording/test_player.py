@@ -158,7 +158,7 @@ def test_publish_time_decides_and_log_time_if_asked(sent: Any, tmp_path: Path, u
     assert [data for *_, data in sent] == [b"1", b"3", b"4", b"2", b"5"]
     assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 20, 20, 90, 130]
     sent.clear()
-    virtual(path, by="log_time").run()
+    virtual(path, time_source="log_time").run()
     assert [data for *_, data in sent] == [b"1", b"2", b"3", b"4", b"5"]
     assert [time_ns for time_ns, *_ in played(LogReader(path), "log_time")] == [m.log_time for m in LogReader(path)]
 
@@ -364,13 +364,16 @@ def test_a_player_that_waits_for_readers_can_be_stopped(prefix: str, tmp_path: P
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_step_is_of_one_message_or_more(prefix: str, tmp_path: Path, count: Any) -> None:
     path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
-    with Player(path, paused=True) as player, pytest.raises(errors.InvalidValueError, match=f"by {count} messages"):
+    with (
+        Player(path, start_paused=True) as player,
+        pytest.raises(errors.InvalidValueError, match=f"by {count} messages"),
+    ):
         player.step(count)
 
 
 def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> None:
     path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
-    with Player(path, paused=True) as player:
+    with Player(path, start_paused=True) as player:
         task = Task(player.run)
         wait_until(lambda: player._running)
         assert in_fork(player.close) == 0
@@ -404,7 +407,7 @@ def test_players_of_one_process_have_their_own_prefixes(prefix: str, tmp_path: P
 def test_pause_step_resume(prefix: str, tmp_path: Path) -> None:
     path = numbered(tmp_path / "a.mcap", 50, NS // 100, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
-    with Player(path, paused=True, clock_endpoint="clock") as player:
+    with Player(path, start_paused=True, clock_endpoint="clock") as player:
         task = running(player)
         for number in range(3):
             player.step()
@@ -569,7 +572,7 @@ def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
 
 def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> None:
     path = numbered(tmp_path / "a.mcap", 100, NS, "a")
-    with Player(path, paused=True) as player:
+    with Player(path, start_paused=True) as player:
         task = running(player)
         player.step(3)
         wait_until(lambda: player.stats().messages == 3)
@@ -582,7 +585,7 @@ def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> Non
 def test_skip(prefix: str, tmp_path: Path) -> None:
     path = numbered(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
-    with Player(path, paused=True) as player:
+    with Player(path, start_paused=True) as player:
         task = running(player)
         player.skip(20)
         player.skip(20.5)

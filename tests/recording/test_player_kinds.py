@@ -182,7 +182,7 @@ def state() -> tuple[Any, dict[str, bytes]]:
 
 
 def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
-    with Player(log(steps), start=2.5, paused=True) as player:
+    with Player(log(steps), start=2.5, start_paused=True) as player:
         task = Task(player.run)
         wait_until(lambda: state() == ([2.0, 0.0], {"mode": b"2"}))
         assert player.stats().messages == 0
@@ -215,7 +215,7 @@ def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
 
 def test_a_seek_takes_the_state_along(log: Any) -> None:
     topic = msgq.sub_sock("topic", timeout=DEADLINE_MS)
-    with Player(log(steps), paused=True) as player:
+    with Player(log(steps), start_paused=True) as player:
         task = Task(player.run)
         player.seek(3.55)
         wait_until(lambda: state() == ([3.0, 9.0], {"mode": b"3"}))
@@ -231,7 +231,7 @@ def test_a_seek_takes_the_state_along(log: Any) -> None:
 
 
 def test_each_pass_begins_with_the_state_of_its_beginning(log: Any) -> None:
-    with Player(log(steps), start=1.5, loops=2, rate=float("inf"), paused=True) as player:
+    with Player(log(steps), start=1.5, loops=2, rate=float("inf"), start_paused=True) as player:
         task = Task(player.run)
         player.step(8)  # all but the first of the second pass
         wait_until(lambda: player.stats().passes == 1)
@@ -418,7 +418,7 @@ def frames(log: Log) -> None:
 
 
 def test_pictures_go_back_into_frames(log: Any) -> None:
-    with Player(log(frames), paused=True) as player, VisionIpcClient("cam", 3, False) as client:
+    with Player(log(frames), start_paused=True) as player, VisionIpcClient("cam", 3, False) as client:
         assert player.endpoints == ("visionipc_cam_3/image",)
         assert client.connect(True)
         task = Task(player.run)
@@ -439,7 +439,7 @@ def test_formats_of_pictures(log: Any, encoding: str, size: int, format: FrameFo
     data = bytes(range(size))
     step = {"32FC2": 16}.get(encoding, 2)
     with (
-        Player(log(lambda log: log.picture(0, data, encoding=encoding, step=step)), paused=True) as player,
+        Player(log(lambda log: log.picture(0, data, encoding=encoding, step=step)), start_paused=True) as player,
         VisionIpcClient("cam", 3, False) as client,
     ):
         assert client.connect(True)
@@ -456,7 +456,7 @@ def test_pictures_that_change_their_size(log: Any) -> None:
         log.picture(1, bytes(24), height=4)
         log.topic(2, b"at the end, which is the server's")
 
-    with Player(log(fill), paused=True) as player, VisionIpcClient("cam", 3, False) as client:
+    with Player(log(fill), start_paused=True) as player, VisionIpcClient("cam", 3, False) as client:
         assert client.connect(True)
         task = Task(player.run)
         for height in (2, 4):

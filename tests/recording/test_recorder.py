@@ -267,7 +267,7 @@ def test_large_messages(start: Any, tmp_path: Path) -> None:
 
 def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=4096)
-    recorder = start(paused=True)
+    recorder = start(start_paused=True)
     pub.send_many([b"unwanted" * 8] * 1000)
     recorder.resume()
     wait_until(lambda: not recorder.paused)
@@ -300,9 +300,9 @@ def test_snapshot(start: Any, tmp_path: Path) -> None:
         start(path=tmp_path / "other").snapshot()
 
 
-def test_max_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
+def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
-    recorder = start(compression="none", chunk_bytes=10_000, limits=Limits(split_bytes=50_000, max_bytes=200_000))
+    recorder = start(compression="none", chunk_bytes=10_000, limits=Limits(split_bytes=50_000, max_total_bytes=200_000))
     for number in range(1000):
         pub.send(b"%1000d" % number)
     taken(recorder, 1000)
@@ -320,8 +320,8 @@ def write_payload(output: Output, number: int) -> None:
     output.write(chunk, {1: channel_records(1, "e", None, 1, conventions.PUBLISHED)}, dict)
 
 
-def test_output_over_max_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
-    limits = Limits(split_messages=1, max_bytes=450_000)
+def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
+    limits = Limits(split_messages=1, max_total_bytes=450_000)
     output = Output(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
     left = []
     for number in range(7):
@@ -333,9 +333,9 @@ def test_output_over_max_bytes_removes_no_more_than_the_oldest_segments(tmp_path
     assert [int(data) for _, data, _, _ in messages(tmp_path / "log")] == [3, 4, 5, 6]
 
 
-def test_output_to_one_file_over_max_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
+def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    output = Output(path, Limits(max_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
+    output = Output(path, Limits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
     for number in range(2):
         write_payload(output, number)
     with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):

@@ -109,7 +109,7 @@ def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, 
 
 
 def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_path: Path) -> None:
-    with Recorder(tmp_path / "log", chunk_seconds=0.01, paused=True) as recorder:
+    with Recorder(tmp_path / "log", chunk_seconds=0.01, start_paused=True) as recorder:
         send(0, 5)
         recorder.resume()
         wait_until(lambda: recorder.stats().endpoints == 1)

@@ -61,7 +61,7 @@ def waiting(recorder: Recorder) -> bool:
 
 def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = Recorder(tmp_path / "log", paused=True, chunk_seconds=60)
+    recorder = Recorder(tmp_path / "log", start_paused=True, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))  # it has seen that it is paused
     pub.send(b"unwanted")
     with recorder._changed:  # it cannot see that it is no more before it sees that it is to stop
@@ -72,7 +72,7 @@ def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_p
 
 def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = Recorder(tmp_path / "log", paused=True, chunk_bytes=1024, chunk_seconds=60)
+    recorder = Recorder(tmp_path / "log", start_paused=True, chunk_bytes=1024, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))
     recorder.resume()
 
@@ -85,7 +85,7 @@ def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path
 
 def test_memory_takes_chunks_that_are_larger_than_the_queue(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, queue_bytes=0, **QUICK)
+    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, cache_bytes=0, **QUICK)
     for count in range(1, 50):
         pub.send(b"x")
         wait_until(partial(lambda sent: recorder.stats().messages == sent, count))

@@ -41,7 +41,7 @@ def record_and_tell(path: str, board: str) -> None:
     """Child: record with a compressor that is too slow, and tell what would be lost, until killed."""
     with open(board, "r+b") as file:
         memory = mmap.mmap(file.fileno(), 3 * _TOLD.size)
-    options: dict[str, Any] = {"chunk_bytes": CHUNK, "chunk_seconds": 0.05, "queue_bytes": QUEUE, "level": 19}
+    options: dict[str, Any] = {"chunk_bytes": CHUNK, "chunk_seconds": 0.05, "cache_bytes": QUEUE, "level": 19}
     recorder = Recorder(path, ["e"], **options)
     say()
     for turn in range(1, 1 << 40):
@@ -182,7 +182,7 @@ def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
     prefix: str, tmp_path: Path, compressing: Any
 ) -> None:
     pub = msgq.pub_sock("e")
-    with Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=0.001, queue_bytes=10_000) as recorder:
+    with Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=0.001, cache_bytes=10_000) as recorder:
         for number in range(7):  # one with the compressor, the others behind it
             pub.send(b"%1000d" % number)
             wait_until(lambda number=number: recorder.stats().messages > number)  # type: ignore[misc]
@@ -197,15 +197,15 @@ def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
 
 def test_what_is_not_to_be_compressed_is_not_counted(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    with Recorder(tmp_path / "log", chunk_bytes=1024, queue_bytes=0, compression="none") as recorder:
+    with Recorder(tmp_path / "log", chunk_bytes=1024, cache_bytes=0, compression="none") as recorder:
         pub.send_many([bytes(1000)] * 50)
     assert recorder.stats().messages == 50
     assert recorder.stats().uncompressed_chunks == 0
 
 
 def test_a_queue_that_is_not_possible(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidValueError, match="queue of -1 bytes"):
-        Recorder(tmp_path / "log", queue_bytes=-1)
+    with pytest.raises(errors.InvalidValueError, match="cache of -1 bytes"):
+        Recorder(tmp_path / "log", cache_bytes=-1)
 
 
 # ---- snapshots ----
@@ -274,7 +274,7 @@ def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
 ) -> None:
     """Nothing waits for the disk then: the ring would not have room for all of it."""
     pub = msgq.pub_sock("e", segment_size=1 << 20)
-    with Recorder(tmp_path / "log", snapshot_bytes=8 << 20, chunk_seconds=0.01, queue_bytes=0) as recorder:
+    with Recorder(tmp_path / "log", snapshot_bytes=8 << 20, chunk_seconds=0.01, cache_bytes=0) as recorder:
         pub.send(b"first")
         recorder.snapshot()
         wait_until(lambda: not recorder._queue.is_idle)

@@ -60,15 +60,15 @@ def outputs(log: LogReader, *programs: object, **options: float) -> list[tuple[f
 
 def test_a_program_that_receives_with_a_time_out_ends(log: LogReader) -> None:
     assert outputs(log, echoes) == [(0, b"0"), (1, b"1"), (61, b"61")]
-    assert outputs(log, echoes) == outputs(log, echoes, silence=0)
+    assert outputs(log, echoes) == outputs(log, echoes, idle_timeout=0)
 
 
 def test_what_comes_late_is_waited_for_as_long_as_is_said(log: LogReader) -> None:
     found = outputs(log, late)
     assert [data for _, data in found] == [b"0", b"1", b"61"]
     assert found[-1][0] == pytest.approx(68, abs=0.2)
-    assert [data for _, data in outputs(log, late, silence=5)] == [b"0", b"1"]
-    assert len(outputs(log, late, silence=100, after=6)) == 2
+    assert [data for _, data in outputs(log, late, idle_timeout=5)] == [b"0", b"1"]
+    assert len(outputs(log, late, idle_timeout=100, max_runtime=6)) == 2
 
 
 def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.LogCaptureFixture) -> None:
@@ -76,11 +76,11 @@ def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.
         assert len(outputs(log, echoes)) == 3
     assert not caplog.text
     with caplog.at_level(logging.WARNING):
-        assert [t for t, data in outputs(log, beats, after=20)] == list(range(1, 82))
+        assert [t for t, data in outputs(log, beats, max_runtime=20)] == list(range(1, 82))
     assert "still send 20 s after the log's last message" in caplog.text
 
 
-@pytest.mark.parametrize("times", [{"silence": -1.0}, {"after": -1.0}, {"silence": float("nan")}])
+@pytest.mark.parametrize("times", [{"idle_timeout": -1.0}, {"max_runtime": -1.0}, {"idle_timeout": float("nan")}])
 def test_times_that_are_not_possible(log: LogReader, times: dict[str, float]) -> None:
     with pytest.raises(errors.InvalidValueError, match="not possible"):
         outputs(log, echoes, **times)

@@ -126,7 +126,7 @@ def play(log: LogReader, path: Path, camera: str) -> LogReader:
     """Play a recording step by step into another recorder."""
     pictures = f"visionipc_{camera}_{STREAM}/image"
     with (
-        Player(log, paused=True, wait_for_readers=[pictures]) as player,
+        Player(log, start_paused=True, wait_for_readers=[pictures]) as player,
         Recorder(path, frames=[FrameChoice(camera, STREAM)], chunk_seconds=0.01) as recorder,
     ):
         assert list(player.skipped) == [pictures.removesuffix("/image")]  # the server that is played announces, too

@@ -61,7 +61,7 @@ def merged(path: Path, output: Path) -> list[Path]:
 
 def cut(path: Path, output: Path) -> list[Path]:
     folder = output.with_suffix("")
-    run("bag", "cut", path, "-o", folder, "--every", raw_mcap.STEP / 1e9, "--compression", "none")
+    run("bag", "split", path, "-o", folder, "--every", raw_mcap.STEP / 1e9, "--compression", "none")
     pieces = sorted(folder.iterdir())
     assert len(pieces) == 3
     return pieces
@@ -103,7 +103,7 @@ VERBS = {
     "filter --endpoint": Verb(filtered_by_endpoint, KEPT),
     "filter --start": Verb(filtered_by_time, KEPT),
     "merge": Verb(merged, KEPT),
-    "cut": Verb(cut, KEPT | {"chunk", "message index"}),
+    "split": Verb(cut, KEPT | {"chunk", "message index"}),
     "recover": Verb(recovered, KEPT | {"chunk", "message index"}),
     "recover a chunk": Verb(mended, KEPT | {"chunk"}),
     "reindex": Verb(reindexed, KEPT | {"chunk"}),

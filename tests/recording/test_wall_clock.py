@@ -330,7 +330,7 @@ def test_the_command_shows_either_clock(tmp_path: Path) -> None:
     by_wall = json.loads(run("bag", "info", "--json", "--clock", "wall", path).stdout.splitlines()[0])
     assert (by_host["start"], by_host["end"]) == (BEGIN, BEGIN + 40)
     assert (by_wall["start"], by_wall["end"]) == (BEGIN + 35, BEGIN + HOUR + 25)
-    assert by_host["wall"] == by_wall["wall"] == [HOUR + 5, 5]
+    assert by_host["clock_offset"] == by_wall["clock_offset"] == [HOUR + 5, 5]
     assert "3600.000 s, then 0.000 s ahead of the host's clock" in run("bag", "info", path).stdout
 
 

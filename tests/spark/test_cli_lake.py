@@ -323,7 +323,9 @@ def test_replay_after_and_silence_end_the_programs(spark: Any, tmp_path: Path, m
     monkeypatch.syspath_prepend(str(tmp_path))
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
     program = ("SELECT * FROM messages", "--deterministic", "program_of_lake:restless", "--seed", 3)
-    silent = run("lake", "replay", lake, *program, "--silence", 0.5).stdout
+    silent = run("lake", "replay", lake, *program, "--idle-timeout", 0.5).stdout
     assert "the same: 20 messages" in silent
-    assert "the same: 25 messages" in run("lake", "replay", lake, *program, "--after", 5, "--silence", 2).stdout
+    assert (
+        "the same: 25 messages" in run("lake", "replay", lake, *program, "--max-runtime", 5, "--idle-timeout", 2).stdout
+    )
     sys.modules.pop("program_of_lake")

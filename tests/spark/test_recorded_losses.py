@@ -25,7 +25,7 @@ __all__ = ["bus", "holding"]
 
 def fail(bus: Bus, path: Path) -> None:
     """Record into a file that reaches its limit."""
-    limits = replace(Limits(), max_bytes=30_000)
+    limits = replace(Limits(), max_total_bytes=30_000)
     recorder = Recorder(path, bus.published, limits=limits, chunk_bytes=10_000, chunk_seconds=0.01, compression="none")
     while recorder.running:
         bus.send(20)

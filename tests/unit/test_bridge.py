@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from msgq import backend, stats
-from msgq.bridge import CARRYING, Bridge, Flow, topics
+from msgq.bridge import FORWARDING, Bridge, FlowStats, topics
 from msgq.bridge.link import Loop, open_socket
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
@@ -68,7 +68,7 @@ class Crossing:
         with naming.chosen(self._host.prefix):
             self.made.run(0.002)
 
-    def flow(self, topic: str = TOPIC) -> Flow:
+    def flow(self, topic: str = TOPIC) -> FlowStats:
         return {flow.topic: flow for flow in self.made.flows()}[topic]
 
     def topics(self) -> list[str]:
@@ -163,7 +163,7 @@ class TestOut:
         until(lambda: crossing.flow().messages == 3, crossing)
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
-        assert crossing.flow() == Flow(TOPIC, "out", "", 3, 8, 0, 0, CARRYING)
+        assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING)
 
     def test_a_pattern_takes_whole_names_and_topics_that_come_later(self, here: Host) -> None:
         here.pub("other")
@@ -217,7 +217,7 @@ class TestOut:
         with caplog.at_level(logging.WARNING):
             pub.send_many([b"a", bytes(1001), b"b"])
             until(lambda: crossing.flow().messages == 2, crossing)
-        assert crossing.flow() == Flow(TOPIC, "out", "", 2, 2, 0, 1, CARRYING)
+        assert crossing.flow() == FlowStats(TOPIC, "out", "", 2, 2, 0, 1, FORWARDING)
         assert "MSGQ_ZMQ_MAX_BYTES" in caplog.text
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive(), sub.receive()] == [b"a", b"b"]
@@ -230,7 +230,7 @@ class TestOut:
         crossing.step()
         assert "publishes" in crossing.flow().state
         rival.close()
-        until(lambda: crossing.flow().state == CARRYING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING, crossing)
 
 
 class TestIn:
@@ -241,7 +241,7 @@ class TestIn:
         plain.send_many([b"one", b"two"])
         until(lambda: crossing.flow().messages == 2, crossing)
         assert sub.receive_many() == [b"one", b"two"]
-        assert crossing.flow() == Flow(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, CARRYING)
+        assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING)
 
     def test_what_is_too_large_for_the_ring_is_counted_and_logged(
         self, here: Host, caplog: pytest.LogCaptureFixture
@@ -294,19 +294,19 @@ class TestIn:
         assert f"{os.getpid()} publishes it here" in crossing.flow().state
         mine.send(b"still mine")
         mine.close()
-        until(lambda: crossing.flow().state == CARRYING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING, crossing)
 
     def test_it_gives_way_to_a_publisher_of_this_host_and_comes_back(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
-        until(lambda: crossing.flow().state == CARRYING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING, crossing)
         mine = here.pub()
         plain.send(b"too late")
         until(lambda: crossing.flow().dropped == 1, crossing)
-        assert crossing.flow().state != CARRYING
+        assert crossing.flow().state != FORWARDING
         mine.send(b"mine")
         mine.close()
-        until(lambda: crossing.flow().state == CARRYING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING, crossing)
         plain.send(b"again")
         until(lambda: crossing.flow().messages == 1, crossing)
 
@@ -323,7 +323,7 @@ class TestNoLoops:
         here.pub().close()
         going = here.bridge(TOPIC)
         going.step()
-        assert going.flow().state == CARRYING
+        assert going.flow().state == FORWARDING
         echo = here.socket("msgq", "PubSocket", TOPIC, for_bridge=True)
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
@@ -390,9 +390,9 @@ class TestNoLoops:
 
         monkeypatch.setattr(topics, "open_socket", beside)
         coming.step()
-        assert coming.flow().state == CARRYING
+        assert coming.flow().state == FORWARDING
         going.step()
-        assert going.flow("other").state == CARRYING
+        assert going.flow("other").state == FORWARDING
         assert len(opened) == 1
         assert [bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
 

@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from msgq import MessageQueue, pub_sock
-from msgq.bridge import CARRYING, Flow
+from msgq.bridge import FORWARDING, FlowStats
 from msgq.channel import Channel
 from msgq.cli import bridge
 from msgq.cli.app import app
@@ -23,8 +23,8 @@ def msgq(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["bridge", *arguments], catch_exceptions=False)
 
 
-def flow(topic: str, messages: int, state: str = CARRYING) -> Flow:
-    return Flow(topic, "out", "", messages, 10 * messages, 0, 0, state)
+def flow(topic: str, messages: int, state: str = FORWARDING) -> FlowStats:
+    return FlowStats(topic, "out", "", messages, 10 * messages, 0, 0, state)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def running(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     with start(*IN) as made:
         first = made.line()
-        assert (first["topic"], first["direction"], first["state"], first["final"]) == ("a", "in", CARRYING, False)
+        assert (first["topic"], first["direction"], first["state"], first["final"]) == ("a", "in", FORWARDING, False)
         yield made
 
 
@@ -124,7 +124,7 @@ def test_a_second_bridge_waits_for_the_first_to_end(running: Process, prefix: st
         assert f"msgq bridge {running.pid} publishes it here" in second.line()["state"]
         running.kill()
         running.wait()
-        while second.line()["state"] != CARRYING:
+        while second.line()["state"] != FORWARDING:
             pass
         _, complaints = second.end(signal.SIGTERM)
         assert len(complaints.splitlines()) == 1

@@ -286,7 +286,7 @@ def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
     assert checked() == ("ok", "0 channels, 0 B of /dev/shm; the dead left nothing in them")
     pid = killed("scans", "publisher")
     status, text = checked()
-    assert status == "note"
+    assert status == "warning"
     assert f"channel/scans: publisher python {pid} (dead)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
     assert "removed channel/scans: only the dead used it" in result.output
@@ -296,7 +296,7 @@ def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
 def test_the_doctor_sees_full_rows(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
-        assert checked() == ("wrong", "channel/scans has 1 publishers, as many as it may")
+        assert checked() == ("error", "channel/scans has 1 publishers, as many as it may")
         node.create_mailbox("box")
         assert "mbx" not in checked()[1], "a mailbox has one owner"
 
@@ -312,7 +312,7 @@ def test_the_doctor_sees_views_that_are_kept_long(prefix: str, monkeypatch: pyte
         assert checked()[0] == "ok", "not for long"
         monkeypatch.setattr(channels, "KEPT_LONG_S", 0.0)
         status, text = checked()
-        assert status == "note"
+        assert status == "warning"
         assert f"{os.getpid()} keeps 1 views of old messages" in text
         view.release()
         assert checked()[0] == "ok"

@@ -30,13 +30,13 @@ def diagnose() -> tuple[int, dict[str, dict[str, Any]]]:
 
 def test_a_machine_that_runs_these_tests_can_run_msgq(prefix: str) -> None:
     _, checks = diagnose()
-    for name in ("kernel", "permissions", "clock", "round trip", "segments", "participants"):
+    for name in ("kernel", "permissions", "clock", "round trip", "segments", "topics"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
 def test_exit_code_tells_whether_something_is_wrong(prefix: str) -> None:
     code, checks = diagnose()
-    assert code == any(check["status"] == "wrong" for check in checks.values())
+    assert code == any(check["status"] == "error" for check in checks.values())
 
 
 def test_doctor_leaves_no_topic_behind(prefix: str) -> None:
@@ -49,8 +49,8 @@ def test_a_dead_publisher_is_found_and_is_wrong(prefix: str) -> None:
     assert died.returncode == -9
     code, checks = diagnose()
     assert code == 1
-    assert checks["participants"]["status"] == "wrong"
-    assert "weather: publisher" in checks["participants"]["text"]
+    assert checks["topics"]["status"] == "error"
+    assert "weather: publisher" in checks["topics"]["text"]
 
 
 def test_a_truncated_segment_is_wrong(prefix: str) -> None:
@@ -58,7 +58,7 @@ def test_a_truncated_segment_is_wrong(prefix: str) -> None:
     (SHM / f"msgq_{prefix}" / "weather").write_bytes(bytes(100))
     code, checks = diagnose()
     assert code == 1
-    assert checks["segments"]["status"] == "wrong"
+    assert checks["segments"]["status"] == "error"
     assert "weather" in checks["segments"]["text"]
 
 
@@ -66,7 +66,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "weather").symlink_to(tmp_path)
     _, checks = diagnose()
-    assert checks["segments"]["status"] == "note"
+    assert checks["segments"]["status"] == "warning"
     assert "weather" in checks["segments"]["text"]
 
 
@@ -77,7 +77,7 @@ def test_people_get_a_line_a_check(prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("total_mib", "free_mib", "status"), [(64, 1, "wrong"), (64, 60, "note"), (8192, 4096, "ok"), (8192, 3, "wrong")]
+    ("total_mib", "free_mib", "status"), [(64, 1, "error"), (64, 60, "warning"), (8192, 4096, "ok"), (8192, 3, "error")]
 )
 def test_little_space_is_noted_and_no_space_is_wrong(
     monkeypatch: pytest.MonkeyPatch, total_mib: int, free_mib: int, status: str
@@ -90,8 +90,8 @@ def test_little_space_is_noted_and_no_space_is_wrong(
 
 
 def test_a_directory_that_is_missing_is_wrong(tmp_path: Path) -> None:
-    assert machine.shm_space(tmp_path / "nowhere").status == "wrong"
-    assert machine.shm_permissions(tmp_path / "nowhere").status == "wrong"
+    assert machine.shm_space(tmp_path / "nowhere").status == "error"
+    assert machine.shm_permissions(tmp_path / "nowhere").status == "error"
 
 
 def test_the_permission_check_leaves_no_file(tmp_path: Path) -> None:
@@ -104,19 +104,19 @@ def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.Monke
     monkeypatch.setattr(machine, "_FUTEX_WAITV", 100_000)
     monkeypatch.setattr(machine, "_MEMBARRIER", dict.fromkeys(machine._MEMBARRIER, 100_000))
     found = check()
-    assert found.status == "note"
+    assert found.status == "warning"
     assert "not implemented" in found.text
 
 
 def test_a_round_trip_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setenv("MSGQ_MODE", "nonsense")
     found = doctor.round_trip()
-    assert found.status == "wrong"
+    assert found.status == "error"
     assert "nonsense" in found.text
 
 
 def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
-    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("moon", "wrong", "it is made of cheese"),))
+    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("moon", "error", "it is made of cheese"),))
     code, checks = diagnose()
     assert code == 1
     assert checks["moon"]["text"] == "it is made of cheese"
@@ -151,8 +151,8 @@ def killed(function: Callable[[str], None], name: str) -> int:
 def test_many_dead_subscribers_are_a_note_with_their_count(prefix: str) -> None:
     with msgq.pub_sock("weather") as publisher:
         pid = killed(subscribers, "weather")
-        participants = diagnose()[1]["participants"]
-        assert participants["status"] == "note"
+        participants = diagnose()[1]["topics"]
+        assert participants["status"] == "warning"
         assert participants["text"].startswith(f"weather: {DEAD} subscribers: python {pid} (dead), ")
         assert (
             f" and {DEAD - 3} more (harmless: new subscribers take the places of the dead when no"
@@ -161,19 +161,19 @@ def test_many_dead_subscribers_are_a_note_with_their_count(prefix: str) -> None:
         assert len(participants["text"]) < 300
         publisher.send(b"on the same ring")
         others = [msgq.sub_sock("weather", timeout=0) for _ in range(ROWS - DEAD + 7)]
-        assert f"weather: {DEAD - 7} subscribers: " in diagnose()[1]["participants"]["text"]
+        assert f"weather: {DEAD - 7} subscribers: " in diagnose()[1]["topics"]["text"]
         for other in others:
             other.close()
     _, checks = fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
-    assert checks["participants"]["status"] == "ok"
+    assert checks["topics"]["status"] == "ok"
 
 
 def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
     with msgq.Channel("scans"):
         killed(channel_members, "scans")
         _, checks = diagnose()
-        assert checks["channels"]["status"] == "note"
+        assert checks["channels"]["status"] == "warning"
         for text in (
             "channel/scans: 20 publishers: ",
             "channel/scans: 40 subscribers: ",
@@ -186,18 +186,18 @@ def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
 
 def test_dead_publisher_that_was_replaced_is_a_note(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
-    assert diagnose()[1]["participants"]["status"] == "wrong"
+    assert diagnose()[1]["topics"]["status"] == "error"
     with msgq.pub_sock("weather"):
-        assert diagnose()[1]["participants"]["status"] != "wrong"
+        assert diagnose()[1]["topics"]["status"] != "error"
 
 
 def test_line_with_an_error_has_its_notes_last_and_marked(prefix: str) -> None:
     with msgq.pub_sock("abc"):
         killed(subscribers, "abc")
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
-        participants = diagnose()[1]["participants"]
-    assert participants["status"] == "wrong"
-    first, second = participants["text"].split("; note: ")
+        participants = diagnose()[1]["topics"]
+    assert participants["status"] == "error"
+    first, second = participants["text"].split("; warning: ")
     assert first.startswith("weather: publisher")
     assert second.startswith(f"abc: {DEAD} subscribers: ")
 
@@ -208,7 +208,7 @@ def test_flaws_of_many_endpoints_are_counted(prefix: str) -> None:
             pass
         (SHM / f"msgq_{prefix}" / f"weather{number:02}").unlink()
     _, checks = diagnose()
-    assert checks["files"]["status"] == "wrong"
+    assert checks["files"]["status"] == "error"
     assert checks["files"]["text"].count("has a side segment, but no ring") == 10
     assert checks["files"]["text"].endswith("and 15 more")
 
@@ -223,7 +223,7 @@ def test_fix_removes_a_topic_that_only_the_dead_used(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     _, checks = fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
-    assert checks["participants"]["status"] == "ok"
+    assert checks["topics"]["status"] == "ok"
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
@@ -232,7 +232,7 @@ def test_fix_keeps_a_topic_with_a_dead_publisher_and_a_living_subscriber(prefix:
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
         _, checks = fix(prefix)
         assert checks["repair"]["text"] == "nothing to repair"
-        assert "weather: publisher" in checks["participants"]["text"]
+        assert "weather: publisher" in checks["topics"]["text"]
         with msgq.pub_sock("weather") as publisher:
             publisher.send(b"on the same ring")
             assert subscriber.receive() == b"on the same ring"
@@ -243,7 +243,7 @@ def test_a_side_segment_without_a_ring_is_wrong_and_fix_removes_it(prefix: str) 
         pass
     (SHM / f"msgq_{prefix}" / "weather").unlink()
     code, checks = diagnose()
-    assert (code, checks["files"]["status"]) == (1, "wrong")
+    assert (code, checks["files"]["status"]) == (1, "error")
     assert "weather has a side segment, but no ring" in checks["files"]["text"]
     _, checks = fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
@@ -255,5 +255,5 @@ def test_a_segment_that_others_may_write_is_noted(prefix: str) -> None:
     with msgq.pub_sock("weather"):
         (SHM / f"msgq_{prefix}" / "weather").chmod(0o666)
         _, checks = diagnose()
-    assert checks["files"]["status"] == "note"
+    assert checks["files"]["status"] == "warning"
     assert "mode 666" in checks["files"]["text"]

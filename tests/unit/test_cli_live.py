@@ -159,11 +159,11 @@ def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path
     file = tmp_path / "message"
     file.write_bytes(b"\x00file")
     assert pub("grüß") == ["grüß".encode()]
-    assert pub("00 ff", "--as", "hex") == [b"\x00\xff"]
+    assert pub("00 ff", "--format", "hex") == [b"\x00\xff"]
     assert pub("--file", str(file), "-n", "2") == [b"\x00file"] * 2
     assert pub("--lines", stdin="a\nb\n") == [b"a", b"b"]
     assert pub("x", "--rate", "500", "-n", "3") == [b"x"] * 3
-    assert pub('{"a": [1]}', "--as", "json") == [b'{"a":[1]}']
+    assert pub('{"a": [1]}', "--format", "json") == [b'{"a":[1]}']
     found = topic("said").schema
     assert found is not None
     assert found.encoding == "json"
@@ -174,10 +174,10 @@ def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
     with live_actors.publisher("car"):
         pass
     with msgq.sub_sock("car", timeout=0) as subscriber:
-        run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--as", "json")
+        run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--format", "json")
         (row,) = subscriber.receive_array(live_actors.CAR)
         assert (row["speed"], *row["wheels"]) == (2.5, 1, 2)
-        assert "wings" in run("pub", "car", '{"wings": 2}', "--as", "json", code=1).stderr
+        assert "wings" in run("pub", "car", '{"wings": 2}', "--format", "json", code=1).stderr
 
 
 def test_pub_leaves_a_living_publisher_alone(traffic: Child) -> None:
@@ -189,13 +189,13 @@ def test_pub_leaves_a_living_publisher_alone(traffic: Child) -> None:
 
 
 def test_pub_waits_for_subscribers(prefix: str) -> None:
-    run("pub", "said", "x", "--wait", "1", "--timeout", "0.1", code=3)
+    run("pub", "said", "x", "--wait-for-subscribers", "1", "--timeout", "0.1", code=3)
     with msgq.sub_sock("said", timeout=0) as subscriber:
-        run("pub", "said", "x", "--wait", "1", "--timeout", "20")
+        run("pub", "said", "x", "--wait-for-subscribers", "1", "--timeout", "20")
         assert subscriber.receive() == b"x"
 
 
-@pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--as", "xml")])
+@pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--format", "xml")])
 def test_pub_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
     run("pub", "said", *arguments, code=2)
 

@@ -70,12 +70,12 @@ MISSING = {
             "diff": "{log}",
         }.items()
     },
-    "bag extract names": Case("bag extract {log} -o {new} --name nosuch", says="no attachment 'nosuch'"),
+    "bag attachments names": Case("bag attachments {log} -o {new} --name nosuch", says="no attachment 'nosuch'"),
     "play names": Case("play {log} --rate inf --endpoint {name}", says="no endpoint of the recording"),
     "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
     "play remap": Case("play {log} --rate inf --remap {name}:=x", says="cannot be remapped"),
-    "play outputs": Case(
-        "play {log} --deterministic tests.unit.test_cli_names:silent --silence 0 --outputs {name}",
+    "play compare_endpoints": Case(
+        "play {log} --deterministic tests.unit.test_cli_names:silent --idle-timeout 0 --compare-endpoints {name}",
         says="no endpoint that the programs sent on",
     ),
 }
@@ -100,7 +100,7 @@ APART = {
 #: Verbs without names: of all endpoints, of files, of a lake.
 NAMELESS = {
     *("bench", "demo", "doctor", "version", "frames bench", "frames list"),
-    *(f"bag {verb}" for verb in ("cut", "doctor", "list", "merge", "recover", "reindex")),
+    *(f"bag {verb}" for verb in ("split", "doctor", "list", "merge", "recover", "reindex")),
     *(f"lake {verb}" for verb in ("export", "optimize", "sql", "stream", "tables")),
 }
 
@@ -200,7 +200,7 @@ def names_of(command: click.Command) -> Iterator[str]:
     """Yield the parameters of a verb that take names."""
     for one in command.params:
         shown = one.metavar or (one.human_readable_name if isinstance(one, click.Argument) else "")
-        selects = one.name in ("names", "remap", "outputs", "file") or TAKES_NAMES.search(shown)
+        selects = one.name in ("names", "remap", "compare_endpoints", "file") or TAKES_NAMES.search(shown)
         if selects and one.name not in ("prefix", "logs") and not (one.name == "file" and shown != "FILE"):
             yield one.name or ""
 

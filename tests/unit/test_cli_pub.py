@@ -53,7 +53,7 @@ def test_a_channel_is_published_on_beside_others(prefix: str) -> None:
 
 
 def test_a_channel_that_is_not_there_is_made(prefix: str) -> None:
-    assert pub("channel/cam", '{"a": [1]}', "--as", "json")["messages"] == 1
+    assert pub("channel/cam", '{"a": [1]}', "--format", "json")["messages"] == 1
     with Channel("cam", create=False) as channel, channel.subscriber(history=9) as subscriber:
         assert subscriber.receive_many() == [b'{"a":[1]}']
         assert channel.schema == Schema("json", "json")
@@ -62,14 +62,16 @@ def test_a_channel_that_is_not_there_is_made(prefix: str) -> None:
 
 def test_lines_go_to_a_channel_one_by_one(prefix: str) -> None:
     with Channel("cam") as channel, channel.subscriber() as subscriber:
-        command.run("pub", "channel/cam", "--lines", "--as", "hex", stdin="00 ff\n01\n")
+        command.run("pub", "channel/cam", "--lines", "--format", "hex", stdin="00 ff\n01\n")
         assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
 
 
 def test_it_waits_for_subscribers_of_a_channel(prefix: str) -> None:
-    assert "had no 1 subscribers within 0.1 s" in refused("channel/cam", "x", "--wait", "1", "--timeout", "0.1", code=3)
+    assert "had no 1 subscribers within 0.1 s" in refused(
+        "channel/cam", "x", "--wait-for-subscribers", "1", "--timeout", "0.1", code=3
+    )
     with Channel("cam") as channel, channel.subscriber() as subscriber:
-        assert pub("channel/cam", "x", "--wait", "1", "--timeout", "20")["messages"] == 1
+        assert pub("channel/cam", "x", "--wait-for-subscribers", "1", "--timeout", "20")["messages"] == 1
         assert subscriber.receive(0) == b"x"
 
 
@@ -87,7 +89,7 @@ def test_a_queue_gets_messages_with_their_priority(prefix: str) -> None:
 def test_json_is_packed_by_the_schema_of_a_queue(prefix: str) -> None:
     schema = Schema("Pose", "struct", json.dumps(np.lib.format.dtype_to_descr(POSE)).encode())
     with MessageQueue("jobs", schema=schema) as queue:
-        pub("queue/jobs", '{"x": 2.5, "id": 3}', "--as", "json")
+        pub("queue/jobs", '{"x": 2.5, "id": 3}', "--format", "json")
         assert np.frombuffer(queue.receive().data, POSE).tolist() == [(2.5, 3)]
 
 
@@ -119,7 +121,7 @@ def test_an_element_of_a_vector_is_written(prefix: str) -> None:
         assert pub("records/poses", '{"x": 2.5, "id": 7}', "--index", 2, "-n", 3)["messages"] == 3
         assert vector[2].tolist() == (2.5, 7)
         assert vector.counts().tolist() == [0, 0, 3, 0]
-        pub("records/poses", vector[2].tobytes().hex(), "--as", "hex", "--index", 0)
+        pub("records/poses", vector[2].tobytes().hex(), "--format", "hex", "--index", 0)
         assert vector[0] == vector[2]
 
 
@@ -147,13 +149,13 @@ def test_times_of_a_tracked_record_may_be_left_out(prefix: str) -> None:
 
 def test_fields_of_a_boards_value_keep_their_values(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=struct_schema(np.dtype(POSE))) as board:
-        assert "id missing" in refused("records/state", '{"x": 9}', "--as", "json", "--key", "car")
-        pub("records/state", '{"x": 9, "id": 3}', "--as", "json", "--key", "car")
-        pub("records/state", '{"x": 8}', "--as", "json", "--key", "car")
+        assert "id missing" in refused("records/state", '{"x": 9}', "--format", "json", "--key", "car")
+        pub("records/state", '{"x": 9, "id": 3}', "--format", "json", "--key", "car")
+        pub("records/state", '{"x": 8}', "--format", "json", "--key", "car")
         assert board["car"] == np.array([(8, 3)], POSE).tobytes()
         with board.declare("car") as entry:
             entry.write(b"short")
-        assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--as", "json", "--key", "car")
+        assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--format", "json", "--key", "car")
 
 
 def test_pub_without_as_packs_json_for_each_endpoint_with_a_struct_schema(prefix: str) -> None:
@@ -219,7 +221,7 @@ def test_pub_refuses_values_that_numpy_would_repeat_or_cut(prefix: str, message:
 
 def test_a_message_has_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
-        assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--as", "json")
+        assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--format", "json")
         assert queue.receive(0) is None
 
 
@@ -228,13 +230,13 @@ def test_a_single_number_needs_no_index(prefix: str) -> None:
         pub("--", "records/speed", "-5")
         assert record.value == -5
         assert "cannot be sent as JSON" in refused("records/speed", "fast")
-        assert "has elements of 4 bytes, and this message has 3" in refused("records/speed", "abc", "--as", "text")
+        assert "has elements of 4 bytes, and this message has 3" in refused("records/speed", "abc", "--format", "text")
         assert record.count == 1
 
 
 def test_a_value_of_a_board_is_written(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
-        assert pub("records/state", "1.5", "--as", "json", "--key", "speed")["bytes"] == 3
+        assert pub("records/state", "1.5", "--format", "json", "--key", "speed")["bytes"] == 3
         assert board.items() == [("speed", b"1.5")]
         board.declare("mode")
         assert str(os.getpid()) in refused("records/state", "x", "--key", "mode")
@@ -248,14 +250,18 @@ def test_a_value_of_a_board_is_written(prefix: str) -> None:
         ("records/poses x --key k", 2, "records/poses is a vector, which has no keys; give --index"),
         ("records/poses {} --index 4", 1, "4"),
         (
-            'records/poses {"x":1,"id":2} --index 0 --wait 1',
+            'records/poses {"x":1,"id":2} --index 0 --wait-for-subscribers 1',
             2,
-            "--wait waits for subscribers, which records/poses has not",
+            "--wait-for-subscribers waits for subscribers, which records/poses has not",
         ),
         ("records/state x", 2, "records/state is a board; give --key"),
         ("records/state x --index 0", 2, "records/state is a board, which has no indexes; give --key"),
         ("queue/jobs x --index 0", 2, "--index is for records/NAME"),
-        ("queue/jobs x --wait 1", 2, "--wait waits for subscribers, which queue/jobs has not"),
+        (
+            "queue/jobs x --wait-for-subscribers 1",
+            2,
+            "--wait-for-subscribers waits for subscribers, which queue/jobs has not",
+        ),
         ("channel/cam x --priority 1", 2, "--priority is for queue/NAME"),
         ("channel/cam x --force", 2, "--force is for topics"),
         ("car x --key k", 2, "--key is for records/NAME"),

@@ -141,9 +141,9 @@ def test_info_of_all_that_can_be_in_a_queue(prefix: str) -> None:
         "room         20 messages of up to 1.0 kB",
         "waiting      9 messages, the oldest for ",
         "by priority: 1 with 8, 1 with 7, 1 with 6, 1 with 5, 1 with 4, 1 with 3, 1 with 2, 1 with 1, 1 with less",
-        "taken        1 messages, 1 with a lease, 0 overdue",
-        "places       9 free, 0 being filled, 0 astray",
-        "nonsense     1 places",
+        "taken        1 messages, 1 with a lease, 0 expired",
+        "slots        9 free, 0 being written, 0 lost slots",
+        "corrupt      1 slots",
         "came back    1 of these messages; one was taken 2 times",
         "counts       10 sent, 2 received, 0 acknowledged, 1 returned, 0 refused",
         "handles      1\n",
@@ -322,7 +322,7 @@ def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
         queue.send_many([b"x"] * 3)
     taker, watcher = killed("jobs", "take"), killed("other", "watch")
     status, text = checked()
-    assert status == "note"
+    assert status == "warning"
     assert f"queue/jobs: python {taker} (dead) left 1 message (repaired when a process opens it" in text
     assert f"queue/other: python {watcher} (dead) left its wish to be woken (watching)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
@@ -351,7 +351,7 @@ def test_the_doctor_calls_nonsense_wrong(prefix: str) -> None:
     MessageQueue("jobs").close()
     write_nonsense("jobs")
     status, text = checked("--fix")
-    assert status == "wrong"
+    assert status == "error"
     assert text.startswith("queue/jobs has 1 places that nobody can use: another program wrote there")
     assert stats.queue("jobs").nonsense == 1, "nobody knows what it was"
 
@@ -361,7 +361,7 @@ def test_the_doctor_sees_full_rows(prefix: str) -> None:
         others = [MessageQueue("jobs") for _ in range(126)]
         assert checked()[0] == "ok"
         others.append(MessageQueue("jobs"))
-        assert checked() == ("wrong", "queue/jobs has 128 handles open, as many as it may")
+        assert checked() == ("error", "queue/jobs has 128 handles open, as many as it may")
         for one in others:
             one.close()
 

@@ -276,7 +276,7 @@ def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> No
         held_by(vector.path, 100, 1)
         for words in ([], ["--fix"]):
             status, text = checked(*words)
-            assert status == "note"
+            assert status == "warning"
             assert f"records/idle: python {idle} (dead) left its row (reclaimed by the next writer)" in text
             assert f"records/v: python {writer} (dead) left 1 element that it was writing, 1 element of writers" in text
             assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
@@ -293,7 +293,7 @@ def test_the_doctor_sees_full_rows(prefix: str) -> None:
         one[0] = 1
     assert checked()[0] == "ok"
     others[0][0] = 1
-    assert checked() == ("wrong", "records/v has 128 handles that write, as many as it may")
+    assert checked() == ("error", "records/v has 128 handles that write, as many as it may")
     for one in others:
         one.close()
 

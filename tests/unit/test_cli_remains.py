@@ -24,7 +24,7 @@ def run(*args: str) -> list[dict[str, Any]]:
 
 
 def noted() -> str:
-    (check,) = (check for check in run("doctor") if check["check"] == "remains")
+    (check,) = (check for check in run("doctor") if check["check"] == "leftovers")
     return f"{check['status']}: {check['text']}"
 
 

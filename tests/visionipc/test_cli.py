@@ -80,7 +80,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, cameras: Child) -> None:
-    found = lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))
+    found = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
     assert [(one["server"], one["stream"], one["format"], one["buffers"]) for one in found] == [
         (name, 0, "NV12", 4 + SPARE_BUFFERS),
         (name, 7, "RGB24", 3 + SPARE_BUFFERS),
@@ -89,20 +89,23 @@ def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, came
         (cameras.pid, WIDTH, HEIGHT, "serving")
     }
     assert [one["bytes"] for one in found] == [WIDTH * HEIGHT * 3 // 2, WIDTH * HEIGHT * 3]
-    table = msgq("list", "--look", "0.01", "--prefix", prefix)
+    table = msgq("list", "--interval", "0.01", "--prefix", prefix)
     assert table.exit_code == 0
     assert "RGB24" in table.output
 
 
 def test_list_counts_the_frames_of_its_look(prefix: str, cameras: Child) -> None:
-    assert [one["rate"] for one in lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))] == [0.0, 0.0]
+    assert [one["rate"] for one in lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))] == [
+        0.0,
+        0.0,
+    ]
     with streaming(cameras):
-        assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--look", "0.5", "--prefix", prefix)))
+        assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--interval", "0.5", "--prefix", prefix)))
 
 
 def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
     with streaming(cameras):
-        msgq("list", "--look", "0.1", "--prefix", prefix)
+        msgq("list", "--interval", "0.1", "--prefix", prefix)
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
     cameras.say("stats")
     assert cameras.hear() == [0, []]
@@ -130,7 +133,7 @@ def stock_server(name: str) -> None:
 def test_list_shows_streams_of_a_stock_server(name: str, prefix: str) -> None:
     with Child(stock_server, name) as child:
         assert child.hear() == "up"
-        (found,) = lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))
+        (found,) = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
         assert (found["pid"], found["stream"], found["format"]) == (child.pid, 1, "NV12")
         assert (found["width"], found["buffers"], found["rate"]) == (WIDTH, 1, None)
         child.result()
@@ -150,7 +153,7 @@ def test_list_looks_under_the_prefix_that_it_is_given(
 ) -> None:
     monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}x")
     assert lines(msgq("list", "--json")) == []
-    found = lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))
+    found = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
     assert {one["server"] for one in found} == {name}
 
 

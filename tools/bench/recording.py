@@ -194,7 +194,7 @@ def _played(file: Path) -> int:
 
 def _begun(file: Path) -> float:
     prefix = f"bench-{uuid4().hex[:8]}"
-    player = Player(file, prefix=prefix, paused=True)
+    player = Player(file, prefix=prefix, start_paused=True)
     player.stop()
     _remove(prefix)
     return 1

@@ -7,7 +7,7 @@ from msgq.cli.common.groups import Group
 
 _COMMANDS = (
     *("info", "list", "cat", "doctor", "recover", "reindex"),
-    *("merge", "filter", "cut", "diff", "convert", "extract"),
+    *("merge", "filter", "split", "diff", "convert", "attachments"),
 )
 
 

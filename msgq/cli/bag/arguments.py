@@ -26,8 +26,8 @@ compression = click.option(
     type=click.Choice(["zstd", "lz4", "none"]),
     help="Of all chunks.  [default: as they are where they are copied whole, else zstd]",
 )
-max_chunk = click.option(
-    "--max-chunk",
+max_chunk_bytes = click.option(
+    "--max-chunk-bytes",
     type=options.BYTES,
     default="256MiB",
     show_default=True,
@@ -86,7 +86,7 @@ def selection(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--start", metavar="TIME", callback=_time, help=f"From here on: {_TIME}."),
         click.option("--end", metavar="TIME", callback=_time, help="Until before this."),
-        max_chunk,
+        max_chunk_bytes,
     ):
         function = option(function)
     return function
@@ -100,14 +100,14 @@ def open_log(
     start: float | datetime | None = None,
     end: float | datetime | None = None,
     *,
-    max_chunk: int,
+    max_chunk_bytes: int,
     clock: str = HOST,
     schemas: Schemas | None = None,
 ) -> LogReader:
     """Return the log, with what was chosen."""
     begin = 0
     if isinstance(start, float) or isinstance(end, float):
-        begin = LogReader(*paths, max_chunk_bytes=max_chunk, clock=clock).start_time or 0
+        begin = LogReader(*paths, max_chunk_bytes=max_chunk_bytes, clock=clock).start_time or 0
     wanted = (*choices(names), *expressions)
     return LogReader(
         *paths,
@@ -115,7 +115,7 @@ def open_log(
         exclude=exclude,
         start=_ns(start, begin),
         end=_ns(end, begin),
-        max_chunk_bytes=max_chunk,
+        max_chunk_bytes=max_chunk_bytes,
         clock=clock,
         schemas=schemas,
     )

@@ -16,7 +16,7 @@ from msgq.cli.common import comparisons, options
 @arguments.selection
 @options.schemas
 @options.as_json
-def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: bool, **chosen: Any) -> None:
+def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any) -> None:
     """Compare logs A and B: by endpoint and order, and say where they first differ.
 
     Values are compared where a schema says how to decode them, else bytes. Times do not matter unless asked for.
@@ -25,7 +25,7 @@ def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: boo
 
     first, second = (arguments.open_log([path], **chosen) for path in (a, b))
     with arguments.showing_progress(first, second):
-        comparison = compare(first, second, tolerances, time_tolerance=times)
+        comparison = compare(first, second, tolerances, time_tolerance=time_tolerance)
     for log in (first, second):
         arguments.tell_problems(log)
     with arguments.requiring_found(first, second, **chosen):

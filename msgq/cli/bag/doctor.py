@@ -18,9 +18,9 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 
 @click.command(epilog=_EPILOG)
 @arguments.logs
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
-def command(logs: tuple[Path, ...], max_chunk: int, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """Check the files of LOGS against the rules of MCAP, and say where they are broken.
 
     An error is what MCAP forbids, or what contradicts itself; a warning is what it allows but readers suffer from. What
@@ -29,7 +29,7 @@ def command(logs: tuple[Path, ...], max_chunk: int, as_json: bool) -> None:
     failed = False
     output = console()
     for path in (path for log in logs for path in conventions.segments(log)):
-        examination, found = Examination(path, max_chunk), Counter({"error": 0, "warning": 0})
+        examination, found = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for one in examination:
             found[one.severity] += 1
             if as_json:

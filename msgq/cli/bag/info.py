@@ -16,42 +16,46 @@ from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.format import conventions
 from msgq.recording.reader.summing import Sums
 
+SUMMARY, FULL_SCAN = "summary", "full scan"
+
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
 @arguments.selection
 @arguments.clock
-@click.option("--full", is_flag=True, help="Read all messages, and tell of damage; else what the files say is shown.")
+@click.option(
+    "--scan", is_flag=True, help="Read all messages, and report damage.  [default: show the summaries of the files]"
+)
 @options.as_json
-def command(logs: tuple[Path, ...], full: bool, as_json: bool, **chosen: Any) -> None:
+def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in LOGS, which are one log together.
 
-    A recording says all of it at its end. Of copies and of files of others, what they do not say is "-", unless --full
+    A recording says all of it at its end. Of copies and of files of others, what they do not say is "-", unless --scan
     reads them. A file that says nothing, and a part of a log, are read.
 
-    With --json: an object about the log, then one about each endpoint; "read" tells whether all was read.
+    With --json: an object about the log, then one about each endpoint; "source" is "summary" or "full scan".
     """
     log = arguments.open_log(logs, **chosen)
-    reads = full or (not log.figured and log.counts is None)
-    infos = _infos(log, reads)
-    about = _about(log, infos, reads)
+    scanned = scan or (not log.figured and log.counts is None)
+    infos = _infos(log, scanned)
+    about = _about(log, infos, scanned)
     if as_json:
         echo_json(about)
         for info in infos:
             echo_json(info | {"schema": info["schema"] and asdict(info["schema"])})
     else:
         for name, value in about.items():
-            echo(f"{name:<9} {_shown(name, value)}")
+            echo(f"{name.replace('_', ' '):<12} {_shown(name, value)}")
         console().print(_table(infos))
     arguments.tell_problems(log)
     arguments.require_found(log, **chosen)
 
 
-def _infos(log: LogReader, reads: bool) -> list[dict[str, Any]]:
+def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
     """Return what is known of each endpoint, as `EndpointInfo` has it; None for what only a whole read could tell."""
     names = [field.name for field in fields(EndpointInfo)]
-    if reads or log.figured:
-        return [{name: getattr(info, name) for name in names} for info in log.sum_up(reads).values()]
+    if scanned or log.figured:
+        return [{name: getattr(info, name) for name in names} for info in log.sum_up(scanned).values()]
     channels = {channel.endpoint: channel for channel in log.channels}
     unknown = dict.fromkeys(names)
     found = {
@@ -64,7 +68,7 @@ def _infos(log: LogReader, reads: bool) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
-def _about(log: LogReader, infos: list[dict[str, Any]], reads: bool) -> dict[str, Any]:
+def _about(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
     runs = {file.metadata.get(conventions.RECORDING, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
@@ -74,9 +78,9 @@ def _about(log: LogReader, infos: list[dict[str, Any]], reads: bool) -> dict[str
         "messages": sum(info["messages"] for info in infos),
         "start": log.start_time,
         "end": log.end_time,
-        "wall": [offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_offsets)],
+        "clock_offset": [offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_offsets)],
         "problems": len(log.problems),
-        "read": reads,
+        "source": FULL_SCAN if scanned else SUMMARY,
     }
 
 
@@ -85,13 +89,13 @@ def _shown(name: str, value: Any) -> str:
         return "-"
     if name in ("start", "end"):
         return datetime.fromtimestamp(value / 1e9, UTC).isoformat(timespec="milliseconds")
-    if name == "wall":
+    if name == "clock_offset":
         seconds = (f"{round(offset / 1e9, 3) or 0:.3f} s" for offset in value)
         return ", then ".join(text for text, _ in groupby(seconds)) + " ahead of the host's clock"
     if name == "size":
         return in_bytes(value)
-    if name == "read":
-        return "yes" if value else "no, this is what the files say; --full reads them, and finds damage"
+    if name == "source":
+        return f"{value}; --scan reads all messages, and finds damage" if value == SUMMARY else str(value)
     if name == "complete":
         return "yes" if value else "no; `msgq bag recover` makes it whole for other readers"
     return ", ".join(value) if isinstance(value, list) else in_units(value)
@@ -119,4 +123,4 @@ def _table(infos: list[dict[str, Any]]) -> Table:
 
 def _rate(info: dict[str, Any]) -> str:
     seconds = (info["last_time"] - info["first_time"]) / 1e9 if info["first_time"] is not None else 0
-    return f"{(info['messages'] - 1) / seconds:,.1f} Hz" if seconds else "-"
+    return f"{(info['messages'] - 1) / seconds:,.1f}/s" if seconds else "-"

@@ -75,14 +75,14 @@ _LISTS: dict[str, Callable[[LogReader], _Rows]] = {
 @click.command(epilog=options.EXIT_CODES)
 @click.argument("what", type=click.Choice(list(_LISTS)))
 @arguments.logs
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
-def command(what: str, logs: tuple[Path, ...], max_chunk: int, as_json: bool) -> None:
+def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """List the chunks, channels, attachments or metadata of LOGS, as the files say, without reading their messages.
 
     Messages outside of chunks are listed with the chunks, many together.
     """
-    log = LogReader(*logs, max_chunk_bytes=max_chunk)
+    log = LogReader(*logs, max_chunk_bytes=max_chunk_bytes)
     rows = list(_LISTS[what](log))
     if as_json:
         for row in rows:

@@ -37,7 +37,7 @@ def mend(
     what: str,
     output: Path | None,
     in_place: bool,
-    max_chunk: int,
+    max_chunk_bytes: int,
     as_json: bool,
 ) -> None:
     """Do it with all files, and say what was done. what : part of the default names."""
@@ -48,7 +48,7 @@ def mend(
     with signals.interruptible(_leave):
         for log in logs:
             for path, there in _ways(log, output, what, in_place):
-                done = how(path, there, in_place=in_place, max_chunk_bytes=max_chunk)
+                done = how(path, there, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
                 echo_json(done) if as_json else _tell(done)
 
 

@@ -12,16 +12,16 @@ from msgq.cli.common import options
 @arguments.logs
 @arguments.output
 @arguments.compression
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk: int, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool) -> None:
     """Write the messages of several LOGS into one file, in the order of their log time.
 
     Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
     """
     from msgq.recording.reader.copying import write_mcap
 
-    opened = [arguments.open_log([path], max_chunk=max_chunk) for path in logs]
+    opened = [arguments.open_log([path], max_chunk_bytes=max_chunk_bytes) for path in logs]
     with arguments.showing_progress(*opened):
         count = write_mcap(opened, output, compression)
     for log in opened:

@@ -13,14 +13,14 @@ from msgq.recording.format.recover import recover
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
 @mending.options
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk: int, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Make LOGS whole, so that every MCAP reader takes them; whole files stay as they are.
 
     Each file becomes a new one, NAME.recovered.mcap beside it, a directory a new directory, with at least the messages
     that `msgq` finds in the old one. What is no whole record at the end is cut off, damage within is marked so that
     readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
-    with a chunk above --max-chunk is left alone: it may be a good one.
+    with a chunk above --max-chunk-bytes is left alone: it may be a good one.
     """
-    mending.mend(logs, recover, conventions.RECOVERED, output, in_place, max_chunk, as_json)
+    mending.mend(logs, recover, conventions.RECOVERED, output, in_place, max_chunk_bytes, as_json)

@@ -13,12 +13,12 @@ from msgq.recording.format.recover import reindex
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
 @mending.options
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk: int, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Write all indexes and the summary of LOGS anew, whatever they were.
 
     It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
     file is NAME.reindexed.mcap.
     """
-    mending.mend(logs, reindex, conventions.REINDEXED, output, in_place, max_chunk, as_json)
+    mending.mend(logs, reindex, conventions.REINDEXED, output, in_place, max_chunk_bytes, as_json)

@@ -47,7 +47,7 @@ def tolerances(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say what counts as the same."""
     for option in (
         click.option(
-            "--times",
+            "--time-tolerance",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
             help="Compare times too, with this tolerance, from each one's first message on.",

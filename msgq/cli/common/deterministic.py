@@ -22,23 +22,31 @@ from msgq.simulation import Sent
 def play_deterministic(
     log: LogReader,
     programs: Sequence[str],
-    by: str,
+    time_source: str,
     remap: Remap,
     seed: int,
     reference: Sequence[Path],
-    outputs: Sequence[re.Pattern[str]],
+    compare_endpoints: Sequence[re.Pattern[str]],
     output: Path | None,
     tolerances: Any,
-    times: float | None,
+    time_tolerance: float | None,
     as_json: bool,
-    silence: float,
-    after: float,
+    idle_timeout: float,
+    max_runtime: float,
 ) -> None:
     """Run the programs, and compare with a reference, or with a second run."""
     functions = [_function(program) for program in programs]
 
     def run() -> list[Sent]:
-        return replay(log, *functions, seed=seed, by=by, remap=remap, silence=silence, after=after)
+        return replay(
+            log,
+            *functions,
+            seed=seed,
+            time_source=time_source,
+            remap=remap,
+            idle_timeout=idle_timeout,
+            max_runtime=max_runtime,
+        )
 
     sent = run()
     if output is not None:
@@ -46,21 +54,28 @@ def play_deterministic(
     logs = []
     if reference:
         played = played_endpoints(log, remap)
-        wanted = LogReader(*reference, endpoints=outputs or None, exclude=played)
-        comparison = compare(_chosen(sent, outputs, played), wanted, tolerances, time_tolerance=times)
+        wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=played)
+        comparison = compare(
+            _chosen(sent, compare_endpoints, played), wanted, tolerances, time_tolerance=time_tolerance
+        )
         logs.append(wanted)
     else:
-        comparison = compare(_chosen(sent, outputs), _chosen(run(), outputs), tolerances, time_tolerance=times or 0)
+        comparison = compare(
+            _chosen(sent, compare_endpoints),
+            _chosen(run(), compare_endpoints),
+            tolerances,
+            time_tolerance=time_tolerance or 0,
+        )
     compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
-    if missing := [one.pattern for one in outputs if not any(map(one.search, compared))]:
+    if missing := [one.pattern for one in compare_endpoints if not any(map(one.search, compared))]:
         text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so there is nothing to compare"
         raise click.ClickException(text)
     comparisons.tell(comparison, as_json, messages=len(sent))
 
 
-def _chosen(sent: list[Sent], outputs: Sequence[re.Pattern[str]], played: Collection[str] = ()) -> list[Sent]:
+def _chosen(sent: list[Sent], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()) -> list[Sent]:
     """Return what is compared: with a reference nothing of what was played, as others have sent that as well there."""
-    selection = Selection(outputs or None, played)
+    selection = Selection(compare_endpoints or None, played)
     return [message for message in sent if message.endpoint in selection]
 
 

@@ -39,7 +39,7 @@ def ending(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say when programs in virtual time are over."""
     for option in (
         click.option(
-            "--silence",
+            "--idle-timeout",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
             default=10.0,
@@ -47,7 +47,7 @@ def ending(function: Callable[..., None]) -> Callable[..., None]:
             help="With --deterministic: it ends when all is played and so long nobody sent anything.",
         ),
         click.option(
-            "--after",
+            "--max-runtime",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
             default=60.0,

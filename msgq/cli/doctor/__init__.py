@@ -21,11 +21,9 @@ from msgq.remains.removal import Flaw
 from msgq.remains.table import REMAINS, ailments
 from msgq.stats import endpoints
 
-_EPILOG = (
-    "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
-)
+_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
 _SHOWN = 10  # flaws of a check that are shown, errors first
-_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.command(epilog=_EPILOG)
@@ -35,14 +33,14 @@ _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     """Check that msgq works on this machine, and look for participants that died.
 
-    A line per check: "ok", "note" (works, but slower or with little room), or "wrong". --fix removes side segments that
-    lost their ring, topics and channels that only the dead use, each under its lock, and pools of channels that lead
-    nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It says what it did.
+    A line per check: "ok", "warning" (works, but slower or with little room) or "error". --fix removes side segments
+    that lost their ring, topics and channels that only the dead use, each under its lock, and pools of channels that
+    lead nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It reports this.
     """
     wrong = False
     output = console()
     for check in _checks(prefix, fix):
-        wrong |= check.status == "wrong"
+        wrong |= check.status == "error"
         if as_json:
             echo_json(check)
         else:
@@ -68,7 +66,7 @@ def stamps() -> Check:
     """See whether times of this process can be compared with those of all others."""
     trouble = clock.trouble()
     if trouble:
-        return Check("clock", "note", f"times of different users may differ: {trouble}")
+        return Check("clock", "warning", f"times of different users may differ: {trouble}")
     apart_s = (clock.wall_offset_ns() - clock.offset_ns()) / 1e9
     return Check("clock", "ok", f"one for all processes; the wall clock was set by {apart_s:+.3f} s since it began")
 
@@ -81,16 +79,16 @@ def round_trip() -> Check:
             publisher.send(b"ping")
             arrived = subscriber.receive() == b"ping"
     except MsgqError as error:
-        return Check("round trip", "wrong", str(error))
+        return Check("round trip", "error", str(error))
     finally:
         unlink_topic(endpoint)
     if not arrived:
-        return Check("round trip", "wrong", "a message that was sent did not arrive within 1 s")
+        return Check("round trip", "error", "a message that was sent did not arrive within 1 s")
     return Check("round trip", "ok", "a message was sent and received")
 
 
 def segments(prefix: str) -> Check:
-    """Look for files in the place of an endpoint that are damaged (wrong), or that this user cannot read (a note)."""
+    """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
     return _judged("segments", list(table.unreadable(prefix)), "every one can be read")
 
 
@@ -106,12 +104,12 @@ def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
         return Check(check, "ok", good)
     ordered = sorted(flaws, key=lambda flaw: not flaw.wrong)
     wrong = ordered[0].wrong
-    texts = (one.text if one.wrong or not wrong else f"note: {one.text}" for one in ordered)
-    return Check(check, "wrong" if wrong else "note", some(texts, _SHOWN, "; "))
+    texts = (one.text if one.wrong or not wrong else f"warning: {one.text}" for one in ordered)
+    return Check(check, "error" if wrong else "warning", some(texts, _SHOWN, "; "))
 
 
 def _elsewhere(prefix: str) -> list[Flaw]:
-    """Say what prefixes have of side segments without a ring, if none is in force. It holds nobody up: a note."""
+    """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
     prefixes = [] if prefix else topics.orphaned_prefixes()
     if not prefixes:
         return []
@@ -122,7 +120,7 @@ def _elsewhere(prefix: str) -> list[Flaw]:
 
 
 def states(prefix: str) -> Iterator[Check]:
-    """Look at endpoints of each kind: what keeps somebody from using one (wrong), the dead, and what they left."""
+    """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
     for one in REMAINS:
         found = [stats for stats in every if kind_of(stats.endpoint) is one.kind]
@@ -132,15 +130,15 @@ def states(prefix: str) -> Iterator[Check]:
 
 
 def left_behind(prefix: str) -> Check:
-    """Look for what killed controllers and ZMQ publishers left; it holds nobody up, so it is a note."""
+    """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
     dead = [*gates_and_claims.clear_gates(prefix, remove=False), *gates_and_claims.clear_claims(prefix, remove=False)]
     if not dead:
-        return Check("remains", "ok", "no gates or ZMQ claims of the dead")
+        return Check("leftovers", "ok", "no gates or ZMQ claims of the dead")
     text = some((f"{one.endpoint}: {one.reason}" for one in dead), _SHOWN, "; ")
-    return Check("remains", "note", f"{text}. `msgq clean` removes them")
+    return Check("leftovers", "warning", f"{text}. `msgq clean` removes them")
 
 
 def repair(prefix: str) -> Check:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
     done, failed = table.repair(prefix)
-    return Check("repair", "wrong" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")
+    return Check("repair", "error" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")

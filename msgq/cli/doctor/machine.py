@@ -33,17 +33,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor. Only "wrong" fails; a "note" works, but slower or not for ever."""
+    """One line of the doctor. Only "error" fails; a "warning" works, but slower or not for ever."""
 
     check: str
-    status: Literal["ok", "note", "wrong"]
+    status: Literal["ok", "warning", "error"]
     text: str
 
 
 def kernel() -> Check:
     """The system: what msgq uses is Linux's alone."""
     if platform.system() != "Linux":
-        return Check("kernel", "wrong", f"{platform.system()}: msgq needs Linux")
+        return Check("kernel", "error", f"{platform.system()}: msgq needs Linux")
     return Check("kernel", "ok", f"Linux {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs")
 
 
@@ -52,7 +52,7 @@ def futex_waitv() -> Check:
     if _libc.syscall(_FUTEX_WAITV, None, 0, 0, None, 0) == 0 or ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
         return Check("futex_waitv", "ok", "a poll over many topics sleeps until one of them has a message")
     text = f"{_because()}: a poll over many topics uses a fallback (the kernel has it since 5.16)"
-    return Check("futex_waitv", "note", text)
+    return Check("futex_waitv", "warning", text)
 
 
 def membarrier() -> Check:
@@ -63,7 +63,7 @@ def membarrier() -> Check:
         return Check("membarrier", "ok", "publishers need no second fence")
     why = f"unknown on {platform.machine()}" if number is None else _because() if commands < 0 else "not offered"
     text = f"{why}: publishers execute a second fence for each message (the kernel has it since 4.16)"
-    return Check("membarrier", "note", text)
+    return Check("membarrier", "warning", text)
 
 
 def _because() -> str:
@@ -75,13 +75,13 @@ def shm_space(path: Path = SHM) -> Check:
     try:
         space = shutil.disk_usage(path)
     except OSError as error:
-        return Check("space", "wrong", f"{path}: {error.strerror}; topics have nowhere to live")
+        return Check("space", "error", f"{path}: {error.strerror}; topics have nowhere to live")
     text = f"{path}: {space.free >> 20} MiB of {space.total >> 20} MiB free"
     if space.free < _LITTLE_SPACE:
         text += "; remove what nobody uses (msgq clean), or enlarge it (mount -o remount,size=)"
-        return Check("space", "wrong", text)
+        return Check("space", "error", text)
     if space.total <= _SMALL_SHM:
-        return Check("space", "note", f"{text}; that is little: give a container more with --shm-size")
+        return Check("space", "warning", f"{text}; that is little: give a container more with --shm-size")
     return Check("space", "ok", text)
 
 
@@ -92,7 +92,7 @@ def shm_permissions(path: Path = SHM) -> Check:
             os.posix_fallocate(segment.fileno(), 0, 4096)
     except OSError as error:
         text = f"cannot create a segment in {path}: {error.strerror}; the mode of the directory should be 1777"
-        return Check("permissions", "wrong", text)
+        return Check("permissions", "error", text)
     return Check("permissions", "ok", f"this user can create segments in {path}")
 
 
@@ -101,7 +101,7 @@ def inotify() -> Check:
     descriptor = _libc.inotify_init1(os.O_CLOEXEC)
     if descriptor < 0:
         text = f"{_because()}: stock publishers are noticed late; raise fs.inotify.max_user_instances"
-        return Check("inotify", "wrong", text)
+        return Check("inotify", "error", text)
     os.close(descriptor)
     return Check("inotify", "ok", "stock publishers are noticed when they start")
 
@@ -110,7 +110,7 @@ def open_files() -> Check:
     """How many descriptors a process may hold."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FEW_FILES:
-        return Check("open files", "note", f"a process may open {soft} files only (ulimit -n)")
+        return Check("open files", "warning", f"a process may open {soft} files only (ulimit -n)")
     return Check("open files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
 
 
@@ -123,7 +123,7 @@ def backends() -> Check:
         except (ImportError, MsgqError) as error:
             missing.append(f"{name} cannot be loaded: {error}")
     if missing:
-        return Check("backends", "note", "; ".join(missing))
+        return Check("backends", "warning", "; ".join(missing))
     return Check("backends", "ok", ", ".join(MODULES))
 
 

@@ -44,17 +44,21 @@ class StreamLine:
 
 @click.command("list", epilog=options.EXIT_CODES)
 @click.option(
-    "--look", type=click.FloatRange(0.01, 3600.0), default=0.5, show_default=True, help="Seconds to count frames for."
+    "--interval",
+    type=click.FloatRange(0.01, 3600.0),
+    default=0.5,
+    show_default=True,
+    help="Seconds to count frames for.",
 )
 @options.as_json
 @options.prefix
-def command(look: float, as_json: bool, prefix: str | None) -> None:
+def command(interval: float, as_json: bool, prefix: str | None) -> None:
     """Show the servers in /tmp with their streams.
 
     Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
     """
     with naming.chosen(prefix):
-        streams = survey(look)
+        streams = survey(interval)
     if as_json:
         for one in streams:
             echo_json(one)
@@ -62,7 +66,7 @@ def command(look: float, as_json: bool, prefix: str | None) -> None:
         console().print(_table(streams))
 
 
-def survey(look_s: float) -> list[StreamLine]:
+def survey(interval_s: float) -> list[StreamLine]:
     """Ask all servers for their streams, and count the frames of so many seconds."""
     streams = [stream for name in wire.server_names() for stream in _of_server(name)]
     with ExitStack() as stack:
@@ -73,7 +77,7 @@ def survey(look_s: float) -> list[StreamLine]:
                     watches[one] = stack.enter_context(_watch(one.server, one.stream))
         begin = time.monotonic()
         if watches:
-            time.sleep(look_s)
+            time.sleep(interval_s)
         return [replace(one, rate=_rate(watches[one], begin)) if one in watches else one for one in streams]
 
 

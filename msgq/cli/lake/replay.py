@@ -50,8 +50,8 @@ def command(
     backend: str | None,
     programs: Sequence[str],
     remap: Remap,
-    silence: float,
-    after: float,
+    idle_timeout: float,
+    max_runtime: float,
     seed: int,
     prefix: str | None,
     version: int | None,
@@ -75,8 +75,10 @@ def command(
             if not write_log(answer, path, opened.uri):
                 raise InvalidValueError("there is nothing to play: the query gives no message")
         if programs:
-            log, by = LogReader(path), "publish_time"
-            play_deterministic(log, programs, by, remap, seed, (), (), None, {}, None, as_json, silence, after)
+            log, time_source = LogReader(path), "publish_time"
+            play_deterministic(
+                log, programs, time_source, remap, seed, (), (), None, {}, None, as_json, idle_timeout, max_runtime
+            )
         else:
             _play(path, rate, remap, wait_for_readers, backend, prefix, as_json)
 

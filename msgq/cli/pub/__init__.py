@@ -35,8 +35,8 @@ _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
 @options.endpoint
 @click.argument("message", required=False)
 @click.option(
-    "--as",
-    "kind",
+    "--format",
+    "message_format",
     type=click.Choice(["text", "hex", "json"]),
     help="Format of MESSAGE and of lines. JSON is packed into the endpoint's struct schema.  [default: json if the "
     "endpoint has a struct schema, as each vector has; else text]",
@@ -59,7 +59,12 @@ _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
 @click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="Priority in queue/NAME.  [default: 0]")
 @click.option("--index", type=click.IntRange(min=0), metavar="I", help="The element of records/NAME, a vector.")
 @click.option("--key", metavar="KEY", help="The value's key of records/NAME, a board.")
-@click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before anything is sent.")
+@click.option(
+    "--wait-for-subscribers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Wait for N subscribers before anything is sent.",
+)
 @options.timeout
 @click.option("--force", is_flag=True, help="Take a topic over from a publisher that lives.")
 @options.as_json
@@ -67,7 +72,7 @@ _OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
 def command(
     endpoint: str,
     message: str | None,
-    kind: str | None,
+    message_format: str | None,
     path: Path | None,
     lines: bool,
     rate: float | None,
@@ -75,7 +80,7 @@ def command(
     priority: int | None,
     index: int | None,
     key: str | None,
-    wait: int | None,
+    wait_for_subscribers: int | None,
     timeout: float | None,
     force: bool,
     as_json: bool,
@@ -90,23 +95,23 @@ def command(
     JSON for a struct schema has all fields of a message. In records/NAME it may leave fields out: they keep their
     values, if something was written there before. Another writer's change between the read and the write is lost.
 
-    --timeout says how long --wait may take, or a queue that is full. With --json there is one object at the end, with
-    what was published.
+    --timeout limits the wait for subscribers (--wait-for-subscribers), and for room in a full queue. --json prints one
+    object at the end, about what was published.
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
-    wanted = Wanted(checked(endpoint), kind == "json", force, priority, index, key, timeout)
+    wanted = Wanted(checked(endpoint), message_format == "json", force, priority, index, key, timeout)
     wanted.check()
     with naming.chosen(prefix):
         outlet = _OUTLETS[kind_of(endpoint)](wanted)
-        encode = _encoder(kind or ("json" if _packs(outlet.schema) else "text"), outlet.schema)
+        encode = _encoder(message_format or ("json" if _packs(outlet.schema) else "text"), outlet.schema)
         if message is not None:
             encode(message, outlet.former())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
         with outlet:
             with until_interrupted(), _in_time():
-                if wait is not None:
-                    outlet.wait(wait)
+                if wait_for_subscribers is not None:
+                    outlet.wait(wait_for_subscribers)
                 payloads = _payloads(outlet, encode, message, data)
                 _publish(outlet, payloads, rate, _most(count, rate, lines))
             if as_json:

@@ -108,7 +108,7 @@ class Outlet(ABC):
 
     def wait(self, readers: int) -> None:
         """Wait until so many subscribers are there. WaitTimeoutError: they did not come in time."""
-        raise click.UsageError(f"--wait waits for subscribers, which {self._wanted.endpoint} has not")
+        raise click.UsageError(f"--wait-for-subscribers waits for subscribers, which {self._wanted.endpoint} has not")
 
     def summary(self) -> dict[str, Any]:
         """Return what was published."""

@@ -50,7 +50,9 @@ def zstd_frame(data: bytes, most: int) -> bytes:
         said = zstandard.frame_content_size(data)
         size = said if said >= 0 else most
         if size > most:
-            raise ValueError(f"its {size} bytes are more than what is left of max_chunk_bytes (--max-chunk), {most}")
+            raise ValueError(
+                f"its {size} bytes are more than what is left of max_chunk_bytes (--max-chunk-bytes), {most}"
+            )
         return _zstd(memoryview(data), size) if said >= 0 else zstandard.ZstdDecompressor().decompress(data, most)
     except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None

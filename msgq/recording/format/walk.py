@@ -38,7 +38,7 @@ class TooLargeError(ValueError):
     """A chunk may be a good one, but takes more memory than it may."""
 
     def __init__(self, size: int, most: int) -> None:
-        super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk)")
+        super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk-bytes)")
 
 
 class FoundRecord(NamedTuple):

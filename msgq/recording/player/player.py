@@ -21,7 +21,7 @@ from msgq.kinds import RECORDS
 from msgq.outlets import Place
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.outlets import Outlets
-from msgq.recording.player.schedule import TIMES, Schedule, Ticks, latched, timed
+from msgq.recording.player.schedule import TIME_SOURCES, Schedule, Ticks, latched, timed
 from msgq.recording.player.sending import Sending
 from msgq.recording.reader.reader import LogReader
 
@@ -99,11 +99,11 @@ class Player:
         *,
         start: float = 0.0,
         duration: float | None = None,
-        by: str = "publish_time",
+        time_source: str = "publish_time",
         rate: float = 1.0,
         loops: int | None = 1,
         remap: Remap = MappingProxyType({}),
-        paused: bool = False,
+        start_paused: bool = False,
         wait_for_readers: bool | Iterable[str] = False,
         clock_endpoint: str | None = None,
         clock_hz: float = 100.0,
@@ -120,11 +120,11 @@ class Player:
         log : a path, or a `LogReader`, which may choose endpoints and times and consist of several files.
         start : seconds from the log's beginning to where each pass begins.
         duration : seconds of the log that are played; None: to its end.
-        by : the time that counts, "publish_time" or "log_time".
+        time_source : the time that orders messages, "publish_time" or "log_time".
         rate : how much faster than it was recorded; inf: as fast as possible.
         loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
         remap : new names of endpoints, each of the same kind, by their names or by compiled expressions; see `Names`.
-        paused : wait for `resume`, or for `step`.
+        start_paused : wait for `resume`, or for `step`.
         wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
             need one. Vectors, boards and work queues need none: what they were given stays.
         clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
@@ -145,12 +145,12 @@ class Player:
         ChannelMismatchError, RecordMismatchError, QueueMismatchError : it exists, and not as it was recorded.
         IpcError : as `PubSocket.connect`, and what the other kinds' classes raise.
         """
-        _check(rate, clock_hz, start, duration, loops, by)
+        _check(rate, clock_hz, start, duration, loops, time_source)
         self._pid = os.getpid()
-        self._rate, self._by, self._loops, self._names = rate, by, loops, Names(remap)
+        self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, Names(remap)
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
-        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, by)
+        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, time_source)
         place = Place(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
         self._records = self._log.history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
@@ -165,7 +165,7 @@ class Player:
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
         self._changed = threading.Condition()
         self._asking: list[None] = []  # an element for each thread that asks for something: it is let in at once
-        self._paused, self._stopping, self._running = paused, False, False
+        self._paused, self._stopping, self._running = start_paused, False, False
         self._steps = 0
         self._target_ns: int | None = None  # of a seek
         self._next_ns = self._position_ns = self._begin_ns
@@ -323,7 +323,9 @@ class Player:
     def _pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
         self._outlets.restore(latched(self._records.between(None, begin_ns), self._names))
-        schedule = Schedule(self._log.between(begin_ns), self._by, self._names, self._outlets.by_name.__contains__)
+        schedule = Schedule(
+            self._log.between(begin_ns), self._time_source, self._names, self._outlets.by_name.__contains__
+        )
         ticks = Ticks(*self._tick, begin_ns)
         for burst in schedule:
             # What was published before, and recorded after we begin, comes now.
@@ -416,21 +418,25 @@ class Player:
         return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_ns)
 
 
-def _check(rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, by: str) -> None:
+def _check(
+    rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, time_source: str
+) -> None:
     """Refuse values that are not possible."""
     if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
         text = f"rate {rate}, clock_hz {clock_hz}, start {start}, duration {duration} are not possible"
         raise InvalidValueError(f"{text}; start is 0 or more, the others more than 0")
-    if (loops is not None and loops < 1) or by not in TIMES:
-        raise InvalidValueError(f"loops {loops}, by {by!r} are not possible; give 1 or more, {' or '.join(TIMES)}")
+    if (loops is not None and loops < 1) or time_source not in TIME_SOURCES:
+        raise InvalidValueError(
+            f"loops {loops}, time_source {time_source!r} are not possible; give 1 or more, {' or '.join(TIME_SOURCES)}"
+        )
 
 
 def _range(
-    log: LogReader | str | PathLike[str], start: float, duration: float | None, by: str
+    log: LogReader | str | PathLike[str], start: float, duration: float | None, time_source: str
 ) -> tuple[LogReader, int, int, int]:
     """Return the log with what is to be played; when it begins; when what is played begins and ends."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
-    first = next(iter(timed(reader, by)), None)
+    first = next(iter(timed(reader, time_source)), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     first_ns = int(first.time[0])

@@ -33,11 +33,11 @@ def replay(
     log: LogReader,
     *programs: Callable[[], Any],
     seed: int = 0,
-    by: str = "publish_time",
+    time_source: str = "publish_time",
     remap: Remap = MappingProxyType({}),
     faults: Faults | None = None,
-    silence: float = 10.0,
-    after: float = 60.0,
+    idle_timeout: float = 10.0,
+    max_runtime: float = 60.0,
 ) -> list[Sent]:
     """Run programs in a simulation into which a log is played, until that and what it sets off is over.
 
@@ -51,9 +51,10 @@ def replay(
     programs : what `Simulation.add` takes: ordinary code, or generator functions, that make their sockets by
         ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` gives them the log's time.
     seed : decides the order of what happens at the same time, and the faults.
-    by, remap : as of `played`.
+    time_source, remap : as of `played`.
     faults : what goes wrong by chance; None: nothing.
-    silence, after : it ends when the log is played and nothing can happen any more, or nobody sent anything for so many
+    idle_timeout, max_runtime : it ends when the log is played and nothing can happen any more, or nobody sent anything
+        for so many
         seconds of virtual time, as programs do that receive with a time-out again and again; and in any case so many
         seconds after the log's last message, which is told as a warning.
 
@@ -67,7 +68,7 @@ def replay(
     What a program raises, with a note that names it.
     """
     names = Names(remap)
-    first = next(Schedule(log, by, names).each(), None)
+    first = next(Schedule(log, time_source, names).each(), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     with Simulation(seed, faults) as sim, sim.clock.patched():
@@ -78,10 +79,12 @@ def replay(
         state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
         for program in programs:
             sim.add(program)
-        schedule = Schedule(log, by, names, found.wanted.__contains__)
+        schedule = Schedule(log, time_source, names, found.wanted.__contains__)
         sim.play(chain((message for message in state if message.endpoint in found.wanted), schedule.each()))
-        if not sim.run_out(silence, after):
-            _log.warning("the programs still send %g s after the log's last message, where it ends (after)", after)
+        if not sim.run_out(idle_timeout, max_runtime):
+            _log.warning(
+                "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
+            )
         found.skip_others(schedule.left_out)
         for name, why in found.skipped.items():
             _log.warning("%r is not played: %s", name, why)

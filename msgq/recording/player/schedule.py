@@ -23,7 +23,7 @@ from msgq.recording.player.rows import NO_AGE, published
 from msgq.recording.reader.bursts import Burst, Waiting
 from msgq.recording.reader.reader import LogReader
 
-TIMES = ("publish_time", "log_time")
+TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
 BELIEVED_NS = NS_PER_S
 _WAITING_BYTES = 128 << 20  # of a log that may wait for that; of more than this, the older half does not wait so long
@@ -41,18 +41,20 @@ class Schedule:
     """
 
     def __init__(
-        self, log: LogReader, by: str, names: Names, is_wanted: Callable[[str], bool] = lambda _: True
+        self, log: LogReader, time_source: str, names: Names, is_wanted: Callable[[str], bool] = lambda _: True
     ) -> None:
         """Take what is played. is_wanted : asked of each new name."""
-        if by not in TIMES:
-            raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
+        if time_source not in TIME_SOURCES:
+            raise InvalidValueError(
+                f"time_source {time_source!r} is not possible; give one of {', '.join(TIME_SOURCES)}"
+            )
         self.log, self.names, self.left_out = log, list[str | None](), set[str]()
-        self._by, self._names, self._is_wanted = by, names, is_wanted
+        self._time_source, self._names, self._is_wanted = time_source, names, is_wanted
         self._is_named = self._is_queue = np.empty(0, np.bool_)  # of each code
 
     def __iter__(self) -> Iterator[Burst]:
         """Give the messages. Events of work queues that are not of messages that were sent are left out."""
-        for burst in timed(self.log, self._by):
+        for burst in timed(self.log, self._time_source):
             self._name_channels()
             wanted = self._is_named[burst.code]
             if not wanted.all():
@@ -98,14 +100,14 @@ class Schedule:
                 yield from self.messages(burst, slice(begin, begin + _ROWS))
 
 
-def played(log: LogReader, by: str = "publish_time", remap: Remap = MappingProxyType({})) -> Iterator[Played]:
+def played(log: LogReader, time_source: str = "publish_time", remap: Remap = MappingProxyType({})) -> Iterator[Played]:
     """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
 
     Parameters
     ----------
     log : with the endpoints and the time that are wanted.
-    by : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is more than a
-        second away from the log_time is not believed, and messages of one endpoint keep their order in any case.
+    time_source : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is
+        more than a second away from the log_time is not believed, and messages of one endpoint keep their order.
     remap : new names of endpoints, of the same kind, by their names, or by compiled expressions: of the first that is
         found in a name, what was found is replaced, as `re.sub` does it. Topics with "/" in their names, as those of
         ROS, have "." instead; what cannot be an endpoint even so is left out. So are events of work queues that are not
@@ -113,9 +115,9 @@ def played(log: LogReader, by: str = "publish_time", remap: Remap = MappingProxy
 
     Raises
     ------
-    InvalidValueError : `by` is neither; a new name is of another kind.
+    InvalidValueError : `time_source` is neither; a new name is of another kind.
     """
-    return Schedule(log, by, Names(remap)).each()
+    return Schedule(log, time_source, Names(remap)).each()
 
 
 def latched(before: LogReader, names: Names) -> list[Played]:
@@ -135,9 +137,9 @@ def latched(before: LogReader, names: Names) -> list[Played]:
     return list(found.values())
 
 
-def timed(log: LogReader, by: str) -> Iterator[Burst]:
+def timed(log: LogReader, time_source: str) -> Iterator[Burst]:
     """Give messages in the order of the time that counts, which their `time` is then."""
-    return _published(log) if by == "publish_time" else log.bursts()
+    return _published(log) if time_source == "publish_time" else log.bursts()
 
 
 def _published(log: LogReader) -> Iterator[Burst]:

@@ -139,7 +139,7 @@ def log_order(contents: Contents) -> Iterator[Burst]:
         yield from waiting.until(stretch.start)  # those of the same time stand before what follows
         for burst in _found(contents, file, stretch, columns):
             if waiting and waiting.size + burst.size > most:
-                text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk)"
+                text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
                 contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
             else:
                 waiting.add(burst)

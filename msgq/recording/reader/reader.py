@@ -186,7 +186,7 @@ class LogReader:
             if not waiting and found.last_time <= following:
                 yield from self._messages(found)
             elif not waiting.add(number, chain.from_iterable(self._messages(found)), found.size):
-                text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk)"
+                text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
                 self.contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
         yield waiting.before(TIME_MAX + 1)
 

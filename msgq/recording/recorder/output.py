@@ -30,14 +30,14 @@ class Limits:
     Attributes
     ----------
     split_bytes, split_seconds, split_messages : of a segment; the next chunk begins another.
-    max_bytes : of the recording; its oldest segments are removed.
+    max_total_bytes : of the recording; its oldest segments are removed.
     min_free_bytes : of the file system; recording ends with an error.
     """
 
     split_bytes: int | None = 256 << 20
     split_seconds: float | None = 60.0
     split_messages: int | None = None
-    max_bytes: int | None = None
+    max_total_bytes: int | None = None
     min_free_bytes: int = 64 << 20
 
 
@@ -186,18 +186,20 @@ class Output:
     def _check_space(self, wanted: int) -> None:
         limits = self._limits
         used = sum(size for _, size in self._written) + (self._segment.size if self._segment else 0)
-        while limits.max_bytes is not None and used + wanted > limits.max_bytes and self._written:
+        while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._written:
             path, size = self._written.popleft()
             path.unlink(missing_ok=True)
             self.removed_segments += 1
             used -= size
-        if limits.max_bytes is not None and used + wanted > limits.max_bytes and self._single:
-            raise RecordingError(f"{self.path} has reached the limit of {limits.max_bytes} bytes")
+        if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._single:
+            raise RecordingError(f"{self.path} has reached the limit of {limits.max_total_bytes} bytes")
         free = self.free_bytes()
         if free < limits.min_free_bytes + wanted:
             text = f"the disk of {self.path} has {free:,} bytes left. The next chunk needs up to {wanted:,}, beside the"
             advice = "The recording has ended; free space, or record to another disk"
-            raise RecordingError(f"{text} reserve of {limits.min_free_bytes:,} (--min-free, min_free_bytes). {advice}")
+            raise RecordingError(
+                f"{text} reserve of {limits.min_free_bytes:,} (--min-free-bytes, min_free_bytes). {advice}"
+            )
 
     def free_bytes(self) -> int:
         """Return what is left of the disk."""

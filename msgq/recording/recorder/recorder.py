@@ -52,12 +52,12 @@ class RecorderStats:
     written_bytes : on disk.
     waiting_bytes : on the way there, or kept in memory.
     at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
-    uncompressed_chunks : that were written as they are, because more waited than `queue_bytes` should.
+    uncompressed_chunks : that were written as they are, because more waited than `cache_bytes` should.
     lost : messages that were published and are not in the recording, those included that were taken and could not be
         written; None: unknown, under a stock publisher. A value of a vector or board that is overwritten between two
         looks is not a loss: the counts of values tell it.
     endpoints : that are recorded.
-    segments, removed_segments : of the recording; removed because of `max_bytes`.
+    segments, removed_segments : of the recording; removed because of `max_total_bytes`.
     free_bytes : left on the disk.
     refused : endpoints that could not be recorded, and why.
     corrupt : times that an endpoint held nonsense.
@@ -84,7 +84,7 @@ class Recorder:
     Each message gets the time at which it was recorded, the time at which it was published where that is known, and
     its number among all that were published, so that a gap in the numbers is a loss. What is lost (the disk or this
     machine was too slow) is counted, never silent. A kill at any moment leaves files that can be read, and costs what
-    had not got there: `RecorderStats.at_risk_bytes`, which is at most the open chunk and `queue_bytes`.
+    had not got there: `RecorderStats.at_risk_bytes`, which is at most the open chunk and `cache_bytes`.
 
     Runs from construction to `stop`, in threads of its own. Any thread may call the methods. After a fork it is the
     parent's: a child that leaves its with block does not end it.
@@ -101,11 +101,11 @@ class Recorder:
         level: int | None = None,
         chunk_bytes: int = 1 << 20,
         chunk_seconds: float = 0.25,
-        queue_bytes: int = 8 << 20,
+        cache_bytes: int = 8 << 20,
         limits: Limits | None = None,
         snapshot_seconds: float | None = None,
         snapshot_bytes: int | None = None,
-        paused: bool = False,
+        start_paused: bool = False,
         frames: Iterable[FrameChoice] = (),
     ) -> None:
         """Start recording.
@@ -121,12 +121,12 @@ class Recorder:
         compression : "zstd", "lz4" or "none".
         level : of the compression; None: 1 for zstd, 0 for lz4.
         chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; a kill costs the open one ...
-        queue_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
+        cache_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
             however large their messages are). While more than half of it waits, chunks are written uncompressed; while
             all of it does, the rings hold what they can. What `snapshot` writes is not part of it.
         limits : of segments and of the disk.
         snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
-        paused : record nothing before `resume`.
+        start_paused : record nothing before `resume`.
         frames : streams of visionipc to record as pictures. (The endpoints that announce frames hold none.)
 
         Raises
@@ -137,8 +137,8 @@ class Recorder:
         if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
             text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
             raise InvalidValueError(text)
-        if queue_bytes < 0:
-            raise InvalidValueError(f"a queue of {queue_bytes} bytes is not possible; give 0 or more")
+        if cache_bytes < 0:
+            raise InvalidValueError(f"a cache of {cache_bytes} bytes is not possible; give 0 or more")
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
@@ -155,7 +155,7 @@ class Recorder:
         )
         self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
         memory = Memory(snapshot_seconds, snapshot_bytes) if self._keeps else None
-        self._queue = ChunkQueue(queue_bytes, chunk_bytes, memory)
+        self._queue = ChunkQueue(cache_bytes, chunk_bytes, memory)
         self._channels: dict[int, ChannelRecords] = {}
         self._messages = self._bytes = self._corrupt = 0
         self._ledger = Ledger()
@@ -163,7 +163,7 @@ class Recorder:
         self._unwritten_bytes = 0
         self._losing = threading.Lock()  # of the next two fields
         self._has_failed = False  # to write a chunk
-        self._paused = self._was_paused = paused  # the latter as far as the thread that takes has noticed
+        self._paused = self._was_paused = start_paused  # the latter as far as the thread that takes has noticed
         self._stopping = self._stopped = False
         self._snapshot_wanted = False
         self._error: Exception | None = None

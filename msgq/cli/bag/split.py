@@ -1,4 +1,4 @@
-"""`msgq bag cut`: a log in pieces of the same length."""
+"""`msgq bag split`: a log in pieces of the same duration."""
 
 from pathlib import Path
 
@@ -14,19 +14,19 @@ from msgq.common.units import NS_PER_S
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new directory for the pieces.")
 @click.option("--every", required=True, metavar="SECONDS", type=click.FloatRange(min=0.001), help="Of each piece.")
 @arguments.compression
-@arguments.max_chunk
+@arguments.max_chunk_bytes
 @options.as_json
 def command(
-    logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk: int, as_json: bool
+    logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk_bytes: int, as_json: bool
 ) -> None:
-    """Cut LOGS, which are one log together, into pieces of the same duration.
+    """Split LOGS, which are one log together, into pieces of the same duration.
 
     The pieces are segments in a new directory, which can be read as one log again. For one piece from here to there
     see `msgq bag filter`.
     """
     from msgq.recording.reader.copying import write_pieces
 
-    log = arguments.open_log(logs, max_chunk=max_chunk)
+    log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
     with arguments.showing_progress(log):
         for path, count in write_pieces(log, output, round(every * NS_PER_S), compression):
             arguments.tell_written(path, count, as_json)

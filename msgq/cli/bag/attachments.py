@@ -1,4 +1,4 @@
-"""`msgq bag extract`: attachments as files."""
+"""`msgq bag attachments`: attachments as files."""
 
 from pathlib import Path
 
