@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from msgq.simulation import Simulation
 
 _MARKER = (
-    "msgq_sim(seeds=1, faults=None, script=()): seeds to run the test with (--msgq-seeds goes before), and the faults "
-    "and the script of the fixture's Simulation"
+    "msgq_sim(seeds=1, faults=None, fault_schedule=()): seeds to run the test with (--msgq-seeds goes before), and the "
+    "faults and the fault schedule of the fixture's Simulation"
 )
 
 

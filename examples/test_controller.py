@@ -56,7 +56,7 @@ def test_the_careful_one_does_not_mind_delays(msgq_sim: Simulation) -> None:
     drive(msgq_sim, careful_controller)
 
 
-@pytest.mark.msgq_sim(script=[Fault("drop", "plan", message=2)])
+@pytest.mark.msgq_sim(fault_schedule=[Fault("drop", "plan", message=2)])
 def test_without_a_plan_it_sends_nothing(msgq_sim: Simulation) -> None:
     msgq_sim.add(careful_controller)
     msgq_sim.play(RECORDING)

@@ -21,9 +21,9 @@ from msgq.common import naming
 from msgq.common.texts import plural, some
 from msgq.errors import RecordingError
 from msgq.recording.format.writer import COMPRESSIONS
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
-from msgq.recording.recorder.ros_images import FrameChoice
+from msgq.recording.recorder.ros_images import FrameStream
 from visionipc import wire
 
 _TICK_S = 0.1
@@ -160,7 +160,7 @@ def command(
     pictures = [_frame_choice(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
-    limits = Limits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
+    limits = RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
     where = output or named_by_time(Path())
     recorder = Recorder(
         where,
@@ -204,7 +204,7 @@ def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> No
 class _Awaited:
     """Names, patterns and servers of frames that are to be recorded, and of which nothing came yet."""
 
-    def __init__(self, names: Names, pictures: Sequence[FrameChoice]) -> None:
+    def __init__(self, names: Names, pictures: Sequence[FrameStream]) -> None:
         self._names, self._servers = names, {one.server for one in pictures}
         self.look()
 
@@ -259,11 +259,11 @@ def named_by_time(where: Path) -> Path:
             raise RecordingError(text, errno=error.errno) from error
 
 
-def _frame_choice(text: str, form: str) -> FrameChoice:
+def _frame_choice(text: str, form: str) -> FrameStream:
     match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
     if match is None:
         raise click.UsageError(f"--frames {text}: give SERVER, SERVER:TYPE, or SERVER:TYPE@FRAMES_A_SECOND")
-    return FrameChoice(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
+    return FrameStream(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
 
 
 def _watch(

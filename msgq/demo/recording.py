@@ -8,7 +8,7 @@ from pathlib import Path
 from msgq.demo import plan
 from msgq.kinds import CHANNEL, QUEUE, RECORDS
 from msgq.queue_events import Event
-from msgq.recording import EndpointInfo, FrameChoice, LogReader, Recorder
+from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
 
 PICTURES_A_SECOND = 2.0
 
@@ -31,7 +31,7 @@ class RecordedFigures:
 def recorder(run: str, path: Path) -> Recorder:
     """Start recording a run, from its first message on."""
     endpoints = list({plan.endpoint(run, name): None for name, topic in plan.TOPICS.items() if not topic.frames})
-    pictures = [FrameChoice(plan.server_name(run, topic.name), plan.STREAM, PICTURES_A_SECOND) for topic in plan.FRAMES]
+    pictures = [FrameStream(plan.server_name(run, topic.name), plan.STREAM, PICTURES_A_SECOND) for topic in plan.FRAMES]
     endpoints += plan.timing_topics(run)
     return Recorder(path, endpoints, frames=pictures, level=3)
 
@@ -65,7 +65,7 @@ def _by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedFigures]:
 
 def _written(path: Path, info: EndpointInfo) -> int:
     """Return how many elements were written: the last change of each says how often it was."""
-    changes = LogReader(path, endpoints=[info.endpoint]).array(info.endpoint)
+    changes = LogReader(path, endpoints=[info.endpoint]).to_numpy(info.endpoint)
     return int(sum(dict(zip(changes["index"].tolist(), changes["count"].tolist(), strict=True)).values()))
 
 

@@ -69,7 +69,7 @@ class VirtualRun:
         """Play it until its end in virtual time, or until `stop` is set."""
         restart = Fault("restart", plan.endpoint(_RUN, plan.PULSE.name), at=self._duration_s / 2)
         with ExitStack() as stack:
-            sim = stack.enter_context(Simulation(self._seed, script=[restart]))
+            sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
             stack.enter_context(sim.clock.patched())
             desk = Desk(_RUN, stack)
             sim.add(_read_for_ever, desk, name="desk")
@@ -103,7 +103,7 @@ class VirtualRun:
         published = {}
         for name, pid in self._publishers.items():
             endpoint, node = plan.endpoint(_RUN, name), _node(plan.TOPICS[name])
-            messages = [sent.data for sent in sim.sent if (sent.endpoint, sent.node) == (endpoint, node)]
+            messages = [sent.data for sent in sim.sent_messages if (sent.endpoint, sent.node) == (endpoint, node)]
             published[name] = plan.Published(pid, len(messages), sum(map(len, messages)))
         return published
 
@@ -140,6 +140,6 @@ def _read_for_ever(desk: Desk) -> None:
 def _digest(sim: Simulation) -> str:
     """What everything that was sent comes to: when, by whom, where, and what."""
     digest = sha256()
-    for sent in sim.sent:
+    for sent in sim.sent_messages:
         digest.update(f"{sent.time_ns} {sent.node} {sent.endpoint} {len(sent.data)} ".encode() + sent.data)
     return digest.hexdigest()

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from msgq.recording.reader.message import EndpointInfo, Message
     from msgq.recording.reader.reader import LogReader
     from msgq.recording.reader.tables import DecodedBatch
-    from msgq.recording.recorder.output import Limits
+    from msgq.recording.recorder.output import RecordingLimits
     from msgq.recording.recorder.recorder import Recorder, RecorderStats
-    from msgq.recording.recorder.ros_images import FrameChoice
+    from msgq.recording.recorder.ros_images import FrameStream
 
 __all__ = [
     "Attachment",
@@ -34,9 +34,8 @@ __all__ = [
     "Difference",
     "EndpointInfo",
     "Finding",
-    "FrameChoice",
+    "FrameStream",
     "Header",
-    "Limits",
     "LogReader",
     "Message",
     "Metadata",
@@ -45,6 +44,7 @@ __all__ = [
     "Problem",
     "Recorder",
     "RecorderStats",
+    "RecordingLimits",
     "Recovery",
     "Schemas",
     "Tally",
@@ -70,10 +70,10 @@ _MODULES = {
     "examine": "recording.format.doctor",
     "recover": "recording.format.recover",
     "reindex": "recording.format.recover",
-    "Limits": "recording.recorder.output",
+    "RecordingLimits": "recording.recorder.output",
     "Header": "recording.reader.extras",
     "Metadata": "recording.reader.extras",
-    "FrameChoice": "recording.recorder.ros_images",
+    "FrameStream": "recording.recorder.ros_images",
     "LogReader": "recording.reader.reader",
     "Message": "recording.reader.message",
     "Player": "recording.player.player",

@@ -3,8 +3,8 @@
 from msgq.outlets import Played
 from msgq.simulation.explore import Exploration, explore
 from msgq.simulation.faults import Fault, Faults
-from msgq.simulation.sending import Sent
+from msgq.simulation.sending import SentMessage
 from msgq.simulation.simulation import Simulation
 from msgq.source import Source
 
-__all__ = ["Exploration", "Fault", "Faults", "Played", "Sent", "Simulation", "Source", "explore"]
+__all__ = ["Exploration", "Fault", "Faults", "Played", "SentMessage", "Simulation", "Source", "explore"]

@@ -25,7 +25,7 @@ from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.order import Order
 from msgq.simulation.places import as_played, consume, observe, subscribe
-from msgq.simulation.sending import Sent, sent
+from msgq.simulation.sending import SentMessage, describe_sent_entry
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 Given = Played | tuple[int, str, bytes]
@@ -36,7 +36,7 @@ class Engine(Bus):
 
     def __init__(self, order: Order, injector: Injector) -> None:
         super().__init__()
-        self.sent: list[Sent] = []
+        self.sent_messages: list[SentMessage] = []
         self.main = self._current = Node("main")
         self._thread = threading.get_ident()
         self._order, self._injector = order, injector
@@ -126,7 +126,7 @@ class Engine(Bus):
     def _publish(self, source: Source[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
         if not source.derived:  # what it tells of was said, and it has ids of this process
-            self.sent.extend(sent(now_ns, self._current.name, source, entry))
+            self.sent_messages.extend(describe_sent_entry(now_ns, self._current.name, source, entry))
         if source.exact:
             self._settle(source, entry, OF_QUEUES)
             return
@@ -247,18 +247,18 @@ class Engine(Bus):
             self._skipped = []
         return True
 
-    def run_out(self, idle_timeout_ns: float, max_runtime_ns: float) -> bool:
+    def run_until_idle(self, idle_timeout_ns: float, max_runtime_ns: float) -> bool:
         """Let things happen until recordings are over, and what they set off; False: not within `max_runtime_ns`."""
         self.run(lambda: not self._inputs, None)
         last_ns = self.clock.now_ns + max_runtime_ns
         while True:
-            count, quiet_ns = len(self.sent), self.clock.now_ns + idle_timeout_ns
+            count, quiet_ns = len(self.sent_messages), self.clock.now_ns + idle_timeout_ns
             end_ns = min(quiet_ns, last_ns)
             if not self.run(partial(self._sent_more, count), None if end_ns == inf else int(end_ns)):
                 return quiet_ns <= last_ns or not self._times()
 
     def _sent_more(self, count: int) -> bool:
-        return len(self.sent) > count
+        return len(self.sent_messages) > count
 
     def _possible(self) -> list[Program | Arrivals]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""

@@ -36,7 +36,7 @@ class Exploration:
 
 
 def explore(
-    scenario: Callable[[Simulation], object], limit: int = 10_000, *, script: Sequence[Fault] = ()
+    scenario: Callable[[Simulation], object], limit: int = 10_000, *, fault_schedule: Sequence[Fault] = ()
 ) -> Exploration:
     """Run a scenario once for each order in which its messages can be delivered and its nodes can run.
 
@@ -45,7 +45,7 @@ def explore(
     scenario : gets an active simulation, adds nodes, runs it, and checks what came of it: an exception is a failure.
         It must make everything anew, and depend on nothing but the simulation.
     limit : stop after so many orders.
-    script : faults that are part of the scenario.
+    fault_schedule : faults that are part of the scenario.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def explore(
     choices: tuple[int, ...] = ()
     before: list[tuple[int, int]] = []
     for count in range(1, limit + 1):
-        simulation = Simulation(choices=choices, script=script)
+        simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
         failure = _run(scenario, simulation)
         decisions = simulation.decisions
         if [n for _, n in decisions[: len(choices)]] != [n for _, n in before[: len(choices)]]:

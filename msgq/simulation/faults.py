@@ -1,4 +1,4 @@
-"""What goes wrong on a bus: by script, or by probability."""
+"""Faults of a bus: scheduled, or drawn at random."""
 
 from __future__ import annotations
 
@@ -98,25 +98,25 @@ class Faults:
 class Injector:
     """Decides which faults a message meets."""
 
-    def __init__(self, faults: Faults, script: Sequence[Fault], seed: int) -> None:
+    def __init__(self, faults: Faults, fault_schedule: Sequence[Fault], seed: int) -> None:
         # Apart from the order of events, so that a fault more or less does not shuffle everything else.
         self._random = Random(Random(seed).next() ^ 0x6661756C7473)
-        self._script = list(script)
+        self._fault_schedule = list(fault_schedule)
         self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
     def scripted(self, endpoint: str, number: int, now_ns: int, kinds: tuple[Kind, ...] = KINDS) -> dict[Kind, int]:
-        """Return the faults that the script has for this message, and the delay of each in nanoseconds."""
-        if not self._script:
+        """Return the scheduled faults of this message, and the delay of each in nanoseconds."""
+        if not self._fault_schedule:
             return {}
         due = [
             fault
-            for fault in self._script
+            for fault in self._fault_schedule
             if fault.endpoint == endpoint
             and fault.kind in kinds
             and (fault.message == number if fault.at is None else fault.at * NS_PER_S <= now_ns)
         ]
-        self._script = [fault for fault in self._script if fault not in due]
+        self._fault_schedule = [fault for fault in self._fault_schedule if fault not in due]
         return {fault.kind: round(fault.delay * NS_PER_S) for fault in due}
 
     def drawn(self, *, restart: bool) -> dict[Kind, int]:

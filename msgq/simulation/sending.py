@@ -18,7 +18,7 @@ from msgq.source import TOPIC
 from msgq.source import Source as From
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A message that was sent.
 
     Attributes
@@ -57,25 +57,25 @@ class Sent(NamedTuple):
         return self.source.key
 
 
-def sent(time_ns: int, node: str, source: Source[Any], entry: Entry) -> Iterator[Sent]:
+def describe_sent_entry(time_ns: int, node: str, source: Source[Any], entry: Entry) -> Iterator[SentMessage]:
     """Give what is to be said of an entry that somebody sends."""
     endpoint = source.endpoint
     if isinstance(source, Topic):
         if source.picture is not None:
-            yield Sent(time_ns, node, f"{endpoint}/image", source.picture(entry[1]), From(FRAMES), source.schema)
+            yield SentMessage(time_ns, node, f"{endpoint}/image", source.picture(entry[1]), From(FRAMES), source.schema)
             return
-        yield Sent(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
+        yield SentMessage(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
     elif isinstance(source, Line):
-        yield Sent(time_ns, node, endpoint, entry[1], _channel_source(source, entry, node), source.schema)
+        yield SentMessage(time_ns, node, endpoint, entry[1], _channel_source(source, entry, node), source.schema)
     elif isinstance(source, Queue):
         sizes = {"max_messages": source.max_messages, "max_message_size": source.max_message_size}
         said = From(QUEUE.name, node, options=json.dumps(sizes))
-        yield Sent(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
+        yield SentMessage(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
     elif isinstance(source, BoardStore):
         key, data, _ = source.held(entry)
         form = {"form": "board", "keys": source.capacity, "value_bytes": source.value_bytes}
         said = From(RECORDS.name, key=key, options=json.dumps(form))
-        yield Sent(time_ns, node, endpoint, data, said, source.schema)
+        yield SentMessage(time_ns, node, endpoint, data, said, source.schema)
     elif isinstance(source, VectorStore):
         yield from _changes(time_ns, node, source, entry)
 
@@ -92,11 +92,12 @@ def _channel_source(line: Line, entry: Entry, node: str) -> From:
     return From(CHANNEL.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 
-def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[Sent]:
+def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[SentMessage]:
     indices, rows, _ = store.held(entry)
     form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
     said = From(RECORDS.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
         change = record_changes.Change(index, store.begin(index), time_ns)
-        yield Sent(time_ns, node, store.endpoint, record_changes.packed(change, rows[place].tobytes()), said, schema)
+        data = record_changes.packed(change, rows[place].tobytes())
+        yield SentMessage(time_ns, node, store.endpoint, data, said, schema)

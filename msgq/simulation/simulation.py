@@ -22,7 +22,7 @@ from msgq.simulation.engine import Engine, Given
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 from msgq.simulation.order import Order
-from msgq.simulation.sending import Sent
+from msgq.simulation.sending import SentMessage
 
 
 class Simulation:
@@ -41,7 +41,7 @@ class Simulation:
     ----------
     seed : decides the order of what happens at the same time, and the faults; any integer.
     faults : what goes wrong by chance; None: nothing.
-    script : what goes wrong for certain.
+    fault_schedule : faults that occur at given messages or times.
     choices : decide the order by these instead of the seed, and take the first possibility when they are used up; see
         `explore`.
 
@@ -55,13 +55,13 @@ class Simulation:
         self,
         seed: int = 0,
         faults: Faults | None = None,
-        script: Sequence[Fault] = (),
+        fault_schedule: Sequence[Fault] = (),
         choices: Sequence[int] | None = None,
     ) -> None:
         self.seed = seed
         self._order = Order(seed, choices)
         self._by_choices = choices is not None
-        self._engine = Engine(self._order, Injector(faults or Faults(), script, seed))
+        self._engine = Engine(self._order, Injector(faults or Faults(), fault_schedule, seed))
         self._names: list[str] = ["main", "play"]
         self._active = False
 
@@ -76,9 +76,9 @@ class Simulation:
         return self._engine.clock
 
     @property
-    def sent(self) -> list[Sent]:
-        """All that was sent so far; see `Sent`."""
-        return self._engine.sent
+    def sent_messages(self) -> list[SentMessage]:
+        """All that was sent so far; see `SentMessage`."""
+        return self._engine.sent_messages
 
     @property
     def decisions(self) -> list[tuple[int, int]]:
@@ -87,7 +87,7 @@ class Simulation:
 
     def sent_on(self, endpoint: str) -> list[bytes]:
         """Return the messages that were sent on one endpoint, oldest first."""
-        return [message.data for message in self.sent if message.endpoint == endpoint]
+        return [message.data for message in self.sent_messages if message.endpoint == endpoint]
 
     # ---- coming and going ----
 
@@ -191,7 +191,7 @@ class Simulation:
         ----------
         until : seconds of virtual time: everything up to then, which is the time afterwards. A function: until it
             returns something true; it is asked after each step. None: until nothing can happen any more, because all
-            nodes have ended or wait for ever (one that wakes up again and again has no such end: see `run_out`).
+            nodes have ended or wait for ever (one that wakes up again and again has no such end: see `run_until_idle`).
 
         Raises
         ------
@@ -204,16 +204,16 @@ class Simulation:
         else:
             self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
 
-    def run_out(self, idle_timeout: float = 10.0, max_runtime: float = 60.0) -> bool:
+    def run_until_idle(self, idle_timeout: float = 10.0, max_runtime: float = 60.0) -> bool:
         """Let things happen until what is played is over, and what it set off; programs may wait again and again.
 
         That is when all is played, and either nothing can happen any more, or nothing was sent for some time.
 
         Parameters
         ----------
-        idle_timeout : seconds of virtual time in which nobody sends anything: then nothing more is expected.
-        max_runtime : seconds of virtual time after the last message that is played: then it ends in any case, as there
-            are programs that never stop sending.
+        idle_timeout : seconds of virtual time without a message. The run ends then.
+        max_runtime : seconds of virtual time after the last played message. The run ends then even if programs still
+            send.
 
         Returns
         -------
@@ -229,7 +229,7 @@ class Simulation:
                 f"idle_timeout {idle_timeout} s, max_runtime {max_runtime} s are not possible; give 0 or more"
             )
         spans = (time if isinf(time) else round(time * NS_PER_S) for time in (idle_timeout, max_runtime))
-        return self._engine.run_out(*spans)
+        return self._engine.run_until_idle(*spans)
 
 
 def _in_nanoseconds(recording: Iterable[Played | tuple[float, str, bytes]]) -> Iterator[Given]:

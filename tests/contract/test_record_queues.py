@@ -403,7 +403,7 @@ class TestLoss:
                 simulation.clock.sleep(0.1)
                 queue.produce(quotes(0, 20))
 
-        with Simulation(seed=1, script=[Fault("drop", endpoint, number) for number in (3, 7, 8)]) as simulation:
+        with Simulation(seed=1, fault_schedule=[Fault("drop", endpoint, number) for number in (3, 7, 8)]) as simulation:
             simulation.add(consume)
             simulation.add(produce)
             simulation.run()

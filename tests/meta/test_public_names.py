@@ -161,7 +161,7 @@ RECORDS = {
     "options publishers",
     recording.Problem: "path offset reason errno",
     recording.Undecoded: "data reason",
-    recording.Recovery: "path output changed messages chunks cut_bytes damaged_bytes done left",
+    recording.Recovery: "path output changed messages chunks cut_bytes damaged_bytes actions remaining",
     recording.Finding: "path offset severity rule text",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
@@ -218,17 +218,17 @@ FUNCTIONS = {
     recording.examine: "(path, max_chunk_bytes=268435456)",
     recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, "
     "max_chunk_bytes=268435456, clock='host', schemas=None)",
-    recording.LogReader.array: "(self, endpoint)",
+    recording.LogReader.to_numpy: "(self, endpoint)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
-    simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
+    simulation.Simulation: "(seed=0, faults=None, fault_schedule=(), choices=None)",
     simulation.Simulation.add: "(self, function, *args, name=None)",
     simulation.Simulation.on: "(self, endpoint, function, *, name=None)",
     simulation.Simulation.play: "(self, recording)",
     simulation.Simulation.run: "(self, until=None)",
     simulation.Simulation.sent_on: "(self, endpoint)",
     visionipc.get_endpoint_name: "(name, stream)",
-    simulation.explore: "(scenario, limit=10000, *, script=())",
+    simulation.explore: "(scenario, limit=10000, *, fault_schedule=())",
     recording.Player: "(log, *, start=0.0, duration=None, time_source='publish_time', rate=1.0, loops=1, "
     "remap=mappingproxy({}), start_paused=False, wait_for_readers=False, clock_endpoint=None, clock_hz=100.0, "
     "backend=None, prefix=None, segment_size=0, take_over=False, clock=None)",
@@ -423,15 +423,16 @@ def test_names_of_the_simulation() -> None:
         "Fault",
         "Faults",
         "Played",
-        "Sent",
+        "SentMessage",
         "Simulation",
         "Source",
         "explore",
     }
-    assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
+    assert simulation.SentMessage._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
     assert simulation.Played._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
     assert simulation.Source._fields == ("kind", "publisher", "key", "options")
-    members = {"add", "clock", "decisions", "on", "play", "prepare", "run", "run_out", "sent", "sent_on"}
+    members = {"add", "clock", "decisions", "on", "play", "prepare"}
+    members |= {"run", "run_until_idle", "sent_messages", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
@@ -440,23 +441,23 @@ def test_names_of_recordings() -> None:
     reading |= {"DecodedBatch", "Schemas", "Undecoded"}
     playing = {"Player", "PlayerStats", "played", "replay"}
     comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
-    recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats", "Writer"}
+    recorded = {"FrameStream", "RecordingLimits", "Recorder", "RecorderStats", "Writer"}
     mending = {"Finding", "Recovery", "examine", "recover", "reindex"}
     assert set(recording.__all__) == reading | playing | comparing | recorded | mending
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema", "origin_time", "source")
     assert recording.Message._fields == names
     members = {
-        "array",
+        "to_numpy",
         "batches",
         "between",
         "decoded",
         "end_time",
         "endpoints",
-        "history",
+        "full_history",
         "messages",
     }
-    members |= {"attachments", "channels", "headers", "history", "metadata", "missing", "size", "split", "start_time"}
-    members |= {"bursts", "counts", "decoded_batches", "figured", "sum_up", "to_arrow", "to_pandas"}
+    members |= {"attachments", "channels", "headers", "metadata", "missing_endpoints", "size", "split", "start_time"}
+    members |= {"iter_batches", "counts", "decoded_batches", "has_statistics", "summarize", "to_arrow", "to_pandas"}
     members |= {"to_parquet", "to_polars"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "rate", "resume", "run", "seek", "set_rate", "skip", "stats", "step", "stop"}

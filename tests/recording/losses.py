@@ -12,7 +12,7 @@ import pytest
 
 import msgq
 from msgq.recording import LogReader, Recorder
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from tests.support import wait_until
 
 Losses = dict[str, int | None]
@@ -66,7 +66,7 @@ class Bus:
             one.close()
 
 
-def record(bus: Bus, path: Path, holding: threading.Lock, limits: Limits | None = None) -> Recorder:
+def record(bus: Bus, path: Path, holding: threading.Lock, limits: RecordingLimits | None = None) -> Recorder:
     """Record a bus whose endpoints have lapped the recorder before its first message, and once more in between."""
     with holding:
         recorder = Recorder(path, chunk_bytes=16_384, chunk_seconds=0.01, limits=limits)

@@ -17,7 +17,7 @@ from msgq.recording.player import schedule
 from msgq.recording.player.rows import Direct, published
 from msgq.recording.player.schedule import BELIEVED_NS, timed
 from msgq.recording.reader import bursts
-from msgq.recording.reader.bursts import Burst
+from msgq.recording.reader.bursts import MessageBatch
 from msgq.recording.reader.message import Message
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign, write_log
 
@@ -25,16 +25,16 @@ NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
 
 
-def rows(log: LogReader, given: Iterator[Burst]) -> list[tuple[int, str, bytes, int, int]]:
+def rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, bytes, int, int]]:
     """Return of each message time, endpoint, data, log_time, publish_time."""
     found = []
-    for burst in given:
-        assert (np.diff(burst.time) >= 0).all()
-        for row in range(len(burst)):
-            begin = burst.offset[row]
-            data = burst.contents[burst.content[row]][begin : begin + burst.length[row]]
-            times = int(burst.log_time[row]), int(burst.publish_time[row])
-            found.append((int(burst.time[row]), log.channels[burst.code[row]].endpoint, data, *times))
+    for batch in given:
+        assert (np.diff(batch.time) >= 0).all()
+        for row in range(len(batch)):
+            begin = batch.offset[row]
+            data = batch.contents[batch.content[row]][begin : begin + batch.length[row]]
+            times = int(batch.log_time[row]), int(batch.publish_time[row])
+            found.append((int(batch.time[row]), log.channels[batch.code[row]].endpoint, data, *times))
     return found
 
 
@@ -58,9 +58,9 @@ def in_published_order(log: LogReader) -> list[tuple[int, str, bytes]]:
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_they_are_what_iteration_gives(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
-    assert rows(log, log.bursts()) == iterated(log)
+    assert rows(log, log.iter_batches()) == iterated(log)
     part = log.between(1500, 2500)
-    assert rows(part, part.bursts()) == iterated(part)
+    assert rows(part, part.iter_batches()) == iterated(part)
 
 
 def disordered(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogReader:
@@ -81,7 +81,7 @@ def disordered(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogRead
 @pytest.mark.parametrize("seed", range(3))
 def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> None:
     log = disordered(tmp_path / "log", seed, NS)
-    assert rows(log, log.bursts()) == iterated(log)
+    assert rows(log, log.iter_batches()) == iterated(log)
 
 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
@@ -96,7 +96,7 @@ def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
     given = list(timed(log, "publish_time"))
     assert len(given) > 20
     assert sum(map(len, given)) == 1000
-    assert all(len(burst.contents) <= 2 for burst in given)
+    assert all(len(batch.contents) <= 2 for batch in given)
 
 
 def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +105,8 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
     held = []
     added = bursts.Waiting.add
 
-    def add(self: Any, burst: Burst) -> None:
-        added(self, burst)
+    def add(self: Any, batch: MessageBatch) -> None:
+        added(self, batch)
         held.append(self.size)
 
     monkeypatch.setattr(bursts.Waiting, "add", add)
@@ -140,7 +140,7 @@ def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
     parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
     chunks = [chunk(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
     log = LogReader(write(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
-    found = rows(log, log.bursts())
+    found = rows(log, log.iter_batches())
     assert 0 < len(found) < 64
     assert [row[0] for row in found] == sorted(row[0] for row in found)
     assert "overlap in time" in log.problems[0].reason
@@ -167,17 +167,17 @@ def test_direct_sends_nothing_from_beyond_the_bytes(prefix: str, name: str, valu
 
     columns = {name: np.zeros(1, np.int64) for name in ("time", "log_time", "publish_time", "origin_time", "offset")}
     columns |= {"content": np.zeros(1, np.int32), "code": np.zeros(1, np.int32), "length": np.array([2])}
-    burst, ages = Burst((b"abcd",), **columns), np.zeros(1, np.int64)
+    batch, ages = MessageBatch((b"abcd",), **columns), np.zeros(1, np.int64)
     direct = Direct()
     subscriber = msgq.sub_sock("e")
     with msgq.pub_sock("e") as socket:
         direct.add(socket)
-        assert direct.send(burst, ages, 0, 1, 100) == 1
+        assert direct.send(batch, ages, 0, 1, 100) == 1
         assert (direct.messages, direct.bytes) == (1, 2)
         columns[name][0] = value
         with pytest.raises(errors.InvalidValueError):
-            direct.send(burst, ages, 0, 1, 100)
+            direct.send(batch, ages, 0, 1, 100)
         for begin, end in ((-1, 1), (1, 0), (0, 2)):
             with pytest.raises(errors.InvalidValueError):
-                direct.send(burst, ages, begin, end, 100)
+                direct.send(batch, ages, begin, end, 100)
     assert msgq.drain_sock_raw(subscriber) == [b"ab"]

@@ -410,7 +410,7 @@ def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) 
         assert write_mcap([log], tmp_path / f"{number}.mcap") == 0
         assert list(LogReader(tmp_path / f"{number}.mcap")) == []
         assert sum(count for _, count in write_pieces(log, tmp_path / f"pieces{number}", 5)) == 0
-    assert chosen[0].missing == ["b"]
+    assert chosen[0].missing_endpoints == ["b"]
 
 
 def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:

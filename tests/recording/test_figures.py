@@ -36,8 +36,8 @@ def info(*arguments: str) -> list[dict[str, Any]]:
 
 def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
     log = LogReader(write(tmp_path / "a.mcap", step=3))
-    assert log.figured
-    assert log.endpoints == log.sum_up(read=True)
+    assert log.has_statistics
+    assert log.endpoints == log.summarize(scan=True)
     assert (log.endpoints["a"].lost, log.endpoints["a"].largest) == (2 * 2999, 49)
     assert log.counts == {"a": 3000, "b": 1500}
 
@@ -45,16 +45,16 @@ def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["going on", "a gap", "out of order"])
 def test_of_several_files(tmp_path: Path, begins: tuple[int, int]) -> None:
     log = LogReader(*(write(tmp_path / f"{begin}.mcap", begin) for begin in begins))
-    assert log.figured
-    assert log.endpoints == log.sum_up(read=True)
+    assert log.has_statistics
+    assert log.endpoints == log.summarize(scan=True)
 
 
 def test_a_file_without_them_among_others(tmp_path: Path) -> None:
     first, second = write(tmp_path / "1.mcap"), write(tmp_path / "2.mcap", 3005)
     second.write_bytes(second.read_bytes()[:-100])
     log = LogReader(first, second, write(tmp_path / "3.mcap", 7000))
-    assert not log.figured
-    assert log.endpoints == log.sum_up(read=True)
+    assert not log.has_statistics
+    assert log.endpoints == log.summarize(scan=True)
 
 
 def test_nothing_is_read_for_them(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_read_for_them(tmp_path: Path) -> None:
 
 def test_a_part_is_read(tmp_path: Path) -> None:
     log = LogReader(write(tmp_path / "a.mcap")).between(20, 30)
-    assert not log.figured
+    assert not log.has_statistics
     assert log.counts is None
     assert log.endpoints["a"].messages == 10
     assert sum(piece.messages for piece in LogReader(tmp_path / "a.mcap").split(1)) == 4500
@@ -91,7 +91,7 @@ def test_a_copy_in_another_file_is_not_believed(tmp_path: Path) -> None:
         writer.finish()
     log = LogReader(tmp_path / "b.mcap")
     assert FIGURES in log.files[0].metadata
-    assert not log.figured
+    assert not log.has_statistics
     assert log.endpoints["a"].largest == len(b"another one")
 
 
@@ -114,7 +114,7 @@ HUGE = {"sequences": [0, 2**63 - 1]}, {"bytes": 2**63 - 1}, {"lost": 2**60}, {"l
 def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
     log = LogReader(write(tmp_path / "a.mcap"))
     log.files[0].metadata[FIGURES]["1"] = text
-    assert not log.figured
+    assert not log.has_statistics
     assert log.endpoints["a"].messages == 3000
 
 

@@ -24,7 +24,7 @@ from msgq.recording import LogReader, Recorder
 from msgq.recording.format.recover import recover, reindex
 from msgq.recording.format.writer import Compressor
 from msgq.recording.reader.copying import write_mcap, write_pieces
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from tests.command import run
 from tests.recording import logs
 from tests.recording.losses import FEWEST, Bus, Losses, bus, counted, holding, record, stated
@@ -58,7 +58,7 @@ def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
-    record(bus, path, holding, Limits(split_messages=500))
+    record(bus, path, holding, RecordingLimits(split_messages=500))
     losses = counted(path)
     segments = sorted(path.glob("*.mcap"))
     assert stated(path) == losses
@@ -128,7 +128,8 @@ def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path:
 
 def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_readers(bus: Bus, tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    recorder = Recorder(path, bus.published, limits=Limits(max_total_bytes=10, min_free_bytes=0), chunk_seconds=0.01)
+    limits = RecordingLimits(max_total_bytes=10, min_free_bytes=0)
+    recorder = Recorder(path, bus.published, limits=limits, chunk_seconds=0.01)
     bus.send(300)
     wait_until(lambda: not recorder.running)
     with pytest.raises(errors.RecordingError):
@@ -186,7 +187,7 @@ def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tm
     path = logs.write(tmp_path / "a.mcap", schema, logs.chunk(made, logs.message(1, 5, 1000)), lost)
     assert counted(path) == {"e": 7}
     with pytest.raises(errors.RecordingError, match="no messages"):
-        LogReader(lacking(tmp_path / "b.mcap", 5000)).array("lost")
+        LogReader(lacking(tmp_path / "b.mcap", 5000)).to_numpy("lost")
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
@@ -294,7 +295,7 @@ def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 DIRECTORY, FILE = "log", "log.mcap"
-NO_SPLIT, SPLIT = Limits(), Limits(split_messages=100)
+NO_SPLIT, SPLIT = RecordingLimits(), RecordingLimits(split_messages=100)
 FAILURES = {
     "data": (failing("writev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
     "data of a later segment": (failing("writev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
@@ -303,7 +304,7 @@ FAILURES = {
     "new segment": (failing("open", errno.ENOSPC), DIRECTORY, SPLIT),
     "sync": (failing("fdatasync", errno.EIO), FILE, NO_SPLIT),
     "last sync": (failing("fsync", errno.EIO, 0), FILE, NO_SPLIT),
-    "size of the file": (lambda _: None, FILE, Limits(max_total_bytes=ROOM)),
+    "size of the file": (lambda _: None, FILE, RecordingLimits(max_total_bytes=ROOM)),
     "compressor": (bad_compressor, DIRECTORY, NO_SPLIT),
     "taker": (bad_taker, DIRECTORY, NO_SPLIT),
 }

@@ -116,14 +116,14 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
         ),
     )
     log = LogReader(path)
-    array = log.array("a")
+    array = log.to_numpy("a")
     assert array.shape == (3,)
     assert array.dtype.names == ("x", "n")
     assert array["n"].shape == (3, 2)
     with pytest.raises(RecordingError, match="no schema"):
-        log.array("b")
+        log.to_numpy("b")
     with pytest.raises(RecordingError, match="no messages"):
-        log.array("c")
+        log.to_numpy("c")
 
 
 def test_decodes_by_schema(tmp_path: Path) -> None:

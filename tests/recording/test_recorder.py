@@ -29,9 +29,9 @@ from msgq.impl.ring.topic import unlink_topic
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import Compressor, channel_records
-from msgq.recording.recorder.output import Limits, Output
+from msgq.recording.recorder.output import Output, RecordingLimits
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.ros_images import FrameChoice
+from msgq.recording.recorder.ros_images import FrameStream
 from msgq.recording.recorder.wall_clock import WallClock
 from tests import command
 from tests.support import Child, run_child, wait_until
@@ -202,7 +202,7 @@ def test_a_wall_clock_that_is_set_makes_no_latency_negative(
     pub = msgq.PubSocket()
     schema = msgq.Schema("stamp", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
     pub.connect(msgq.context, "stamps", schema=schema)
-    recorder = start(limits=Limits(split_messages=1), chunk_seconds=0.001)
+    recorder = start(limits=RecordingLimits(split_messages=1), chunk_seconds=0.001)
     for number in range(3):
         pub.send(struct.pack("<q", clock.time_ns()))
         taken(recorder, number + 1)
@@ -222,7 +222,7 @@ def test_a_wall_clock_that_is_set_makes_no_latency_negative(
 
 def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = start(limits=Limits(split_messages=5), chunk_bytes=1024)
+    recorder = start(limits=RecordingLimits(split_messages=5), chunk_bytes=1024)
     for number in range(100):
         pub.send(b"%1000d" % number)
         taken(recorder, number + 1)
@@ -237,7 +237,7 @@ def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path)
 
 def test_one_file(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = start(path=tmp_path / "one.mcap", limits=Limits(split_messages=1))
+    recorder = start(path=tmp_path / "one.mcap", limits=RecordingLimits(split_messages=1))
     for number in range(20):
         pub.send(b"%d" % number)
         taken(recorder, number + 1)
@@ -302,7 +302,8 @@ def test_snapshot(start: Any, tmp_path: Path) -> None:
 
 def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
-    recorder = start(compression="none", chunk_bytes=10_000, limits=Limits(split_bytes=50_000, max_total_bytes=200_000))
+    limits = RecordingLimits(split_bytes=50_000, max_total_bytes=200_000)
+    recorder = start(compression="none", chunk_bytes=10_000, limits=limits)
     for number in range(1000):
         pub.send(b"%1000d" % number)
     taken(recorder, 1000)
@@ -321,7 +322,7 @@ def write_payload(output: Output, number: int) -> None:
 
 
 def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
-    limits = Limits(split_messages=1, max_total_bytes=450_000)
+    limits = RecordingLimits(split_messages=1, max_total_bytes=450_000)
     output = Output(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
     left = []
     for number in range(7):
@@ -335,7 +336,7 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
 
 def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    output = Output(path, Limits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
+    output = Output(path, RecordingLimits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
     for number in range(2):
         write_payload(output, number)
     with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):
@@ -346,7 +347,7 @@ def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(t
 
 def test_too_little_space(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = start(limits=replace(Limits(), min_free_bytes=1 << 60))
+    recorder = start(limits=replace(RecordingLimits(), min_free_bytes=1 << 60))
     pub.send(b"x")
     wait_until(lambda: not recorder.running)
     with pytest.raises(errors.RecordingError, match="free"):
@@ -454,7 +455,7 @@ def camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
 
 
 def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
-    recorder = start("nothing else", frames=[FrameChoice(camera.name, 1)])
+    recorder = start("nothing else", frames=[FrameStream(camera.name, 1)])
     wait_until(lambda: camera.stats(1).clients)
     with camera.frame(1) as frame:
         frame.image[:] = np.arange(24 * 32 * 3, dtype=np.uint8).reshape(24, 32, 3)
@@ -475,7 +476,7 @@ def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
 
 
 def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) -> None:
-    recorder = start("nothing else", frames=[FrameChoice(camera.name, 0, rate=20.0, form="jpeg")])
+    recorder = start("nothing else", frames=[FrameStream(camera.name, 0, rate=20.0, format="jpeg")])
     wait_until(lambda: camera.stats(0).clients)
 
     def shown() -> bool:
@@ -504,7 +505,7 @@ def test_frames_by_the_command(camera: Any, tmp_path: Path) -> None:
 
 def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, start: Any, tmp_path: Path) -> None:
     """The chunk before it goes out early; its channels must be known by then."""
-    recorder = start(frames=[FrameChoice(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
+    recorder = start(frames=[FrameStream(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
     pub = msgq.pub_sock("e")
     while not any(endpoint == "e" for endpoint in recorder._sources._named):

@@ -29,9 +29,9 @@ from msgq.recording.reader.reader import LogReader
 from msgq.recording.recorder import ros_images
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
+from msgq.recording.recorder.ros_images import FrameReceiver, FrameStream
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -156,7 +156,7 @@ def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> No
 
 def test_a_clock_that_is_set_ends_no_segment(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pub = msgq.pub_sock("e")
-    with Recorder(tmp_path / "log", limits=Limits(split_seconds=600.0), **QUICK) as recorder:
+    with Recorder(tmp_path / "log", limits=RecordingLimits(split_seconds=600.0), **QUICK) as recorder:
         for count in range(1, 4):
             pub.send(b"x")
             wait_until(partial(written, recorder, count))
@@ -263,7 +263,7 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
         return False
 
     monkeypatch.setattr(ros_images, "_connected", never)
-    recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameChoice("nobody")], **QUICK)
+    recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameStream("nobody")], **QUICK)
     assert waiting.wait(DEADLINE)
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
     recorder.stop()
@@ -281,7 +281,7 @@ def camera(prefix: str, token: str) -> Iterator[Any]:
 
 
 def test_a_camera_with_impossible_times_does_not_end_the_recording(camera: Any, tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameChoice(camera.name)], **QUICK)
+    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32), timestamp_eof=2**64 - 1)
     wait_until(lambda: recorder.stats().messages or not recorder.running)
@@ -299,7 +299,7 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
         return b""
 
     monkeypatch.setattr(ros_images, "message", slow)
-    feed = FrameReceiver(FrameChoice(camera.name), prefix)
+    feed = FrameReceiver(FrameStream(camera.name), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     assert busy.wait(DEADLINE)
@@ -324,7 +324,7 @@ def test_a_frame_that_cannot_be_compressed_is_reported(
         raise TypeError("no such picture")
 
     monkeypatch.setattr(ros_images, "message", broken)
-    choice = FrameChoice(camera.name)
+    choice = FrameStream(camera.name)
     recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))

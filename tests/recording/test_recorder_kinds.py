@@ -17,7 +17,7 @@ from msgq.common import naming
 from msgq.recording import LogReader
 from msgq.recording.format.recover import recover
 from msgq.recording.reader.copying import write_mcap
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from msgq.recording.recorder.recorder import Recorder
 from tests.support import Child, hear, run_child, say, wait_until
 
@@ -303,7 +303,7 @@ EVERYTHING = ["channel/c", "queue/q", "records/b", "records/v", "topic"]
 
 def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_path: Path) -> None:
     publish = everything()
-    recorder = start(limits=Limits(split_messages=20))
+    recorder = start(limits=RecordingLimits(split_messages=20))
     for number in range(1, 31):
         publish(number)
         taken(recorder, 5 * number)

@@ -49,7 +49,7 @@ def check_whole(path: Path, expected: list[tuple[str, bytes, int]]) -> None:
 
 
 def said(done: Recovery) -> str:
-    return "\n".join(done.done)
+    return "\n".join(done.actions)
 
 
 def flip(path: Path, place: int, bits: int = 1) -> None:
@@ -116,7 +116,7 @@ def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
     before = path.read_bytes()
     for in_place in (True, False):
         done = recover(path, in_place=in_place)
-        assert (done.changed, done.messages, done.output, done.left) == (False, 300, str(path), ())
+        assert (done.changed, done.messages, done.output, done.remaining) == (False, 300, str(path), ())
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.mcap"]
     recover(path, tmp_path / "b.mcap")
@@ -243,7 +243,7 @@ def test_channels_that_change_on_purpose_stay(tmp_path: Path) -> None:
     assert {m[0] for m in before} == {"topic0", "topic1", "topic2", "other"}
     done = recover(path)
     assert found(Path(done.output)) == before
-    assert any("another one than before" in one.text for one in done.left)
+    assert any("another one than before" in one.text for one in done.remaining)
 
 
 def write_log_of_another(path: Path) -> Path:

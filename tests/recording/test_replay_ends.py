@@ -95,6 +95,6 @@ def test_for_ever_is_possible_for_what_ends_by_itself() -> None:
 
     with Simulation() as sim, sim.clock.patched():
         sim.add(twice)
-        assert sim.run_out(float("inf"), float("inf"))
+        assert sim.run_until_idle(float("inf"), float("inf"))
         assert sim.clock.time() == pytest.approx(2000)
-        assert len(sim.sent) == 2
+        assert len(sim.sent_messages) == 2

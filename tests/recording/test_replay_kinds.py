@@ -194,12 +194,12 @@ def test_played_is_what_a_simulation_plays(path: Path) -> None:
     with Simulation() as sim:
         sim.play(message for message in played(LogReader(path)) if message.source.publisher != "rear")
         sim.run()
-        assert {m.publisher for m in sim.sent if m.endpoint == "channel/lidar"} == {"front"}
-        assert len(sim.sent) == 55
-        assert {m.key for m in sim.sent if m.endpoint == "records/state"} == {"mode", "pose"}
+        assert {m.publisher for m in sim.sent_messages if m.endpoint == "channel/lidar"} == {"front"}
+        assert len(sim.sent_messages) == 55
+        assert {m.key for m in sim.sent_messages if m.endpoint == "records/state"} == {"mode", "pose"}
         recorded = [m for m in LogReader(path) if m.endpoint == "records/quotes"]
         assert sim.sent_on("records/quotes") == [m.data for m in recorded]
-        assert [m.schema for m in sim.sent if m.endpoint == "records/quotes"] == [m.schema for m in recorded]
+        assert [m.schema for m in sim.sent_messages if m.endpoint == "records/quotes"] == [m.schema for m in recorded]
 
 
 def test_comparisons_of_keys_and_priorities(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from msgq.common.schema import Schema
 from msgq.impl.base import clock
 from msgq.outlets.queues import is_sent, payload
 from msgq.record_changes import unpacked
-from msgq.recording import FrameChoice, LogReader, Message, Player, Recorder
+from msgq.recording import FrameStream, LogReader, Message, Player, Recorder
 from tests.support import Task, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -107,7 +107,7 @@ def record(path: Path, camera: str) -> LogReader:
     """Record something of each kind, and remove the endpoints."""
     with ExitStack() as stack:
         everything = Everything(camera, stack)
-        recorder = stack.enter_context(Recorder(path, frames=[FrameChoice(camera, STREAM)], chunk_seconds=0.01))
+        recorder = stack.enter_context(Recorder(path, frames=[FrameStream(camera, STREAM)], chunk_seconds=0.01))
         wait_until(lambda: everything.watched)
         count = 0
         for number in range(ROUNDS):
@@ -127,7 +127,7 @@ def play(log: LogReader, path: Path, camera: str) -> LogReader:
     pictures = f"visionipc_{camera}_{STREAM}/image"
     with (
         Player(log, start_paused=True, wait_for_readers=[pictures]) as player,
-        Recorder(path, frames=[FrameChoice(camera, STREAM)], chunk_seconds=0.01) as recorder,
+        Recorder(path, frames=[FrameStream(camera, STREAM)], chunk_seconds=0.01) as recorder,
     ):
         assert list(player.skipped) == [pictures.removesuffix("/image")]  # the server that is played announces, too
         task = Task(player.run)

@@ -29,7 +29,7 @@ from msgq.recording.reader.copying import write_mcap
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.recorder import wall_clock
-from msgq.recording.recorder.output import Limits, Output
+from msgq.recording.recorder.output import Output, RecordingLimits
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.wall_clock import Reading, WallClock
 from tests.command import run
@@ -124,12 +124,12 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
     assert [time - BEGIN + 50 for time in batch.column("origin_time").to_pylist()] == [shown for shown, _ in in_file]
     later = next(log.between(start=BEGIN + HOUR).batches(["log_time", "data"]))
     assert [int.from_bytes(data, "little") - BEGIN for data in later.column("data").to_pylist()] == [0, 10, 20]
-    assert log.between(end=BEGIN + HOUR).array("e").tolist() == [BEGIN + 30, BEGIN + 40]
+    assert log.between(end=BEGIN + HOUR).to_numpy("e").tolist() == [BEGIN + 30, BEGIN + 40]
     pieces = [pickle.loads(pickle.dumps(piece)) for piece in log.split(1)]
     assert [times(piece) for piece in pieces] == [SHOWN[2:4], [SHOWN[0], SHOWN[4]], [SHOWN[1]]]
     info = log.endpoints["e"]
     assert (info.first_time, info.last_time, info.messages) == (BEGIN + 35, BEGIN + HOUR + 25, 5)
-    assert times(log.history("topic")) == SHOWN
+    assert times(log.full_history("topic")) == SHOWN
     assert [message.log_time - BEGIN for message, _ in log.decoded()] == [shown for shown, _ in SHOWN]
 
 
@@ -144,10 +144,10 @@ def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None
 def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN, BEGIN + 10])
     log = LogReader(path, clock="wall")
-    assert log.figured
+    assert log.has_statistics
     info = log.endpoints["e"]
     assert (info.first_time, info.last_time) == (BEGIN + HOUR, BEGIN + HOUR + 10)
-    assert not LogReader(step_back(tmp_path, "b"), clock="wall").figured  # only the messages tell
+    assert not LogReader(step_back(tmp_path, "b"), clock="wall").has_statistics  # only the messages tell
 
 
 def test_each_file_has_its_own_offset(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     now = clock.time_ns()
     wall = WallClock()
     wall._readings = [Reading(0, BOOTED), Reading(now - HOUR, BOOTED + HOUR)]
-    output = Output(tmp_path / "log", Limits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
+    output = Output(tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
     described = {1: channel_records(1, "e", None, 1, conventions.PUBLISHED)}
     for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
         chunk = Chunk(1 << 16, 100)
@@ -385,7 +385,7 @@ def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) 
     """The wall clock is set a day ahead in the middle of a segment, and back before another one begins."""
     pub = msgq.pub_sock("e")
     day = 24 * HOUR
-    with Recorder(tmp_path / "log", chunk_seconds=0.01, limits=Limits(split_messages=2)) as recorder:
+    with Recorder(tmp_path / "log", chunk_seconds=0.01, limits=RecordingLimits(split_messages=2)) as recorder:
         for number, by in enumerate((0, day, 0)):
             ahead(by)
             settled = number + 1 if number else 1

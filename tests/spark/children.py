@@ -8,7 +8,7 @@ from functools import partial
 
 import msgq
 from msgq.recording import Recorder
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from tests.support import hear, say, wait_until
 
 LIFETIME = 800  # seconds after which a forgotten child ends by itself; Spark takes longer than others
@@ -17,7 +17,7 @@ LIFETIME = 800  # seconds after which a forgotten child ends by itself; Spark ta
 def record(path: str) -> None:
     """Record all there is, in small segments; whenever the parent says a number, wait until there are so many."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    limits = Limits(split_bytes=20_000)
+    limits = RecordingLimits(split_bytes=20_000)
     with Recorder(path, chunk_seconds=0.02, chunk_bytes=4096, limits=limits) as recorder:
         say()
         while (wanted := hear()) is not None:

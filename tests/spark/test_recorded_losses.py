@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
 from msgq.recording.reader.copying import write_pieces
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import RecordingLimits
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake
 from msgq.spark.lake.export import write_log
@@ -25,7 +25,7 @@ __all__ = ["bus", "holding"]
 
 def fail(bus: Bus, path: Path) -> None:
     """Record into a file that reaches its limit."""
-    limits = replace(Limits(), max_total_bytes=30_000)
+    limits = replace(RecordingLimits(), max_total_bytes=30_000)
     recorder = Recorder(path, bus.published, limits=limits, chunk_bytes=10_000, chunk_seconds=0.01, compression="none")
     while recorder.running:
         bus.send(20)

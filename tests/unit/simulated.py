@@ -50,5 +50,6 @@ def run(seed: int) -> Simulation:
 
 def digest(seed: int) -> str:
     """Return a digest of all that was sent: when, by whom, where, what."""
-    text = "".join(f"{sent.time_ns} {sent.node} {sent.endpoint} {sent.data.hex()}\n" for sent in run(seed).sent)
+    messages = run(seed).sent_messages
+    text = "".join(f"{one.time_ns} {one.node} {one.endpoint} {one.data.hex()}\n" for one in messages)
     return hashlib.sha256(text.encode()).hexdigest()

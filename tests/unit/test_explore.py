@@ -193,7 +193,7 @@ def test_faults_by_script_are_part_of_every_order() -> None:
         send_one_on_each(sim, 3)
         assert order[-1] == b"a"
 
-    found = explore(scenario, script=[Fault("reorder", "a", message=1)])
+    found = explore(scenario, fault_schedule=[Fault("reorder", "a", message=1)])
     assert found.complete
     assert found.orders == 2
 

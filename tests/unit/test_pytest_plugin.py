@@ -26,7 +26,7 @@ def test_one(msgq_sim):
 def test_five(msgq_sim):
     assert msgq_sim.seed != 3
 
-@pytest.mark.msgq_sim(script=())
+@pytest.mark.msgq_sim(fault_schedule=())
 def test_script(msgq_sim):
     pass
 

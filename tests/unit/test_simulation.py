@@ -20,7 +20,7 @@ from msgq.errors import (
     StateError,
     WaitTimeoutError,
 )
-from msgq.simulation import Sent, Simulation
+from msgq.simulation import SentMessage, Simulation
 from tests.support import SHM, Task
 
 S = 10**9
@@ -84,17 +84,17 @@ class TestNodes:
             sim.play([(0.5, "a", b"x")])
             sim.run(until=2)
             msgq.pub_sock("c").send(b"y")
-            assert sim.sent == [
-                Sent(S // 2, "play", "a", b"x"),
-                Sent(S // 2, "echo", "b", b"x!"),
-                Sent(2 * S, "main", "c", b"y"),
+            assert sim.sent_messages == [
+                SentMessage(S // 2, "play", "a", b"x"),
+                SentMessage(S // 2, "echo", "b", b"x!"),
+                SentMessage(2 * S, "main", "c", b"y"),
             ]
 
     def test_nodes_of_one_name_are_told_apart(self) -> None:
         with Simulation() as sim:
             for i in range(3):
                 sim.add(lambda endpoint: msgq.pub_sock(endpoint).send(b"x"), f"e{i}", name="same")
-            assert [sent.node for sent in sim.sent] == ["same", "same-2", "same-3"]
+            assert [sent.node for sent in sim.sent_messages] == ["same", "same-2", "same-3"]
 
     def test_generators_wait_for_seconds_and_time_outs(self) -> None:
         seen = []
@@ -157,7 +157,7 @@ class TestNodes:
         with Simulation() as sim, sim.clock.patched():
             sim.add(node)
             sim.run()
-            assert sim.sent == [Sent(5 * S, "node", "a", b"5")]
+            assert sim.sent_messages == [SentMessage(5 * S, "node", "a", b"5")]
 
     def test_one_node_runs_at_any_time(self) -> None:
         running: list[str] = []
@@ -296,33 +296,33 @@ class TestRun:
             sim.run(until=3.5)
             assert sim.clock.time() == 3.5
             sim.run()
-            assert len(sim.sent) == 10
+            assert len(sim.sent_messages) == 10
 
     def test_until_a_condition(self) -> None:
         with Simulation() as sim:
             sim.play([(float(i), "a", b"") for i in range(10)])
-            sim.run(until=lambda: len(sim.sent) == 4)
+            sim.run(until=lambda: len(sim.sent_messages) == 4)
             assert sim.clock.time() == 3.0
 
     def test_a_condition_that_cannot_come_true_is_an_error(self) -> None:
         with Simulation() as sim:
             sim.add(echo_blocking, "a", "b")
             with pytest.raises(DeadlockError, match="echo_blocking waits for a message on 'a'"):
-                sim.run(until=lambda: sim.sent)
+                sim.run(until=lambda: sim.sent_messages)
 
     def test_times_are_seconds_or_whole_nanoseconds(self) -> None:
         exact = 1_700_000_000_123_456_789
         with Simulation() as sim:
             sim.play([(1.5, "a", b""), (exact, "a", b"")])
             sim.run()
-            assert [sent.time_ns for sent in sim.sent] == [S * 3 // 2, exact]
+            assert [sent.time_ns for sent in sim.sent_messages] == [S * 3 // 2, exact]
 
     def test_two_recordings_are_merged(self) -> None:
         with Simulation() as sim:
             sim.play((float(i), "even", b"%d" % i) for i in (0, 2, 4))
             sim.play((float(i), "odd", b"%d" % i) for i in (1, 3, 5))
             sim.run()
-            assert [sent.data for sent in sim.sent] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+            assert [sent.data for sent in sim.sent_messages] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
     def test_times_that_go_back_are_refused(self) -> None:
         with Simulation() as sim:
@@ -340,7 +340,7 @@ class TestRun:
         with Simulation() as sim:
             sim.play(endless())
             sim.run(until=5)
-            assert len(sim.sent) == 6
+            assert len(sim.sent_messages) == 6
 
 
 class TestErrors:
@@ -481,7 +481,7 @@ class TestEnd:
             sub = msgq.sub_sock("a", timeout=0)
             with Simulation() as inner:
                 msgq.pub_sock("a").send(b"x")
-                assert (len(inner.sent), len(outer.sent)) == (1, 0)
+                assert (len(inner.sent_messages), len(outer.sent_messages)) == (1, 0)
             outer.run()
             assert sub.receive() is None
 

@@ -106,13 +106,13 @@ class TestOrders:
         with Simulation() as sim:
             publish(b"1", b"2")
             assert sim.sent_on("channel/scans") == [b"1", b"2"]
-            assert sim.sent[0].node == "main"
+            assert sim.sent_messages[0].node == "main"
 
 
 class TestFaults:
-    def run(self, *script: Fault, count: int = 4, **options: Any) -> tuple[Any, list[bytes]]:
+    def run(self, *fault_schedule: Fault, count: int = 4, **options: Any) -> tuple[Any, list[bytes]]:
         """Return a subscriber, and what it got of so many messages, one each second."""
-        with Simulation(script=script) as sim:
+        with Simulation(fault_schedule=fault_schedule) as sim:
             sub = scans().subscriber(**options)
             got: list[bytes] = []
 
@@ -147,7 +147,7 @@ class TestFaults:
         assert got == [b"1", b"2", b"3", b"4"]
 
     def test_a_delay_that_is_longer_than_the_channel_holds_laps(self) -> None:
-        with Simulation(script=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
             channel = scans(capacity=4)
             sub = channel.subscriber()
             publish(*(b"%d" % number for number in range(10)))
@@ -162,7 +162,7 @@ class TestFaults:
         assert (sub.lost, sub.received) == (0, 5)
 
     def test_lap(self) -> None:
-        with Simulation(script=[Fault("lap", "channel/scans", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("lap", "channel/scans", message=2)]) as sim:
             sub = scans().subscriber()
             publish(b"1", b"2", b"3")
             sim.run()
@@ -179,7 +179,7 @@ class TestFaults:
             side.send(name.encode())
             yield 100.0
 
-        with Simulation(script=[Fault("restart", "channel/scans", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "channel/scans", message=2)]) as sim:
             sim.add(publisher, "a", 1.0)
             sim.add(publisher, "b", 2.0)
             sim.run(until=10)
@@ -187,8 +187,8 @@ class TestFaults:
         assert sim.sent_on("channel/scans") == [b"a", b"b", b"b"]
 
     def test_who_cannot_be_restarted(self) -> None:
-        script = [Fault("restart", "channel/scans", message=1)]
-        with Simulation(script=script), pytest.raises(InvalidValueError, match="'main'"):
+        fault_schedule = [Fault("restart", "channel/scans", message=1)]
+        with Simulation(fault_schedule=fault_schedule), pytest.raises(InvalidValueError, match="'main'"):
             publish(b"message")
 
 

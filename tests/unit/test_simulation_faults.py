@@ -1,4 +1,4 @@
-"""Faults: each kind by script and by chance, and what a subscriber sees of it."""
+"""Faults: each kind scheduled and drawn at random, and what a subscriber sees of it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def texts(got: list[tuple[float, bytes]]) -> str:
 class TestScript:
     @pytest.mark.parametrize("when", [{"message": 4}, {"at": 0.3}, {"at": 0.25}])
     def test_drop(self, when: dict[str, Any]) -> None:
-        with Simulation(script=[Fault("drop", "a", **when)]) as sim:
+        with Simulation(fault_schedule=[Fault("drop", "a", **when)]) as sim:
             assert texts(received(sim)) == "012456789"
-            assert len(sim.sent) == 10
+            assert len(sim.sent_messages) == 10
 
     def test_what_is_dropped_counts_as_lost(self) -> None:
-        with Simulation(script=[Fault("drop", "a", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("drop", "a", message=2)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             pub.send_many([b"1", b"2", b"3"])
             sim.run()
@@ -45,13 +45,13 @@ class TestScript:
             assert pub.all_readers_updated()
 
     def test_delay_holds_up_what_follows_on_the_topic(self) -> None:
-        with Simulation(script=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
             got = received(sim)
         assert texts(got) == "0123456789"
         assert [time for time, _ in got] == [0.0, 0.1, 0.2, 0.55, 0.55, 0.55, 0.6, 0.7, 0.8, 0.9]
 
     def test_duplicate(self) -> None:
-        with Simulation(script=[Fault("duplicate", "a", message=1), Fault("duplicate", "a", at=0.85)]) as sim:
+        with Simulation(fault_schedule=[Fault("duplicate", "a", message=1), Fault("duplicate", "a", at=0.85)]) as sim:
             assert texts(received(sim)) == "001234567899"
 
     @pytest.mark.parametrize("seed", range(10))
@@ -65,14 +65,14 @@ class TestScript:
             while True:
                 order.extend(sub.receive() or b"" for sub in poller.poll(-1))
 
-        with Simulation(seed, script=[Fault("reorder", "a", message=1)]) as sim:
+        with Simulation(seed, fault_schedule=[Fault("reorder", "a", message=1)]) as sim:
             sim.add(program)
             sim.play([(0.0, name, name.encode()) for name in "abc"])
             sim.run()
         assert order[2] == b"a"
 
     def test_lap_loses_the_message_and_all_that_is_unread(self) -> None:
-        with Simulation(script=[Fault("lap", "a", message=3)]) as sim:
+        with Simulation(fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             for text in (b"1", b"2", b"3"):
                 pub.send(text)
@@ -85,7 +85,7 @@ class TestScript:
 
     @pytest.mark.parametrize("seed", range(5))
     def test_a_function_that_was_lapped_goes_on_with_the_next_message(self, seed: int) -> None:
-        with Simulation(seed, script=[Fault("lap", "a", message=3)]) as sim:
+        with Simulation(seed, fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             assert texts(received(sim)) == "013456789"
 
     @pytest.mark.parametrize("seed", range(5))
@@ -97,14 +97,14 @@ class TestScript:
             while True:
                 got.append((yield sub))
 
-        with Simulation(seed, script=[Fault("lap", "a", message=3)]) as sim:
+        with Simulation(seed, fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             sim.add(program)
             sim.play(TEN)
             sim.run()
         assert b"".join(got) == b"013456789"
 
     def test_a_conflating_subscriber_is_not_lapped(self) -> None:
-        with Simulation(script=[Fault("lap", "a", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("lap", "a", message=2)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", conflate=True)
             pub.send_many([b"1", b"2"])
             sim.run()
@@ -136,11 +136,11 @@ class TestRestart:
                 ends.append(sim.clock.time())
 
         got: list[bytes] = []
-        with Simulation(script=[Fault("restart", "a", message=3)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "a", message=3)]) as sim:
             sim.on("a", got.append)
             sim.add(blocking if kind == "blocking" else generator, name="sender")
             sim.run()
-            assert {sent.node for sent in sim.sent} == {"sender"}
+            assert {sent.node for sent in sim.sent_messages} == {"sender"}
         assert b"".join(got) == b"01201234"
         assert ends == [2.0, 7.0]
 
@@ -153,13 +153,13 @@ class TestRestart:
             pub.send(b"x")
             subs[-1].receive()
 
-        with Simulation(script=[Fault("restart", "a", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "a", message=1)]) as sim:
             sim.add(program)
             sim.run()
             assert [sub.closed for sub in subs] == [True, False]
 
     def test_what_cannot_be_restarted_is_refused(self) -> None:
-        with Simulation(script=[Fault("restart", "a", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "a", message=1)]) as sim:
             sim.play(TEN)
             with pytest.raises(InvalidValueError, match="'play' publishes it"):
                 sim.run()

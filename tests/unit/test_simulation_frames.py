@@ -172,15 +172,19 @@ class TestNodes:
     def test_they_wait_for_each_other(self) -> None:
         sim, seen = self.run()
         assert seen == [(0, 1), (1, 2), (2, 3), (3, 4)]
-        sent = [message for message in sim.sent if message.endpoint == "visionipc_cam_1/image"]
+        sent = [message for message in sim.sent_messages if message.endpoint == "visionipc_cam_1/image"]
         assert [(message.kind, message.node) for message in sent] == [("frames", "camera")] * 4
         assert [picture(message.data).frame_id for message in sent] == [0, 1, 2, 3]
         assert sent[0].schema is not None
         assert sent[0].schema.name == "sensor_msgs/msg/Image"
 
     def test_faults_are_those_of_the_stream(self) -> None:
-        script = [Fault("drop", "visionipc_cam_1", message=2), Fault("delay", "visionipc_cam_1", message=3, delay=2.5)]
-        assert self.run(script=script)[1] == [(0, 1), (2, 5), (3, 5)]
+        delay = Fault("delay", "visionipc_cam_1", message=3, delay=2.5)
+        assert self.run(fault_schedule=[Fault("drop", "visionipc_cam_1", message=2), delay])[1] == [
+            (0, 1),
+            (2, 5),
+            (3, 5),
+        ]
 
     def test_what_was_sent_can_be_played(self) -> None:
         sim, seen = self.run()
@@ -196,6 +200,6 @@ class TestNodes:
 
         with Simulation() as other:
             other.add(viewer)
-            other.play(Played(m.time_ns, m.endpoint, m.data, None, m.source, m.schema) for m in sim.sent)
+            other.play(Played(m.time_ns, m.endpoint, m.data, None, m.source, m.schema) for m in sim.sent_messages)
             other.run()
         assert again == [(number, bytes([number]) * 12) for number, _ in seen]

@@ -44,7 +44,7 @@ class TestPlaying:
             assert dict(board.items()) == {"mode": b"on"}
             assert jobs.receive(0) == (b"job", 0)
             assert scans.receive(0) == b"scan"
-            assert {message.node for message in sim.sent} == {"play"}
+            assert {message.node for message in sim.sent_messages} == {"play"}
 
     def test_what_is_not_there_is_made_if_somebody_says_how(self) -> None:
         with Simulation() as sim:
@@ -90,7 +90,7 @@ class TestPlaying:
             entry.close()
 
     def test_a_script_has_faults_for_what_is_played(self) -> None:
-        with Simulation(script=[Fault("drop", "records/numbers", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("drop", "records/numbers", message=1)]) as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             sim.play([(float(i), "records/numbers", change(i, 7)) for i in range(2)])
             sim.run()
@@ -127,14 +127,14 @@ class TestSent:
                 change(1, 7, 2, 2 * S),
                 change(1, 8, 3, 2 * S),
             ]
-            assert {message.schema for message in sim.sent} == {INTEGERS}
-            assert json.loads(sim.sent[0].source.options) == json.loads(VECTOR)
+            assert {message.schema for message in sim.sent_messages} == {INTEGERS}
+            assert json.loads(sim.sent_messages[0].source.options) == json.loads(VECTOR)
 
     def test_a_dropped_write_was_sent(self) -> None:
-        with Simulation(script=[Fault("drop", "records/numbers", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("drop", "records/numbers", message=1)]) as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             numbers[1] = numbers[2] = 5
-            assert [sent.kind for sent in sim.sent] == ["records", "records"]
+            assert [sent.kind for sent in sim.sent_messages] == ["records", "records"]
             assert numbers.read().tolist() == [0, 0, 5, 0]
 
     def test_publishers_keys_and_priorities_are_said(self) -> None:
@@ -150,10 +150,10 @@ class TestSent:
 
         with Simulation() as sim:
             sim.add(program)
-        scans = [message for message in sim.sent if message.endpoint == "channel/scans"]
+        scans = [message for message in sim.sent_messages if message.endpoint == "channel/scans"]
         assert [(message.publisher, message.schema) for message in scans] == [("lidar", schema), ("program", schema)]
         assert json.loads(scans[0].source.options) == {"capacity": 4, "slot_bytes": 4096, "stamps": True}
-        written, sent = sim.sent[2:]
+        written, sent = sim.sent_messages[2:]
         assert (written.kind, written.key, written.data) == ("records", "mode", b"on")
         assert json.loads(written.source.options) == json.loads(BOARD)
         assert (sent.kind, sent.priority, sent.data) == ("queue", 3, b"job")

@@ -1,4 +1,4 @@
-"""Order depends on the seed and the script, and on nothing else."""
+"""Order depends on the seed and the fault schedule, and on nothing else."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class TestOrders:
         with Simulation() as sim:
             send(b"1", b"2", priority=3)
             assert sim.sent_on("queue/jobs") == [b"1", b"2"]
-            assert sim.sent[0].node == "main"
+            assert sim.sent_messages[0].node == "main"
 
     def test_the_same_seed_is_the_same_run(self) -> None:
         def run(seed: int) -> list[Any]:
@@ -159,7 +159,7 @@ class TestFaults:
 
     def test_delay(self) -> None:
         """Who sends is held up in the middle: nobody sees the message, and its place is taken."""
-        with Simulation(script=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
             queue = jobs(max_messages=2)
             queue.send(b"late", 5)
             assert (queue.receive(1.0), queue.current_messages) == (None, 0)
@@ -180,7 +180,7 @@ class TestFaults:
     def test_restart_of_the_taker_brings_its_message_back(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
-        with Simulation(script=[Fault("restart", "queue/jobs", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
             sim.add(worker, sim, 1.0, done, starts)
             send(b"1", b"2", b"3")
             sim.run()
@@ -188,7 +188,7 @@ class TestFaults:
         assert starts == [0.0, 1.0]
 
     def test_the_next_taker_sees_that_it_was_delivered_before(self) -> None:
-        with Simulation(script=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
             deliveries: list[tuple[bytes, int]] = []
 
             def taker() -> None:
@@ -210,7 +210,7 @@ class TestFaults:
             while True:
                 got.append(queue.receive().data)
 
-        with Simulation(script=[Fault("restart", "queue/jobs", message=2)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
             sim.add(receiver)
             send(b"1", b"2", b"3")
             sim.run()
@@ -226,14 +226,14 @@ class TestFaults:
                     yield 1.0
                     done.append((job.data, job.deliveries))
 
-        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
             send(b"1", b"2")
             sim.add(taker)
             sim.run()
         assert done == [(b"1", 2), (b"2", 1)]
 
     def test_who_cannot_be_restarted(self) -> None:
-        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]):
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]):
             send(b"message")
             with pytest.raises(InvalidValueError, match="'main'"):
                 jobs().take(0)
@@ -265,7 +265,7 @@ def listen(sim: Simulation) -> list[tuple[Any, ...]]:
 
 class TestEvents:
     def test_a_delayed_message_is_told_once_and_when_it_was_sent(self) -> None:
-        with Simulation(script=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
             events = listen(sim)
             sim.on("queue/jobs", lambda _: None)
             send(b"message")
@@ -278,7 +278,7 @@ class TestEvents:
     def test_a_taker_that_is_restarted(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
-        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
             events = listen(sim)
             sim.add(worker, sim, 1.0, done, starts)
             send(b"1")

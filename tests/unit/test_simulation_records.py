@@ -44,7 +44,7 @@ class TestWrites:
             numbers = SeqlockVector(None, "i8", 4)
             numbers[1] = 5
             assert numbers[1] == 5
-            assert sim.sent == []
+            assert sim.sent_messages == []
 
     def test_origins_are_unique_in_virtual_time(self) -> None:
         tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "i8")])
@@ -127,7 +127,7 @@ class TestWaits:
 
 class TestFaults:
     def test_a_dropped_write_was_never_there(self) -> None:
-        with Simulation(script=[Fault("drop", RECORDS, message=2)]):
+        with Simulation(fault_schedule=[Fault("drop", RECORDS, message=2)]):
             numbers = vector()
             for number in (1, 2, 3):
                 numbers[number] = number
@@ -135,7 +135,7 @@ class TestFaults:
             assert numbers.changes().indices.tolist() == [1, 3]
 
     def test_a_late_one_comes_later_and_what_follows_it_after_it(self) -> None:
-        with Simulation(script=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers = vector()
             numbers[0] = 1
             numbers[1] = 2
@@ -147,7 +147,7 @@ class TestFaults:
             assert numbers.times().tolist() == [0] * 4
 
     def test_a_late_one_is_what_was_given(self) -> None:
-        with Simulation(script=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
+        with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers, values = vector(), np.arange(4)
             numbers[:] = values
             values[:] = 7
@@ -162,7 +162,7 @@ class TestFaults:
             starts.append(int(numbers[0]))
             numbers[0] = len(starts)
 
-        with Simulation(script=[Fault("restart", RECORDS, message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("restart", RECORDS, message=1)]) as sim:
             vector(exclusive=True)
             sim.add(writer)
             sim.run()
@@ -180,7 +180,7 @@ class TestFaults:
     def test_of_a_board(self) -> None:
         import msgq.records
 
-        with Simulation(script=[Fault("drop", "records/board", message=1)]) as sim:
+        with Simulation(fault_schedule=[Fault("drop", "records/board", message=1)]) as sim:
             board = msgq.records.Board("board")
             entry = board.declare("key")
             entry.write(b"lost")

@@ -16,7 +16,7 @@ import numpy as np
 from mcap.writer import Writer
 
 import msgq
-from msgq.recording import Limits, Recorder
+from msgq.recording import Recorder, RecordingLimits
 from tools.bench.workspace import remove_rings
 
 _TOPICS = 20
@@ -69,7 +69,7 @@ def make(
     names = [f"t{number:02}-{uuid4().hex[:6]}" for number in range(_TOPICS)]
     rare = f"rare-{uuid4().hex[:6]}"
     payloads = _Payloads(*size)
-    limits = Limits(split_messages=messages // segments) if segments > 1 else None
+    limits = RecordingLimits(split_messages=messages // segments) if segments > 1 else None
     with (
         _bus([*names, rare]) as (*topics, seldom),
         Recorder(where, [*names, rare], compression=compression, limits=limits) as recorder,

@@ -36,7 +36,7 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
     With --json: an object about the log, then one about each endpoint; "source" is "summary" or "full scan".
     """
     log = arguments.open_log(logs, **chosen)
-    scanned = scan or (not log.figured and log.counts is None)
+    scanned = scan or (not log.has_statistics and log.counts is None)
     infos = _infos(log, scanned)
     about = _about(log, infos, scanned)
     if as_json:
@@ -54,8 +54,8 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
 def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
     """Return what is known of each endpoint, as `EndpointInfo` has it; None for what only a whole read could tell."""
     names = [field.name for field in fields(EndpointInfo)]
-    if scanned or log.figured:
-        return [{name: getattr(info, name) for name in names} for info in log.sum_up(scanned).values()]
+    if scanned or log.has_statistics:
+        return [{name: getattr(info, name) for name in names} for info in log.summarize(scanned).values()]
     channels = {channel.endpoint: channel for channel in log.channels}
     unknown = dict.fromkeys(names)
     found = {

@@ -82,12 +82,13 @@ def _new_directory(path: Path) -> Iterator[Path]:
 def _tell(done: Recovery) -> None:
     what = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
     if not done.changed:
-        state = "has faults that cannot be mended" if any(one.severity == "error" for one in done.left) else "was whole"
+        has_errors = any(one.severity == "error" for one in done.remaining)
+        state = "has faults that cannot be mended" if has_errors else "was whole"
         what += f"; {state}"
     elif done.cut_bytes or done.damaged_bytes:
         what += f"; {in_bytes(done.cut_bytes)} cut off, {in_bytes(done.damaged_bytes)} of damage passed over"
     echo(what)
-    for sentence in done.done:
+    for sentence in done.actions:
         echo(f"  {sentence}")
-    for one in done.left:
+    for one in done.remaining:
         echo(f"  left: {one}")

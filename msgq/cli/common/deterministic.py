@@ -16,7 +16,7 @@ from msgq.recording import LogReader, compare, replay
 from msgq.recording.player.names import Remap
 from msgq.recording.player.plan import played_endpoints
 from msgq.recording.player.replaying import write_sent
-from msgq.simulation import Sent
+from msgq.simulation import SentMessage
 
 
 def play_deterministic(
@@ -37,7 +37,7 @@ def play_deterministic(
     """Run the programs, and compare with a reference, or with a second run."""
     functions = [_function(program) for program in programs]
 
-    def run() -> list[Sent]:
+    def run() -> list[SentMessage]:
         return replay(
             log,
             *functions,
@@ -73,7 +73,9 @@ def play_deterministic(
     comparisons.tell(comparison, as_json, messages=len(sent))
 
 
-def _chosen(sent: list[Sent], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()) -> list[Sent]:
+def _chosen(
+    sent: list[SentMessage], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()
+) -> list[SentMessage]:
     """Return what is compared: with a reference nothing of what was played, as others have sent that as well there."""
     selection = Selection(compare_endpoints or None, played)
     return [message for message in sent if message.endpoint in selection]

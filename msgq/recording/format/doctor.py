@@ -46,7 +46,7 @@ class Finding:
     text: str
 
     @property
-    def is_mendable(self) -> bool:
+    def is_repairable(self) -> bool:
         """Whether a recovery makes it right."""
         return self.rule not in _OF_CONTENTS
 

@@ -36,8 +36,8 @@ class Recovery:
     messages, chunks : that `output` has.
     cut_bytes : that its end has less.
     damaged_bytes : within it that readers are made to pass over.
-    done : what was done, each in a sentence.
-    left : what `doctor` still finds, and nobody can mend: the first 100.
+    actions : descriptions of the repairs, one sentence each.
+    remaining : findings of `doctor` that cannot be repaired: the first 100.
     """
 
     path: str
@@ -47,8 +47,8 @@ class Recovery:
     chunks: int
     cut_bytes: int
     damaged_bytes: int
-    done: tuple[str, ...]
-    left: tuple[Finding, ...]
+    actions: tuple[str, ...]
+    remaining: tuple[Finding, ...]
 
 
 def recover(
@@ -122,7 +122,7 @@ class _Work:
 
     def _done(self, fd: int, before: int) -> Recovery:
         findings, facts = _examined(self._path, self._path, self._most)
-        if not self._anew and not any(one.is_mendable for one in findings):
+        if not self._anew and not any(one.is_repairable for one in findings):
             if self._copies_whole:
                 self._write(fd, None, before)
             output = self._output if self._copies_whole else self._path
@@ -191,7 +191,7 @@ def _examined(path: Path, shown: Path, most: int) -> tuple[list[Finding], Facts]
     examination = Examination(path, most)
     findings: list[Finding] = []
     for one in examination:
-        if len(findings) < _FINDINGS_MAX or (one.is_mendable and not any(other.is_mendable for other in findings)):
+        if len(findings) < _FINDINGS_MAX or (one.is_repairable and not any(other.is_repairable for other in findings)):
             findings.append(replace(one, path=valid_text(shown)))
     return findings, examination.facts
 

@@ -152,7 +152,7 @@ class Player:
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, time_source)
         place = Place(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
-        self._records = self._log.history(RECORDS.name)
+        self._records = self._log.full_history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
         self._outlets = Outlets(self._log, before, self._names, clock_endpoint, place)
         self._sending = Sending(self._outlets)
@@ -327,9 +327,9 @@ class Player:
             self._log.between(begin_ns), self._time_source, self._names, self._outlets.by_name.__contains__
         )
         ticks = Ticks(*self._tick, begin_ns)
-        for burst in schedule:
+        for batch in schedule:
             # What was published before, and recorded after we begin, comes now.
-            self._sending.begin(schedule, burst.not_before(begin_ns))
+            self._sending.begin(schedule, batch.not_before(begin_ns))
             self._outlets.plan.skip_others(schedule.left_out)
             if not self._play(ticks):
                 break
@@ -349,7 +349,7 @@ class Player:
             return self._begin_ns
 
     def _play(self, ticks: Ticks) -> bool:
-        """Send a burst, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
+        """Send a batch, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
         row, times = 0, self._sending.times
         while row < len(times):
             with self._changed:

@@ -23,7 +23,7 @@ from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.plan import Plan, plan
 from msgq.recording.player.schedule import Schedule, latched
 from msgq.recording.reader.reader import LogReader
-from msgq.simulation import Faults, Sent, Simulation
+from msgq.simulation import Faults, SentMessage, Simulation
 from msgq.source import Source
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def replay(
     faults: Faults | None = None,
     idle_timeout: float = 10.0,
     max_runtime: float = 60.0,
-) -> list[Sent]:
+) -> list[SentMessage]:
     """Run programs in a simulation into which a log is played, until that and what it sets off is over.
 
     Channels, vectors, boards and queues of the log are there, as they were made, before the programs begin; vectors
@@ -53,14 +53,14 @@ def replay(
     seed : decides the order of what happens at the same time, and the faults.
     time_source, remap : as of `played`.
     faults : what goes wrong by chance; None: nothing.
-    idle_timeout, max_runtime : it ends when the log is played and nothing can happen any more, or nobody sent anything
-        for so many
-        seconds of virtual time, as programs do that receive with a time-out again and again; and in any case so many
-        seconds after the log's last message, which is told as a warning.
+    idle_timeout : the run ends when the log is played and no program has sent a message for this many seconds of
+        virtual time. It also ends when nothing can happen any more.
+    max_runtime : seconds of virtual time after the log's last message. The run ends then with a warning, even if
+        programs still send.
 
     Returns
     -------
-    What the programs sent; see `Sent`. Every call gives the same.
+    What the programs sent; see `SentMessage`. Every call gives the same.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def replay(
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     with Simulation(seed, faults) as sim, sim.clock.patched():
         sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
-        before = log.history(RECORDS.name).between(None, log.start_time)
+        before = log.full_history(RECORDS.name).between(None, log.start_time)
         found = plan(log, before, names)
         _prepare(sim, found)
         state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
@@ -81,14 +81,14 @@ def replay(
             sim.add(program)
         schedule = Schedule(log, time_source, names, found.wanted.__contains__)
         sim.play(chain((message for message in state if message.endpoint in found.wanted), schedule.each()))
-        if not sim.run_out(idle_timeout, max_runtime):
+        if not sim.run_until_idle(idle_timeout, max_runtime):
             _log.warning(
                 "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
             )
         found.skip_others(schedule.left_out)
         for name, why in found.skipped.items():
             _log.warning("%r is not played: %s", name, why)
-        return [message for message in sim.sent if message.node != "play"]
+        return [message for message in sim.sent_messages if message.node != "play"]
 
 
 def _prepare(sim: Simulation, found: Plan) -> None:
@@ -103,7 +103,7 @@ def _prepare(sim: Simulation, found: Plan) -> None:
             found.skip(name, str(error))
 
 
-def write_sent(sent: Iterable[Sent], path: Path) -> None:
+def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
     """Write what programs sent as a log, to compare later runs with, or to play.
 
     Raises

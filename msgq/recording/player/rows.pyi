@@ -4,7 +4,7 @@ from typing import Any, final
 
 import numpy as np
 
-from msgq.recording.reader.bursts import Burst
+from msgq.recording.reader.bursts import MessageBatch
 
 #: The age of what nobody knows the age of.
 NO_AGE: int
@@ -49,12 +49,14 @@ class Direct:
     def takes(self, code: int) -> bool:
         """Whether messages of this code are sent here."""
 
-    def send(self, burst: Burst, ages: np.ndarray[Any, np.dtype[np.int64]], row: int, end: int, most: int) -> int:
+    def send(
+        self, batch: MessageBatch, ages: np.ndarray[Any, np.dtype[np.int64]], row: int, end: int, most: int
+    ) -> int:
         """Send rows, one after the other; return which row is the first that was not sent.
 
         Parameters
         ----------
-        burst : the messages.
+        batch : the messages.
         ages : of each, how old what it comes from was when it was published; `NO_AGE`: nobody knows.
         row : to begin with.
         end : before which it stops; earlier at a row that is not sent here, at one that does not fit into its ring, and

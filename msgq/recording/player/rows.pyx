@@ -61,10 +61,10 @@ cdef class Direct:
     def takes(self, Py_ssize_t code):
         return self._sockets[code] is not None
 
-    def send(self, burst, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):
-        cdef tuple contents = burst.contents
-        cdef const int32_t[::1] content = burst.content, code = burst.code
-        cdef const int64_t[::1] offset = burst.offset, length = burst.length, age = ages
+    def send(self, batch, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):
+        cdef tuple contents = batch.contents
+        cdef const int32_t[::1] content = batch.content, code = batch.code
+        cdef const int64_t[::1] offset = batch.offset, length = batch.length, age = ages
         cdef int64_t size
         cdef bytes payloads
         cdef PubSocket socket

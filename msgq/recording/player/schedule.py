@@ -20,7 +20,7 @@ from msgq.queue_events import Event
 from msgq.record_changes import INDEX_BYTES
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.rows import NO_AGE, published
-from msgq.recording.reader.bursts import Burst, Waiting
+from msgq.recording.reader.bursts import MessageBatch, Waiting
 from msgq.recording.reader.reader import LogReader
 
 TIME_SOURCES = ("publish_time", "log_time")
@@ -31,7 +31,7 @@ _ROWS = 4096  # of which tuples are made at once
 
 
 class Schedule:
-    """What of a log is played, burst after burst, in the order of the time that counts, which never goes back.
+    """What of a log is played, batch after batch, in the order of the time that counts, which never goes back.
 
     Attributes
     ----------
@@ -52,20 +52,20 @@ class Schedule:
         self._time_source, self._names, self._is_wanted = time_source, names, is_wanted
         self._is_named = self._is_queue = np.empty(0, np.bool_)  # of each code
 
-    def __iter__(self) -> Iterator[Burst]:
+    def __iter__(self) -> Iterator[MessageBatch]:
         """Give the messages. Events of work queues that are not of messages that were sent are left out."""
-        for burst in timed(self.log, self._time_source):
+        for batch in timed(self.log, self._time_source):
             self._name_channels()
-            wanted = self._is_named[burst.code]
+            wanted = self._is_named[batch.code]
             if not wanted.all():
-                self.left_out.update(self.log.channels[code].endpoint for code in np.unique(burst.code[~wanted]))
-            queued = self._is_queue[burst.code]
+                self.left_out.update(self.log.channels[code].endpoint for code in np.unique(batch.code[~wanted]))
+            queued = self._is_queue[batch.code]
             if queued.any():
-                wanted &= ~queued | _are_sent(burst)
+                wanted &= ~queued | _are_sent(batch)
             if wanted.all():
-                yield burst
+                yield batch
             elif wanted.any():
-                yield burst.rows(wanted)
+                yield batch.rows(wanted)
 
     def _name_channels(self) -> None:
         if len(self.names) == len(self.log.channels):
@@ -76,12 +76,12 @@ class Schedule:
         self._is_named = np.array([name is not None for name in self.names])
         self._is_queue = np.array([channel.source.kind == QUEUE.name for channel in self.log.channels])
 
-    def messages(self, burst: Burst, rows: slice) -> list[Played]:
-        """Return some messages of a burst one by one."""
-        chosen = burst.rows(rows)
+    def messages(self, batch: MessageBatch, rows: slice) -> list[Played]:
+        """Return some messages of a batch one by one."""
+        chosen = batch.rows(rows)
         codes, begins = chosen.code.tolist(), chosen.offset.tolist()
         ends = (chosen.offset + chosen.length).tolist()
-        contents, channels = burst.contents, self.log.channels
+        contents, channels = batch.contents, self.log.channels
         fields = zip(
             chosen.time.tolist(),
             [self.names[code] for code in codes],
@@ -95,9 +95,9 @@ class Schedule:
 
     def each(self) -> Iterator[Played]:
         """Give the messages one by one."""
-        for burst in self:
-            for begin in range(0, len(burst), _ROWS):
-                yield from self.messages(burst, slice(begin, begin + _ROWS))
+        for batch in self:
+            for begin in range(0, len(batch), _ROWS):
+                yield from self.messages(batch, slice(begin, begin + _ROWS))
 
 
 def played(log: LogReader, time_source: str = "publish_time", remap: Remap = MappingProxyType({})) -> Iterator[Played]:
@@ -125,7 +125,7 @@ def latched(before: LogReader, names: Names) -> list[Played]:
 
     Parameters
     ----------
-    before : what was written to vectors and boards before the time that counts; see `LogReader.history`.
+    before : what was written to vectors and boards before the time that counts; see `LogReader.full_history`.
     names : where endpoints are played.
     """
     found: dict[tuple[str, str, bytes], Played] = {}
@@ -137,21 +137,21 @@ def latched(before: LogReader, names: Names) -> list[Played]:
     return list(found.values())
 
 
-def timed(log: LogReader, time_source: str) -> Iterator[Burst]:
+def timed(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
     """Give messages in the order of the time that counts, which their `time` is then."""
-    return _published(log) if time_source == "publish_time" else log.bursts()
+    return _published(log) if time_source == "publish_time" else log.iter_batches()
 
 
-def _published(log: LogReader) -> Iterator[Burst]:
+def _published(log: LogReader) -> Iterator[MessageBatch]:
     """Give messages in the order in which they were published, as far as that is believed."""
     waiting, endpoints, latest, shown = Waiting(), np.empty(0, np.int32), np.empty(0, np.int64), 0
-    for burst in log.bursts():
+    for batch in log.iter_batches():
         if len(endpoints) < len(log.channels):
             names, endpoints = log.contents.endpoint_codes()
             latest = np.concatenate((latest, np.zeros(len(names) - len(latest), np.int64)))
-        times = published(burst.log_time, burst.publish_time, burst.code, endpoints, latest, BELIEVED_NS)
-        waiting.add(replace(burst, time=times))
-        certain = int(burst.log_time[-1]) - BELIEVED_NS  # nothing that follows can be earlier
+        times = published(batch.log_time, batch.publish_time, batch.code, endpoints, latest, BELIEVED_NS)
+        waiting.add(replace(batch, time=times))
+        certain = int(batch.log_time[-1]) - BELIEVED_NS  # nothing that follows can be earlier
         for ready in chain(waiting.until(certain), _more_than_may_wait(waiting)):
             yield ready.not_before(shown)
             shown = max(shown, int(ready.time[-1]))
@@ -159,7 +159,7 @@ def _published(log: LogReader) -> Iterator[Burst]:
         yield ready.not_before(shown)
 
 
-def _more_than_may_wait(waiting: Waiting) -> Iterator[Burst]:
+def _more_than_may_wait(waiting: Waiting) -> Iterator[MessageBatch]:
     """Give the older half of what waits, in time, until that is no more than may."""
     while waiting.size > _WAITING_BYTES:
         yield from waiting.until((waiting.first_time + waiting.last_time) // 2)
@@ -187,16 +187,16 @@ class Ticks:
         return Played(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
 
 
-def ages(burst: Burst) -> np.ndarray[Any, np.dtype[np.int64]]:
+def ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return how old, when it was published, that was which each message comes from; `NO_AGE`: nobody knows."""
-    return np.where(burst.origin_time != 0, burst.publish_time - burst.origin_time, NO_AGE)
+    return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, NO_AGE)
 
 
-def _are_sent(burst: Burst) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _are_sent(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return of each message whether it is an event that says that a message was sent."""
-    first = np.zeros(len(burst), np.uint8)
-    for number, content in enumerate(burst.contents):
-        there = (burst.content == number) & (burst.length > 0)
-        first[there] = np.frombuffer(content, np.uint8)[burst.offset[there]]
-    sent: np.ndarray[Any, np.dtype[np.bool_]] = (first == Event.SENT) & (burst.length > 0)
+    first = np.zeros(len(batch), np.uint8)
+    for number, content in enumerate(batch.contents):
+        there = (batch.content == number) & (batch.length > 0)
+        first[there] = np.frombuffer(content, np.uint8)[batch.offset[there]]
+    sent: np.ndarray[Any, np.dtype[np.bool_]] = (first == Event.SENT) & (batch.length > 0)
     return sent

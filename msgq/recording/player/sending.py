@@ -8,7 +8,7 @@ from msgq.kinds import TOPIC
 from msgq.recording.player.outlets import Outlets
 from msgq.recording.player.rows import Direct
 from msgq.recording.player.schedule import Schedule, ages
-from msgq.recording.reader.bursts import Burst
+from msgq.recording.reader.bursts import MessageBatch
 
 _ONE_BY_ONE = 64
 _BYTES = 1 << 18  # at once, on topics: some 30 us
@@ -19,7 +19,7 @@ class Sending:
 
     Attributes
     ----------
-    burst : of which parts are sent.
+    batch : of which parts are sent.
     times : of its messages, ns since the epoch.
     """
 
@@ -29,24 +29,24 @@ class Sending:
         self._others: Counter[str] = Counter()
         self._other_bytes = 0
 
-    def begin(self, schedule: Schedule, burst: Burst) -> None:
-        """Let what is sent be of a burst of this schedule."""
+    def begin(self, schedule: Schedule, batch: MessageBatch) -> None:
+        """Let what is sent be of a batch of this schedule."""
         for name in schedule.names[len(self._direct) :]:
             self._direct.add(self._outlets.publisher(name))
-        self._schedule, self.burst = schedule, burst
-        self.times: memoryview[int] = burst.time.data
-        self._ages = ages(burst)
+        self._schedule, self.batch = schedule, batch
+        self.times: memoryview[int] = batch.time.data
+        self._ages = ages(batch)
 
     def send(self, row: int, end: int) -> int:
         """Send rows from one to before another, or some of them, but at least one; return which row is next."""
-        following = self._direct.send(self.burst, self._ages, row, end, _BYTES)
+        following = self._direct.send(self.batch, self._ages, row, end, _BYTES)
         return following if following > row else self._send_others(row, min(end, row + _ONE_BY_ONE))
 
     def _send_others(self, row: int, end: int) -> int:
         """Send what is no topic on a ring, message by message; and the first in any case."""
-        codes = self.burst.code[row:end].tolist()
+        codes = self.batch.code[row:end].tolist()
         count = next((place for place, code in enumerate(codes) if place and self._direct.takes(code)), len(codes))
-        for message in self._schedule.messages(self.burst, slice(row, row + count)):
+        for message in self._schedule.messages(self.batch, slice(row, row + count)):
             if self._outlets.send(message):
                 self._others[message.source.kind] += 1
                 self._other_bytes += len(message.data)

@@ -21,7 +21,7 @@ from msgq.outlets.queues import payload
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.values import Tolerance, difference
-from msgq.simulation import Sent, Simulation
+from msgq.simulation import SentMessage, Simulation
 
 __all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
 
@@ -31,7 +31,7 @@ _CHANGE_TIME = slice(12, 20)  # in a vector's change, behind index and count
 _ITEM_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
-Outputs = LogReader | str | PathLike[str] | Simulation | Iterable[Sent] | Iterable[Message]
+Outputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]
 #: By endpoint, or (endpoint, field); "*" is every endpoint. A number is an absolute tolerance.
 Tolerances = Mapping[str | tuple[str, str], Tolerance | float]
 
@@ -125,8 +125,8 @@ def compare(
 
     Parameters
     ----------
-    a, b : a `LogReader` or the path of a log, a `Simulation` (what its nodes sent), or messages: `Message` or `Sent`.
-        Both are read once, side by side; what one has sent earlier than the other waits in memory.
+    a, b : a `LogReader` or the path of a log, a `Simulation` (the messages of its nodes), or an iterable of `Message`
+        or `SentMessage`. Both are read once, side by side; what one has sent earlier than the other waits in memory.
     tolerances : by endpoint, by (endpoint, field) as ("pose", "position.x"), or "*" for all; the most precise one
         counts, and one for a field is also for those within it. A number is an absolute tolerance; math.inf ignores.
     endpoints : only these, as `Selection` has them; None: those of both.
@@ -162,17 +162,17 @@ class _Item(NamedTuple):
 
 def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
     if isinstance(outputs, Simulation):
-        outputs = [message for message in outputs.sent if message.node != "play"]
+        outputs = [message for message in outputs.sent_messages if message.node != "play"]
     elif isinstance(outputs, (str, PathLike)):
         outputs = LogReader(outputs)
     for message in outputs:
         if message.endpoint in only:
-            item = _sent_item(message) if isinstance(message, Sent) else _recorded_item(message)
+            item = _sent_item(message) if isinstance(message, SentMessage) else _recorded_item(message)
             if item is not None:
                 yield item
 
 
-def _sent_item(message: Sent) -> _Item:
+def _sent_item(message: SentMessage) -> _Item:
     if message.kind == QUEUE.name:
         beside = "priority", message.priority
         return _Item(message.endpoint, message.time_ns, message.data, message.schema, beside)
@@ -190,7 +190,7 @@ def _recorded_item(message: Message) -> _Item | None:
     return _Item(message.endpoint, message.publish_time, data, None, ("priority", priority))
 
 
-def _timeless(message: Message | Sent) -> bytes:
+def _timeless(message: Message | SentMessage) -> bytes:
     """Return the payload; of a vector's change without its time, which the message has, too."""
     is_change = message.kind == RECORDS.name and not message.key and len(message.data) >= _CHANGE_TIME.stop
     return (

@@ -79,7 +79,7 @@ class Contents:
             self.channels.append(channel)
         return self._codes[channel]
 
-    def missing(self) -> list[str]:
+    def missing_endpoints(self) -> list[str]:
         """Return the names of endpoints that were asked for, and of which nothing was found so far."""
         return sorted(self._selection.names - {channel.endpoint for channel in self.channels})
 
@@ -160,7 +160,7 @@ class Contents:
             file.described.code_anew()
         return one
 
-    def history(self, kind: str) -> Contents:
+    def full_history(self, kind: str) -> Contents:
         """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
         paths = [file.path for file in self.files if _may_have(file, kind)]
         more = (self.max_chunk_bytes, kind, self.clock, self._schemas)

@@ -24,7 +24,7 @@ from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TIME_MAX, Columns
 from msgq.recording.format.walk import CHUNK_BYTES_MAX
-from msgq.recording.reader.bursts import Burst, log_order
+from msgq.recording.reader.bursts import MessageBatch, log_order
 from msgq.recording.reader.contents import HOST, Contents
 from msgq.recording.reader.extras import Attachment, Header, Metadata, attachments, metadata
 from msgq.recording.reader.message import EndpointInfo, Message
@@ -105,9 +105,9 @@ class LogReader:
         return self.contents.channels
 
     @property
-    def missing(self) -> list[str]:
+    def missing_endpoints(self) -> list[str]:
         """The names of endpoints that were asked for, and of which nothing was found so far."""
-        return self.contents.missing()
+        return self.contents.missing_endpoints()
 
     @property
     def size(self) -> int:
@@ -134,12 +134,12 @@ class LogReader:
         """
         return self._of(self.contents.between(start, end))
 
-    def history(self, kind: str) -> LogReader:
+    def full_history(self, kind: str) -> LogReader:
         """Return all that the files have of the endpoints of one kind, of those that were chosen, whenever it was.
 
         It is for kinds that have a state, which what came before left. It opens the files anew.
         """
-        return self._of(self.contents.history(kind))
+        return self._of(self.contents.full_history(kind))
 
     def _of(self, contents: Contents) -> LogReader:
         """Return a reader of some of this log."""
@@ -229,7 +229,7 @@ class LogReader:
             from msgq.recording.reader.batches import batches
         return batches(self.contents, columns, rows)
 
-    def bursts(self) -> Iterator[Burst]:
+    def iter_batches(self) -> Iterator[MessageBatch]:
         """Give the messages in the order of log_time, those of one time in the order of the files, as columns."""
         return log_order(self.contents)
 
@@ -293,7 +293,7 @@ class LogReader:
             from msgq.recording.reader.parquet import write_parquet
         return write_parquet(self.contents, Path(output))
 
-    def array(self, endpoint: str) -> np.ndarray[Any, Any]:
+    def to_numpy(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
 
         Raises
@@ -318,18 +318,18 @@ class LogReader:
 
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
-        """What there is of each endpoint, by name: as the files say, or read where they do not; see `figured`."""
-        return self.sum_up()
+        """Totals by endpoint name, from the statistics of files, or from a scan; see `has_statistics`."""
+        return self.summarize()
 
-    def sum_up(self, read: bool = False) -> dict[str, EndpointInfo]:
-        """Return what there is of each endpoint, by name. read : read also what the files say, and find damage."""
+    def summarize(self, scan: bool = False) -> dict[str, EndpointInfo]:
+        """Return the totals by endpoint name. scan : read all messages, which also finds damage."""
         sums = Sums(self.contents)
         for file in self.files:
-            sums.add(file, read)
+            sums.add(file, scan)
         return sums.infos()
 
     @property
-    def figured(self) -> bool:
+    def has_statistics(self) -> bool:
         """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
         and no damage found.
         """

@@ -24,7 +24,7 @@ from msgq.recording.recorder.wall_clock import WallClock
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RecordingLimits:
     """When a segment ends, and what may not be exceeded. None: no limit.
 
     Attributes
@@ -47,7 +47,7 @@ class Output:
     def __init__(
         self,
         path: Path,
-        limits: Limits,
+        limits: RecordingLimits,
         compressor: Compressor,
         clock_offset_ns: int,
         wall_clock: WallClock,

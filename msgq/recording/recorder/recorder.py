@@ -30,8 +30,8 @@ from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.ledger import Ledger
 from msgq.recording.recorder.memory import Memory
-from msgq.recording.recorder.output import Limits, Output
-from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
+from msgq.recording.recorder.output import Output, RecordingLimits
+from msgq.recording.recorder.ros_images import FrameReceiver, FrameStream
 from msgq.recording.recorder.wall_clock import WallClock
 from msgq.source import Source
 
@@ -102,11 +102,11 @@ class Recorder:
         chunk_bytes: int = 1 << 20,
         chunk_seconds: float = 0.25,
         cache_bytes: int = 8 << 20,
-        limits: Limits | None = None,
+        limits: RecordingLimits | None = None,
         snapshot_seconds: float | None = None,
         snapshot_bytes: int | None = None,
         start_paused: bool = False,
-        frames: Iterable[FrameChoice] = (),
+        frames: Iterable[FrameStream] = (),
     ) -> None:
         """Start recording.
 
@@ -147,7 +147,7 @@ class Recorder:
         self._wall_clock = WallClock()
         self._output = Output(
             Path(path),
-            limits or Limits(),
+            limits or RecordingLimits(),
             Compressor(compression, level),
             self._capture.clock_offset_ns,
             self._wall_clock,
@@ -181,7 +181,7 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
-    def _frame_channel(self, choice: FrameChoice) -> int:
+    def _frame_channel(self, choice: FrameStream) -> int:
         number = self._capture.new_channel()
         described = Source(kinds.FRAMES)
         self._channels[number] = channel_records(

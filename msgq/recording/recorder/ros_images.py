@@ -21,38 +21,38 @@ _WAITING_MAX = 8  # frames; a recorder that does not come for them has trouble e
 
 
 @dataclass(frozen=True, slots=True)
-class FrameChoice:
+class FrameStream:
     """A stream of frames to record.
 
     Attributes
     ----------
     server, stream : name and type.
     rate : frames a second at most; None: every one that can be had.
-    form : "raw", as they are; "jpeg", compressed by OpenCV.
+    format : "raw", as they are; "jpeg", compressed by OpenCV.
     quality : of JPEG, 1 to 100.
     """
 
     server: str
     stream: int = 0
     rate: float | None = None
-    form: str = RAW
+    format: str = RAW
     quality: int = 85
 
     def __post_init__(self) -> None:
-        if self.form not in (RAW, JPEG) or not 1 <= self.quality <= 100 or (self.rate is not None and self.rate <= 0):
+        if self.format not in (RAW, JPEG) or not 1 <= self.quality <= 100 or (self.rate is not None and self.rate <= 0):
             raise InvalidValueError(f"{self} is not possible; give raw or jpeg, a quality of 1 to 100, a rate above 0")
-        if self.form == JPEG:
+        if self.format == JPEG:
             _opencv()
 
     @property
     def endpoint(self) -> str:
         """The topic under which the frames are recorded."""
-        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.form == RAW else "/compressed")
+        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.format == RAW else "/compressed")
 
     @property
     def schema(self) -> Schema:
         """Of the messages."""
-        return IMAGE if self.form == RAW else COMPRESSED_IMAGE
+        return IMAGE if self.format == RAW else COMPRESSED_IMAGE
 
 
 def _opencv() -> Any:
@@ -63,7 +63,7 @@ def _opencv() -> Any:
     return cv2
 
 
-def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
+def message(frame: VisionBuf, choice: FrameStream) -> bytes:
     """Return a frame as the message that is recorded.
 
     Raises
@@ -71,7 +71,7 @@ def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
     MissingLibraryError : OpenCV is needed for this format, and not installed.
     RecordingError : OpenCV cannot compress it.
     """
-    if choice.form == RAW:
+    if choice.format == RAW:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
         sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
         layout = Geometry(frame.format, *sizes, channels)
@@ -104,7 +104,7 @@ class FrameReceiver:
     wanted : False: frames are let go, and are no loss.
     """
 
-    def __init__(self, choice: FrameChoice, prefix: str) -> None:
+    def __init__(self, choice: FrameStream, prefix: str) -> None:
         self.choice = choice
         self.error: Exception | None = None
         self._dropped = 0
