@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.model.channel_hub import AARCH64, CPUS, X86
+from tools.model.channel_shared import AARCH64, CPUS, X86
 from tools.model.machine import Machine
 from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
 from tools.model.ops import (
@@ -25,11 +25,11 @@ from tools.model.ops import (
     rmw_x86,
     store,
 )
+from tools.model.oracle import PROPERTIES
 from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RECORDS, RING, WORKQUEUE
 from tools.model.runner import run_schedule, search
 from tools.model.scheduler import Schedule
 from tools.model.task import Steps
-from tools.model.truth import PROPERTIES
 
 QUICK_SCHEDULES = 200
 CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.nightly)]
@@ -40,8 +40,8 @@ Result = dict[str, Any]
 Thread = Callable[[Result], Steps[None]]
 
 
-SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "doze", "attention_x86", "channel_sleep", "channel_full"]
-SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_told"]
+SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "signal_stock", "eventcount_x86", "channel_sleep", "channel_full"]
+SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_notify"]
 SLEEPING += ["cell_sleep", "cell_sleep_exclusive", "cell_board"]
 # One of each protocol; the others are searched at night.
 QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered", "cell-read-fence"}
@@ -51,8 +51,8 @@ QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not
 @pytest.mark.parametrize("scenario", BY_SCENARIO)
 def test_protocol_violates_no_property(scenario: str, schedules: int) -> None:
     """Failure would mean: docs/protocol.md is wrong. `python -m tools.model --scenario` prints the trace."""
-    found = search(scenario, schedules)
-    assert found is None, f"seed {found.seed}: {found.text}"
+    finding = search(scenario, schedules)
+    assert finding is None, f"seed {finding.seed}: {finding.text}"
 
 
 @pytest.mark.parametrize("scenario", SLEEPING)
@@ -63,14 +63,14 @@ def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
         rules = replace(rules, stock_loads_strong=False)
     elif BY_SCENARIO[scenario] in (WORKQUEUE, RECORDS):
         rules = replace(rules, cpu=X86)
-    found = search(scenario, QUICK_SCHEDULES, rules=rules)
-    assert found is None, f"seed {found.seed}: {found.text}"
+    finding = search(scenario, QUICK_SCHEDULES, rules=rules)
+    assert finding is None, f"seed {finding.seed}: {finding.text}"
 
 
 def test_only_a_load_of_x86_shows_that_a_release_store_is_too_weak() -> None:
     release = MUTATIONS["many-release"]
-    assert search("attention_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
-    assert search("attention", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
+    assert search("eventcount_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
+    assert search("eventcount", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
 
 
 def test_release_store_of_a_version_is_too_weak_on_x86_only() -> None:
@@ -99,19 +99,19 @@ def test_mutation_is_found(name: str) -> None:
     """Failure would mean: the model no longer notices that this piece of the protocol is missing."""
     mutation = MUTATIONS[name]
     assert mutation.rules != BY_SCENARIO[mutation.scenario].rules
-    found = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
-    assert found is not None, mutation.what
-    assert found.what in PROPERTIES
+    finding = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
+    assert finding is not None, mutation.omission
+    assert finding.broken in PROPERTIES
 
 
 def test_seed_replays_with_its_trace() -> None:
     mutation = MUTATIONS["grant-release"]
-    found = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
-    assert found is not None
-    replays = [run_schedule(found.scenario, found.seed, mutation.rules, traced=True) for _ in range(2)]
+    finding = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
+    assert finding is not None
+    replays = [run_schedule(finding.scenario, finding.seed, mutation.rules, traced=True) for _ in range(2)]
     assert replays[0] == replays[1]
     assert replays[0] is not None
-    assert replays[0].text == found.text
+    assert replays[0].text == finding.text
     assert any("store write_pointer" in line for line in replays[0].trace)
 
 

@@ -1,10 +1,10 @@
 """Random-schedule models for `python -m tools.model`: the ring protocol (docs/protocol.md) with frames' leases,
-attention among several publishers (attention.py), channels (channel.py), work queues (workqueue.py), and records
+eventcount among several publishers (eventcount.py), channels (channel.py), work queues (workqueue.py), and records
 (cell.py).
 
 What it does: it runs a protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
 preempts, delays and kills threads as a seed says (scheduler.py), and compares what subscribers get with what really
-happened (truth.py). The ring's scenarios are in scenarios.py. mutations.py takes it apart, one piece at a time; each
+happened (oracle.py). The ring's scenarios are in scenarios.py. mutations.py takes it apart, one piece at a time; each
 mutation must be found, or the model could not be trusted when it finds nothing.
 
 What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words, channels 2 or 4

@@ -14,10 +14,10 @@ import sys
 import time
 from typing import Any
 
+from .oracle import PROPERTIES
 from .protocol import Mutation
 from .protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS
-from .runner import Found, run_schedule, search
-from .truth import PROPERTIES
+from .runner import Finding, run_schedule, search
 
 
 def main() -> int:
@@ -49,12 +49,12 @@ def parse() -> argparse.Namespace:
 
 def print_lists() -> int:
     """Print all names."""
-    for modelled in PROTOCOLS:
-        print(f"protocol {modelled.name}")
-        for name, scenario in modelled.scenarios.items():
+    for protocol in PROTOCOLS:
+        print(f"protocol {protocol.name}")
+        for name, scenario in protocol.scenarios.items():
             print(f"scenario {name:<26} {(scenario.__doc__ or '').splitlines()[0]}")
-        for mutation in modelled.mutations.values():
-            print(f"mutation {mutation.name:<26} {mutation.what} ({mutation.scenario})")
+        for mutation in protocol.mutations.values():
+            print(f"mutation {mutation.name:<26} {mutation.omission} ({mutation.scenario})")
     for name, text in PROPERTIES.items():
         print(f"property {name:<26} {text}")
     return 0
@@ -63,8 +63,8 @@ def print_lists() -> int:
 def try_protocol(scenario: str, schedules: int, seed: int) -> bool:
     """Is it clean? Otherwise the trace is printed."""
     started = time.perf_counter()
-    if found := search(scenario, schedules, seed):
-        print_trace(found)
+    if finding := search(scenario, schedules, seed):
+        print_trace(finding)
         return False
     rate = schedules / (time.perf_counter() - started)
     print(f"{scenario:<22} {schedules} schedules from seed {seed}: no violation ({rate:.0f}/s)", flush=True)
@@ -74,21 +74,22 @@ def try_protocol(scenario: str, schedules: int, seed: int) -> bool:
 def try_mutation(mutation: Mutation, options: argparse.Namespace) -> bool:
     """Is it found? One that was asked for by name is shown with its trace."""
     scenario = options.scenario or mutation.scenario
-    found = search(scenario, options.schedules, options.seed, mutation.rules)
-    if found and options.mutation:
-        print_trace(found, mutation.rules)
-    count, what = (found.seed - options.seed + 1, found.what) if found else ("NOT FOUND", "")
-    print(f"{mutation.name:<26} {scenario:<22} {count:>9}  {what:<8}  {mutation.what}", flush=True)
-    return found is not None
+    finding = search(scenario, options.schedules, options.seed, mutation.rules)
+    if finding and options.mutation:
+        print_trace(finding, mutation.rules)
+    count, broken = (finding.seed - options.seed + 1, finding.broken) if finding else ("NOT FOUND", "")
+    print(f"{mutation.name:<26} {scenario:<22} {count:>9}  {broken:<8}  {mutation.omission}", flush=True)
+    return finding is not None
 
 
-def print_trace(found: Found, rules: Any = None) -> None:
+def print_trace(finding: Finding, rules: Any = None) -> None:
     """Replay it, step by step. `rules`: None for the protocol as it is."""
-    replay = run_schedule(found.scenario, found.seed, rules, traced=True)
-    if replay is None or replay.text != found.text:
-        raise RuntimeError(f"seed {found.seed} of {found.scenario} does not replay")
+    replay = run_schedule(finding.scenario, finding.seed, rules, traced=True)
+    if replay is None or replay.text != finding.text:
+        raise RuntimeError(f"seed {finding.seed} of {finding.scenario} does not replay")
     print("\n".join(replay.trace))
-    print(f"\n{found.scenario}, seed {found.seed}: {found.text}\nIt should hold that {PROPERTIES[found.what]}.\n")
+    print(f"\n{finding.scenario}, seed {finding.seed}: {finding.text}")
+    print(f"It should hold that {PROPERTIES[finding.broken]}.\n")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 WRITE_POINTER = "write_pointer"
 WRITE_UID = "write_uid"
 LIMIT = "limit"
-TURN_BEGIN = "turn_begin"
-TURN = "turn"
-ATTENTION = "attention"  # (wakes so far, somebody may sleep)
+CHECKPOINT_SEQ_BEGIN = "checkpoint_seq_begin"
+CHECKPOINT_SEQ = "checkpoint_seq"
+EVENTCOUNT = "eventcount"  # (wakes so far, somebody may sleep)
 
 
 def read_pointer(slot: int) -> str:
@@ -23,14 +23,14 @@ def read_uid(slot: int) -> str:
     return f"read_uids[{slot}]"
 
 
-def begun(uid: str) -> str:
+def begun_sequence(uid: str) -> str:
     """Of a publisher's entry: the sequence after the send in progress."""
-    return f"begun[{uid}]"
+    return f"begun_sequence[{uid}]"
 
 
-def sent(uid: str) -> str:
+def sent_sequence(uid: str) -> str:
     """Of a publisher's entry: messages published."""
-    return f"sent[{uid}]"
+    return f"sent_sequence[{uid}]"
 
 
 def checkpoint(cell: int, field: str) -> str:
@@ -56,19 +56,19 @@ def lease(row: int, buffer: int) -> str:
     return f"lease[{row}][{buffer}]"
 
 
-def looked(row: int, buffer: int) -> str:
+def last_read(row: int, buffer: int) -> str:
     """The last generation that a client looked at there, for the check."""
-    return f"looked[{row}][{buffer}]"
+    return f"last_read[{row}][{buffer}]"
 
 
-def passed(row: int) -> str:
+def seen_generation(row: int) -> str:
     """The newest generation that a client has come to; 0: none so far."""
-    return f"passed[{row}]"
+    return f"seen_generation[{row}]"
 
 
 STOCK_READERS = "stock_readers"  # of a stream's topic
 
 
-def left(row: int) -> str:
+def client_left(row: int) -> str:
     """1: the row's client left."""
-    return f"left[{row}]"
+    return f"client_left[{row}]"

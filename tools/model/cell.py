@@ -7,7 +7,7 @@
 | `generation[row]`, `uid[row]` | the owner of a row | joiners, under the file's lock |
 | `owner`, `key_owner[k]` | who alone writes an exclusive vector, or a key's value | that one; claimers, joiners |
 | `key_state[k]`, `key_name[k]` | a name, for ever | who declares it, under the file's lock |
-| `attention` | as in attention.py: of all who wait for changes | sleepers, writers |
+| `eventcount` | as in eventcount.py: of all who wait for changes | sleepers, writers |
 
 Readers store nothing. A writer is killed, or stopped for ever, between any two steps:
 
@@ -26,141 +26,141 @@ One that is stopped with an element keeps it: others give up after a while, and 
 One that is stopped with the file's lock lets nobody join. One to three elements, two or four copies of
 two parts each.
 
-cell_store.py has the words and what really happened, cell_reader.py and cell_writer.py the protocol, cell_stage.py who
-takes part and what must hold at the end.
+cell_shared.py has the words and what really happened, cell_reader.py and cell_writer.py the protocol, and
+cell_scenario.py the participants and the checks at the end.
 """
 
 from random import Random
 
-from .cell_stage import Records
-from .cell_store import Rules, version
-from .channel_hub import X86
+from .cell_scenario import RecordModel
+from .cell_shared import Rules, version
+from .channel_shared import X86
 from .memory import RELAXED
 from .protocol import Scenario, mutations_of
 from .task import Op
-from .workqueue_stage import Cue
+from .workqueue_scenario import Cue
 
 PROTOCOL = Rules()
 
 
-def cell(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """Two or three writers of one or two elements, killed or stopped anywhere, and two readers."""
-    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
-    stage.ends = 40
-    for number in range(2 + stage.below(2)):
-        stage.writer(f"writer {number}", 2 + stage.below(3), reads=True)
+    model = RecordModel(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
+    model.ends = 40
+    for number in range(2 + model.below(2)):
+        model.writer(f"writer {number}", 2 + model.below(3), reads=True)
     for number in range(2):
-        stage.reader(f"reader {number}")
-    return stage
+        model.reader(f"reader {number}")
+    return model
 
 
-def cell_lapped(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_lapped(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """One element that two writers write again and again, and nobody dies."""
-    stage = Records(rng, rules, traced, length=1, rows=2)
-    for number in range(1 + stage.below(2)):
-        stage.writer(f"writer {number}", 4 + stage.below(4), reads=True)
+    model = RecordModel(rng, rules, traced, length=1, rows=2)
+    for number in range(1 + model.below(2)):
+        model.writer(f"writer {number}", 4 + model.below(4), reads=True)
     for number in range(2):
-        stage.reader(f"reader {number}")
-    return stage
+        model.reader(f"reader {number}")
+    return model
 
 
-def cell_rows(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_rows(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """A writer dies with an element, and those who come take its row, while another one asks whether it lives."""
-    stage = Records(rng, rules, traced, length=1, rows=2)
-    stage.writer("short-lived", 1, dies_writing=True)
-    stage.ends, stage.stops = 40 if stage.chance(0.3) else 0, False
+    model = RecordModel(rng, rules, traced, length=1, rows=2)
+    model.writer("short-lived", 1, dies_writing=True)
+    model.ends, model.stops = 40 if model.chance(0.3) else 0, False
 
     def takes(op: Op) -> bool:
         return bool(op[0].startswith("cas") and op[1] == version(0))
 
     def another_has_it() -> bool:
-        newcomers = stage.schedule.tasks[3:-1]
-        return stage.store.holders.get(0) in newcomers or all(task.finished for task in newcomers)
+        newcomers = model.schedule.tasks[3:-1]
+        return model.shared.holders.get(0) in newcomers or all(task.finished for task in newcomers)
 
-    cues = [Cue("asked", takes, another_has_it)] if stage.chance(0.2) else []
-    stage.writer("writer", 2 + stage.below(3), cues=cues)
-    for number in range(1 + stage.below(2)):
-        stage.writer(f"late writer {number}", 1 + stage.below(2), late=True)
-    stage.reader("reader")
-    return stage
+    cues = [Cue("asked", takes, another_has_it)] if model.chance(0.2) else []
+    model.writer("writer", 2 + model.below(3), cues=cues)
+    for number in range(1 + model.below(2)):
+        model.writer(f"late writer {number}", 1 + model.below(2), late=True)
+    model.reader("reader")
+    return model
 
 
-def cell_threads(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_threads(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """Two threads of a handle, which die together, beside another handle."""
     kind = ("shared", "exclusive")[int(rng.random() * 2)]
-    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind=kind)
-    stage.ends, stage.stops = 40, False
-    stage.writer("writer", 2 + stage.below(2))
-    stage.thread("its thread", 0, 2 + stage.below(2))
-    stage.ends = 0
-    stage.writer("other", 2 + stage.below(2), late=kind == "exclusive")
-    stage.reader("reader")
-    return stage
+    model = RecordModel(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind=kind)
+    model.ends, model.stops = 40, False
+    model.writer("writer", 2 + model.below(2))
+    model.thread("its thread", 0, 2 + model.below(2))
+    model.ends = 0
+    model.writer("other", 2 + model.below(2), late=kind == "exclusive")
+    model.reader("reader")
+    return model
 
 
-def cell_exclusive(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_exclusive(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """One writer at a time, killed or stopped or gone, and others that want to be the next."""
-    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
-    stage.ends = 40 if stage.chance(0.7) else 0
-    stage.writer("writer", 2 + stage.below(3))
+    model = RecordModel(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
+    model.ends = 40 if model.chance(0.7) else 0
+    model.writer("writer", 2 + model.below(3))
     for number in range(2):
-        stage.writer(f"late writer {number}", 1 + stage.below(3), late=True)
-    for number in range(1 + stage.below(2)):
-        stage.reader(f"reader {number}")
-    return stage
+        model.writer(f"late writer {number}", 1 + model.below(3), late=True)
+    for number in range(1 + model.below(2)):
+        model.reader(f"reader {number}")
+    return model
 
 
-def cell_snapshot(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_snapshot(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """One or two writers that write all elements in one call or some, and readers that read all at once."""
     kind = ("shared", "exclusive")[int(rng.random() * 2)]
-    stage = Records(rng, rules, traced, length=2 + int(rng.random() * 2), rows=2, kind=kind)
-    stage.ends = 60 if stage.chance(0.3) else 0
-    for number in range(1 if kind == "exclusive" else 1 + stage.below(2)):
-        stage.writer(f"writer {number}", 2 + stage.below(2), all=stage.chance(0.5))
-    for number in range(1 + stage.below(2)):
-        stage.reader(f"reader {number}", snapshots=True)
-    return stage
+    model = RecordModel(rng, rules, traced, length=2 + int(rng.random() * 2), rows=2, kind=kind)
+    model.ends = 60 if model.chance(0.3) else 0
+    for number in range(1 if kind == "exclusive" else 1 + model.below(2)):
+        model.writer(f"writer {number}", 2 + model.below(2), all=model.chance(0.5))
+    for number in range(1 + model.below(2)):
+        model.reader(f"reader {number}", snapshots=True)
+    return model
 
 
-def cell_sleep(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_sleep(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """Two or three writers, killed or stopped, and two readers that sleep."""
-    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
-    stage.ends = 40 if stage.chance(0.5) else 0
-    for number in range(2 + stage.below(2)):
-        stage.writer(f"writer {number}", 1 + stage.below(2))
+    model = RecordModel(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
+    model.ends = 40 if model.chance(0.5) else 0
+    for number in range(2 + model.below(2)):
+        model.writer(f"writer {number}", 1 + model.below(2))
     for number in range(2):
-        stage.sleeper(f"sleeper {number}")
-    return stage
+        model.sleeper(f"sleeper {number}")
+    return model
 
 
-def cell_sleep_exclusive(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_sleep_exclusive(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """The same of an exclusive vector."""
-    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
-    stage.ends = 40 if stage.chance(0.5) else 0
-    stage.writer("writer", 1 + stage.below(2))
-    stage.writer("late writer", 1 + stage.below(2), late=True)
+    model = RecordModel(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
+    model.ends = 40 if model.chance(0.5) else 0
+    model.writer("writer", 1 + model.below(2))
+    model.writer("late writer", 1 + model.below(2), late=True)
     for number in range(2):
-        stage.sleeper(f"sleeper {number}")
-    return stage
+        model.sleeper(f"sleeper {number}")
+    return model
 
 
-def cell_board(rng: Random, rules: Rules, traced: bool) -> Records:
+def cell_board(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     """Keys are declared, written, given up, and taken from the dead; some read, some sleep."""
-    stage = Records(rng, rules, traced, length=2, rows=2, kind="board", names=2, copies=2)
-    stage.ends = 60
+    model = RecordModel(rng, rules, traced, length=2, rows=2, kind="board", names=2, copies=2)
+    model.ends = 60
     for number in range(2):
-        stage.writer(f"writer {number}", 2 + stage.below(2))
-    for number in range(stage.below(3)):
-        stage.writer(f"late writer {number}", 1 + stage.below(2), late=True)
-    stage.reader("reader")
-    if stage.chance(0.5):
-        stage.sleeper("sleeper")
-    return stage
+        model.writer(f"writer {number}", 2 + model.below(2))
+    for number in range(model.below(3)):
+        model.writer(f"late writer {number}", 1 + model.below(2), late=True)
+    model.reader("reader")
+    if model.chance(0.5):
+        model.sleeper("sleeper")
+    return model
 
 
-ALL_SCENARIOS: list[Scenario] = [cell, cell_lapped, cell_rows, cell_threads, cell_exclusive, cell_snapshot]
-ALL_SCENARIOS += [cell_sleep, cell_sleep_exclusive, cell_board]
-SCENARIOS = {scenario.__name__: scenario for scenario in ALL_SCENARIOS}
+SCENARIO_LIST: list[Scenario] = [cell, cell_lapped, cell_rows, cell_threads, cell_exclusive, cell_snapshot]
+SCENARIO_LIST += [cell_sleep, cell_sleep_exclusive, cell_board]
+SCENARIOS = {scenario.__name__: scenario for scenario in SCENARIO_LIST}
 
 mutation = mutations_of(PROTOCOL)
 BYTES = [
@@ -176,10 +176,10 @@ BYTES = [
     mutation("cell-seen-second", "cell_lapped", "the second look is remembered", copies=4, seen_by_second_look=True),
 ]
 LOCKS = [
-    mutation("cell-no-asking", "cell", "an element is taken without asking", asks=False),
+    mutation("cell-no-asking", "cell", "an element is taken without asking", holder_checked=False),
     mutation("cell-no-stealing", "cell", "an element is not taken from the dead", steals=False),
     mutation("cell-no-generation", "cell_rows", "words name a row alone", generation_named=False),
-    mutation("cell-not-given-back", "cell_rows", "a row is handed on as it is", given_back=False),
+    mutation("cell-not-given-back", "cell_rows", "a row is handed on as it is", references_cleared=False),
     mutation("cell-lock-load", "cell_rows", "a version is loaded relaxed, then the row", lock_load=RELAXED),
     mutation("cell-lock-store", "cell", "an element is locked by a store", locks_by_exchange=False),
     mutation("cell-not-loaded-again", "cell", "it is exchanged again as it was", loads_again=False),
@@ -188,7 +188,7 @@ EXCLUSIVE = [
     mutation("cell-own-write-fence", "cell_exclusive", "exclusive: no fence", write_fence=RELAXED),
     mutation("cell-own-version", "cell_exclusive", "exclusive: stored relaxed", exclusive_publish=RELAXED),
     mutation("cell-own-threads", "cell_threads", "exclusive: two threads at once", threads_locked=False),
-    mutation("cell-owner-lives", "cell_exclusive", "a vector is taken from the living", life_asked=False),
+    mutation("cell-owner-lives", "cell_exclusive", "a vector is taken from the living", liveness_checked=False),
     mutation(
         "cell-owner-late",
         "cell_exclusive",
@@ -196,9 +196,9 @@ EXCLUSIVE = [
         owner_first=False,
         owner_by_exchange=False,
     ),
-    mutation("cell-key-lives", "cell_board", "a key is taken from the living", life_asked=False),
+    mutation("cell-key-lives", "cell_board", "a key is taken from the living", liveness_checked=False),
     mutation("cell-key-count", "cell_board", "an old count is used", count_forgotten=False),
-    mutation("cell-key-not-given-back", "cell_board", "a row's keys stay", given_back=False),
+    mutation("cell-key-not-given-back", "cell_board", "a row's keys stay", references_cleared=False),
     mutation("cell-key-store", "cell_board", "a key's state is stored relaxed", key_store=RELAXED),
     mutation("cell-key-load", "cell_board", "a key's state is loaded relaxed", key_load=RELAXED),
     mutation("cell-key-first", "cell_board", "a key's state, then its name", name_first=False),
@@ -210,12 +210,12 @@ SNAPSHOT = [
 ]
 SLEEPING = [
     mutation("cell-sleep-release", "cell_sleep", "a version is stored by release", publish="release", cpu=X86),
-    mutation("cell-sleep-fence", "cell_sleep", "no fence: attention, versions", sleeper_fence=RELAXED),
-    mutation("cell-sleep-exclusive", "cell_sleep_exclusive", "no fence: version, attention", exclusive_fence=RELAXED),
-    mutation("cell-sleep-first", "cell_sleep", "attention, then the version", attention_last=False),
-    mutation("cell-sleep-no-look", "cell_sleep", "nobody looks before the sleep", look_again=False),
+    mutation("cell-sleep-fence", "cell_sleep", "no fence: eventcount, versions", sleeper_fence=RELAXED),
+    mutation("cell-sleep-exclusive", "cell_sleep_exclusive", "no fence: version, eventcount", exclusive_fence=RELAXED),
+    mutation("cell-sleep-first", "cell_sleep", "eventcount, then the version", eventcount_last=False),
+    mutation("cell-sleep-no-look", "cell_sleep", "nobody looks before the sleep", rechecks=False),
     mutation("cell-sleep-clear-first", "cell_sleep", "the flag goes before the wake", flag_stands=False),
-    mutation("cell-late-silent", "cell_sleep", "who gives up tells nobody", tells_when_late=False),
-    mutation("cell-wait-silent", "cell_sleep", "who waits has not told", tells_before_wait=False),
+    mutation("cell-late-silent", "cell_sleep", "who gives up tells nobody", notifies_when_late=False),
+    mutation("cell-wait-silent", "cell_sleep", "who waits has not told", notifies_before_wait=False),
 ]
 MUTATIONS = {each.name: each for each in BYTES + LOCKS + EXCLUSIVE + SNAPSHOT + SLEEPING}

@@ -1,13 +1,13 @@
 """Becoming a writer, writing, and leaving."""
 
-from . import attention as words
-from .addresses import ATTENTION
+from . import eventcount
+from .addresses import EVENTCOUNT
 from .cell_reader import Reader
-from .cell_store import (
+from .cell_shared import (
     OWNER,
     PARTS,
-    Cells,
     Name,
+    SharedRecords,
     Version,
     generation,
     key_name,
@@ -19,13 +19,13 @@ from .cell_store import (
 )
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, futex_wake, load, pause, rmw, store, until
+from .oracle import Violation
 from .task import Steps, Task
-from .truth import Violation
 
 LOCK_TRIES = 6  # of the file's lock; some seconds, in C
 
 
-class Shared:
+class WriterState:
     """What the threads of a handle share, besides its row."""
 
     def __init__(self) -> None:
@@ -37,38 +37,38 @@ class Shared:
 class Writer(Reader):
     """A handle that writes, or a thread of one."""
 
-    def __init__(self, store_: Cells, name: str, handle: Shared | None = None) -> None:
-        super().__init__(store_, name)
-        self.us = Name(-1, -1)
-        self.handle = handle or Shared()
+    def __init__(self, shared: SharedRecords, name: str, handle: WriterState | None = None) -> None:
+        super().__init__(shared, name)
+        self.identity = Name(-1, -1)
+        self.handle = handle or WriterState()
         self.handle.threads += 1
         self.written: dict[int, int] = {}  # element -> count: not told of
-        self.inherited: dict[int, int] = {}
+        self.counts_by_dead: dict[int, int] = {}
         self.now = 0  # when a call began
 
     @property
-    def named(self) -> Name:
+    def word_identity(self) -> Name:
         """In our words."""
-        return self.us if self.rules.generation_named else Name(self.us.row, 0)
+        return self.identity if self.rules.generation_named else Name(self.identity.row, 0)
 
     # ---- writing ----
 
     def write(self, elements: list[int], patience: int = 0) -> Steps[bool]:
         """One call. False: others have held an element for so long; those before it are written."""
-        self.inherited, self.now = self.store.inherited(), self.host.clock
+        self.counts_by_dead, self.now = self.shared.counts_by_dead(), self.kernel.clock
         self.written.clear()
         for element in elements:
-            if self.store.exclusive:
+            if self.shared.exclusive:
                 yield from self.enter()
                 yield from self.write_own(element)
                 yield from self.exit()
             elif not (yield from self.write_shared(element, patience)):
-                if self.rules.tells_when_late:
-                    yield from self.tell()
-                self.store.tell(self.written.items())
+                if self.rules.notifies_when_late:
+                    yield from self.notify()
+                self.shared.mark_notified(self.written.items())
                 return False
-        if self.rules.attention_last:
-            yield from self.tell()
+        if self.rules.eventcount_last:
+            yield from self.notify()
         return True
 
     def write_shared(self, element: int, patience: int) -> Steps[bool]:
@@ -76,17 +76,20 @@ class Writer(Reader):
         count = yield from self.lock(element, patience)
         if count is None:
             return False
-        number = self.store.begin(self.task, element)
+        number = self.shared.begin(self.task, element)
         yield from self.fill(element, count + 1, number)
-        due = None if self.rules.attention_last else (yield self.store.look(ATTENTION))
+        waiters = None if self.rules.eventcount_last else (yield self.shared.load_seq_cst(EVENTCOUNT))
         location, new = version(element), Version(count + 1)
         if self.rules.publish == "release":
             yield store(location, new, RELEASE)
         elif self.rules.publish == "relaxed":
             yield ("rmw_relaxed", location, lambda _: new)
-        elif (yield self.store.exchange(location, Version(count, self.named), new)) != (count, self.named):
-            raise Violation("robbed", f"{self.name} has lost element {element}")
-        yield from self.published(element, number, count + 1, due)
+        elif (yield self.shared.exchange(location, Version(count, self.word_identity), new)) != (
+            count,
+            self.word_identity,
+        ):
+            raise Violation("stolen", f"{self.name} has lost element {element}")
+        yield from self.complete_write(element, number, count + 1, waiters)
         return True
 
     def enter(self) -> Steps[None]:
@@ -105,50 +108,50 @@ class Writer(Reader):
         """Nobody else writes it."""
         count = self.handle.counts.get(element)
         if count is None:
-            count = (yield load(version(element))).times
-        number = self.store.begin(self.task, element)
+            count = (yield load(version(element))).writes
+        number = self.shared.begin(self.task, element)
         yield from self.fill(element, count + 1, number)
-        due = None if self.rules.attention_last else (yield self.store.look(ATTENTION))
+        waiters = None if self.rules.eventcount_last else (yield self.shared.load_seq_cst(EVENTCOUNT))
         yield store(version(element), Version(count + 1), self.rules.exclusive_publish)  # EDGE value: release
         self.handle.counts[element] = count + 1
-        yield from self.published(element, number, count + 1, due)
+        yield from self.complete_write(element, number, count + 1, waiters)
 
     def fill(self, element: int, count: int, number: int) -> Steps[None]:
         """The copy that no reader of the version before it uses. The clock was read before the element was taken, but
         its times do not go back for that."""
-        before: int = yield load(part(element, (count - 1) % self.store.copies, 0))
-        self.store.times[number] = max(self.now, self.store.times[before]) if self.rules.times_kept else self.now
+        before: int = yield load(part(element, (count - 1) % self.shared.copies, 0))
+        self.shared.times[number] = max(self.now, self.shared.times[before]) if self.rules.times_kept else self.now
         yield fence(self.rules.write_fence)  # EDGE cell: the lock or the last version, then bytes
         for i in PARTS:
-            yield store(part(element, count % self.store.copies, i), number)
+            yield store(part(element, count % self.shared.copies, i), number)
 
-    def published(self, element: int, number: int, count: int, due: words.Word | None) -> Steps[None]:
+    def complete_write(self, element: int, number: int, count: int, waiters: eventcount.Word | None) -> Steps[None]:
         """The version is there."""
-        self.store.complete(self.task, element, number, count)
+        self.shared.complete(self.task, element, number, count)
         self.written[element] = count
-        if due:
-            yield from self.tell(due)
+        if waiters:
+            yield from self.notify(waiters)
 
     # ---- telling ----
 
-    def tell(self, due: words.Word | None = None) -> Steps[None]:
-        """Those who sleep of what was written. `due`: attention as it was before (a mutation)."""
+    def notify(self, waiters: eventcount.Word | None = None) -> Steps[None]:
+        """Those who sleep of what was written. `due`: eventcount as it was before (a mutation)."""
         if not self.written:
             return
-        yield fence(self.rules.exclusive_fence if self.store.exclusive else self.rules.publish_fence)
-        if due is None:
-            due = yield self.store.look(ATTENTION)  # EDGE sleep: versions, then attention
-        if due[1] and self.rules.flag_stands:
-            yield from words.wake(ATTENTION)
-        elif due[1]:
-            yield rmw(ATTENTION, lambda word: (word[0] + 1, False, False))
+        yield fence(self.rules.exclusive_fence if self.shared.exclusive else self.rules.publish_fence)
+        if waiters is None:
+            waiters = yield self.shared.load_seq_cst(EVENTCOUNT)  # EDGE sleep: versions, then eventcount
+        if waiters[1] and self.rules.flag_stands:
+            yield from eventcount.notify(EVENTCOUNT)
+        elif waiters[1]:
+            yield rmw(EVENTCOUNT, lambda word: (word[0] + 1, False, False))
             yield futex_wake()
-        self.told()
+        self.mark_notified()
 
-    def told(self) -> None:
+    def mark_notified(self) -> None:
         """Nobody may sleep before this, or before what the dead had written when we began."""
-        self.store.tell(self.written.items())
-        self.store.tell(self.inherited.items())
+        self.shared.mark_notified(self.written.items())
+        self.shared.mark_notified(self.counts_by_dead.items())
         self.written.clear()
 
     # ---- the lock of an element ----
@@ -156,49 +159,49 @@ class Writer(Reader):
     def lock(self, element: int, patience: int) -> Steps[int | None]:
         """Its count; None: a living one holds it, also when looked at again so often."""
         location = version(element)
-        found: Version = yield load(location, self.rules.lock_load)
+        current: Version = yield load(location, self.rules.lock_load)
         while True:
-            holder = self.store.holders.get(element)
+            holder = self.shared.holders.get(element)
             dead = holder is not None and holder.dead
-            if found.owner is None or (yield from self.may_steal(found.owner)):
-                mine = Version(found.times, self.named)
-                if (yield from self.change(location, found, mine)):
-                    return found.times
+            if current.owner is None or (yield from self.may_steal(current.owner)):
+                locked = Version(current.writes, self.word_identity)
+                if (yield from self.change(location, current, locked)):
+                    return current.writes
             elif patience == 0:
-                if dead and found == self.host.newest(location):
-                    self.check_refusal(element, found)
+                if dead and current == self.kernel.newest(location):
+                    self.check_refusal(element, current)
                 return None
             else:
                 patience -= 1
                 yield from self.wait()
             if self.rules.loads_again:
-                found = yield load(location, self.rules.lock_load)
+                current = yield load(location, self.rules.lock_load)
 
-    def change(self, location: str, found: Version, new: Version) -> Steps[bool]:
+    def change(self, location: str, current: Version, new: Version) -> Steps[bool]:
         """False: it is no longer what was found."""
         if self.rules.locks_by_exchange:
-            return bool((yield self.store.exchange(location, found, new)) == found)
+            return bool((yield self.shared.exchange(location, current, new)) == current)
         yield store(location, new, RELEASE)
         return True
 
     def wait(self) -> Steps[None]:
         """Perhaps for long: nobody shall sleep before what was written so far."""
-        if self.rules.tells_before_wait:
-            yield from self.tell()
-        self.store.tell(self.written.items())
+        if self.rules.notifies_before_wait:
+            yield from self.notify()
+        self.shared.mark_notified(self.written.items())
         yield pause()
 
     def may_steal(self, name: Name) -> Steps[bool]:
         """Is its holder dead?"""
-        if not self.rules.asks:
+        if not self.rules.holder_checked:
             return True
-        gone: bool = yield from self.is_gone(name)
-        return gone and self.rules.steals
+        dead: bool = yield from self.is_gone(name)
+        return dead and self.rules.steals
 
-    def check_refusal(self, element: int, found: Version) -> None:
+    def check_refusal(self, element: int, current: Version) -> None:
         """One that just takes the dead one's row looks like it, until it has it."""
-        assert found.owner is not None
-        if self.store.rows[found.owner.row].vacant:
+        assert current.owner is not None
+        if self.shared.rows[current.owner.row].vacant:
             raise Violation("inherited", f"{self.name} gives up element {element}, whose writer is dead")
 
     def is_gone(self, name: Name) -> Steps[bool]:
@@ -206,13 +209,13 @@ class Writer(Reader):
         number = yield load(generation(name.row), ACQUIRE)
         if self.rules.generation_named and number != name.generation:
             return True
-        if name.row == self.us.row:
+        if name.row == self.identity.row:
             return False
         owner: int = yield load(uid(name.row), ACQUIRE)
         if owner == 0:
             return True
-        gone: bool = yield ("is_gone", self.store.rows[name.row], self.store.identities[owner])
-        return gone
+        dead: bool = yield ("is_gone", self.shared.rows[name.row], self.shared.identities[owner])
+        return dead
 
     # ---- becoming a writer ----
 
@@ -229,14 +232,14 @@ class Writer(Reader):
         if not (yield from self.lock_file()):
             return False
         row = None
-        if self.store.kind != "exclusive" or (yield from self.may_own(OWNER)):
+        if self.shared.kind != "exclusive" or (yield from self.may_own(OWNER)):
             row = yield from self.find_row()
         if row is not None:
-            self.store.rows[row].holder = self.task
-            if self.rules.given_back:
-                yield from self.give_back(row)
+            self.shared.rows[row].holder = self.task
+            if self.rules.references_cleared:
+                yield from self.clear_references(row)
             yield from self.take_row(row)
-            if self.store.kind == "exclusive":
+            if self.shared.kind == "exclusive":
                 yield from self.own(OWNER)
         yield ("unlock",)
         return row is not None
@@ -244,19 +247,19 @@ class Writer(Reader):
     def find_row(self) -> Steps[int | None]:
         """A free one first."""
         for free in (True, False):
-            for row, seat in enumerate(self.store.rows):
-                if (not free or (yield load(uid(row))) == 0) and (yield ("is_vacant", seat)):
-                    return row
+            for index, row in enumerate(self.shared.rows):
+                if (not free or (yield load(uid(index))) == 0) and (yield ("is_vacant", row)):
+                    return index
         return None
 
-    def give_back(self, row: int) -> Steps[None]:
+    def clear_references(self, row: int) -> Steps[None]:
         """All that names it. Others may steal it meanwhile."""
         if (yield load(uid(row))) == 0:
             return  # who left had nothing, and whose row was never complete has given it all back
-        for element in self.store.elements:
-            found: Version = yield load(version(element))
-            if found.owner and found.owner.row == row:
-                yield from self.change(version(element), found, Version(found.times))
+        for element in self.shared.elements:
+            current: Version = yield load(version(element))
+            if current.owner and current.owner.row == row:
+                yield from self.change(version(element), current, Version(current.writes))
             owner: Name | None = yield load(key_owner(element))
             if owner and owner.row == row:
                 yield store(key_owner(element), None)
@@ -265,39 +268,39 @@ class Writer(Reader):
         """The generation, then who it is."""
         number: int = 1 + (yield load(generation(row)))
         yield store(uid(row), 0, RELEASE)
-        self.store.check_row(row)
+        self.shared.check_row(row)
         yield store(generation(row), number, RELEASE)
-        self.us = Name(row, number)
-        yield store(uid(row), self.store.new_uid(self.task), RELEASE)
+        self.identity = Name(row, number)
+        yield store(uid(row), self.shared.new_uid(self.task), RELEASE)
 
     # ---- owners of vectors and keys ----
 
-    def may_own(self, what: str) -> Steps[bool]:
+    def may_own(self, location: str) -> Steps[bool]:
         """Under the file's lock: does nobody living have it?"""
         # EDGE owner: acquire. No mutation of it: each call of its owner ended with a fence, and locks are system calls.
-        owner: Name | None = yield load(what, ACQUIRE)
-        if owner is None or not self.rules.life_asked:
+        owner: Name | None = yield load(location, ACQUIRE)
+        if owner is None or not self.rules.liveness_checked:
             return True
-        gone: bool = yield from self.is_gone(owner)
-        return gone
+        dead: bool = yield from self.is_gone(owner)
+        return dead
 
-    def own(self, what: str) -> Steps[None]:
+    def own(self, location: str) -> Steps[None]:
         """Under the file's lock."""
-        yield store(what, self.named, RELEASE)
-        self.store.own(self.task, what)
+        yield store(location, self.word_identity, RELEASE)
+        self.shared.own(self.task, location)
         if self.rules.count_forgotten:
             self.handle.counts.clear()
 
-    def disown(self, what: str) -> Steps[None]:
+    def disown(self, location: str) -> Steps[None]:
         """At any time."""
         if self.rules.owner_by_exchange:
-            found = yield self.store.exchange(what, self.named, None)  # EDGE owner: release
-        elif (found := (yield load(what))) == self.named:
-            yield store(what, None, RELEASE)
-        if found == self.named:
-            self.store.disown(self.task, what)
+            current = yield self.shared.exchange(location, self.word_identity, None)  # EDGE owner: release
+        elif (current := (yield load(location))) == self.word_identity:
+            yield store(location, None, RELEASE)
+        if current == self.word_identity:
+            self.shared.disown(self.task, location)
 
-    def give_up(self, key: int) -> Steps[None]:
+    def release_key(self, key: int) -> Steps[None]:
         """One that it has declared."""
         yield from self.disown(key_owner(key))
 
@@ -315,7 +318,7 @@ class Writer(Reader):
 
     def find_key(self, name: int) -> Steps[int | None]:
         """The one of that name, which it may get now."""
-        for key in self.store.elements:
+        for key in self.shared.elements:
             if not (yield load(key_state(key))):
                 yield from self.give_name(key, name)
                 return key
@@ -335,14 +338,14 @@ class Writer(Reader):
 
     def leave(self) -> Steps[None]:
         """In order; at any time, without the file's lock."""
-        owned = [OWNER, *map(key_owner, self.store.elements)] if self.store.exclusive else []
+        owned = [OWNER, *map(key_owner, self.shared.elements)] if self.shared.exclusive else []
         if not self.rules.owner_first:
-            yield store(uid(self.us.row), 0, RELEASE)
-            for what in owned:
-                self.store.disown(self.task, what)
-        for what in owned:
-            yield from self.disown(what)
+            yield store(uid(self.identity.row), 0, RELEASE)
+            for location in owned:
+                self.shared.disown(self.task, location)
+        for location in owned:
+            yield from self.disown(location)
         if self.rules.owner_first:
-            yield store(uid(self.us.row), 0, RELEASE)
+            yield store(uid(self.identity.row), 0, RELEASE)
         yield fence(SEQ_CST)
         self.task.closed = True

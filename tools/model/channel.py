@@ -7,7 +7,7 @@
 | `pool_uid[row]` | the pool that entries of this row mean; 0: none yet | the publisher that takes the row |
 | `pins[uid][slot]` | a bit for each subscriber's row: it views the slot | subscribers; the pool's publisher |
 | `word[uid][slot][part]` | length and payload of a message | the pool's publisher |
-| `attention`, `room[uid]` | as in attention.py: of all who wait for messages, of the publisher | sleepers, wakers |
+| `eventcount`, `room[uid]` | as in eventcount.py: of all who wait for messages, of the publisher | sleepers, wakers |
 
 Entries are withdrawn by their publisher, and by one who takes the row of a dead one. Bits are cleared by the pool's
 publisher when their subscriber is dead, and by the next subscriber in that row. Rows change hands under a lock.
@@ -16,34 +16,36 @@ A slot is in one of four places, which only its publisher knows: `free`; `publis
 out of the ring and pinned; or in the publisher's hand. A publisher is killed, or stopped for ever; a subscriber is
 killed, and leaves its bits to whoever takes its row. The lock of a row is the kernel's.
 
-channel_hub.py has the words and what really happened, channel_publisher.py and channel_subscriber.py the protocol.
+channel_shared.py has the words and what really happened, channel_publisher.py and channel_subscriber.py the protocol.
 """
 
 from random import Random
 from typing import Any
 
-from .channel_hub import Hub, Rules
 from .channel_publisher import Publisher
+from .channel_shared import Rules, SharedChannel
 from .channel_subscriber import Copier, Subscriber, Viewer
 from .memory import RELAXED
 from .ops import pause, until
+from .oracle import Violation
 from .protocol import Scenario, mutations_of
 from .scheduler import Schedule
 from .task import Steps, Task
-from .truth import Violation
 
 PROTOCOL = Rules()
 
 
-class Channel:
+class ChannelModel:
     """One schedule of one scenario, ready to run."""
 
     def __init__(
-        self, rng: Random, rules: Rules, traced: bool, *, rows: int, viewers: int = 1, settled: bool = True
+        self, rng: Random, rules: Rules, traced: bool, *, rows: int, viewers: int = 1, configured: bool = True
     ) -> None:
-        self.rng, self.settled = rng, settled
-        self.hub = Hub(rng, rules, capacity=(2, 4)[self.below(2)], rows=rows, viewers=viewers, settled=settled)
-        self.schedule = Schedule(rng, self.hub.machine, traced)
+        self.rng, self.configured = rng, configured
+        self.shared = SharedChannel(
+            rng, rules, capacity=(2, 4)[self.below(2)], rows=rows, viewers=viewers, configured=configured
+        )
+        self.schedule = Schedule(rng, self.shared.kernel, traced)
         self.publishers: list[Publisher] = []
         self.sleepers: list[Subscriber] = []
 
@@ -64,28 +66,28 @@ class Channel:
 
         `ends`: it may be killed or stopped within so many steps. `waits`: for a slot, when it has none.
         """
-        publisher = Publisher(self.hub, f"publisher {row}")
-        publisher.pool = self.hub.furnish(row, slots)
+        publisher = Publisher(self.shared, f"publisher {row}")
+        publisher.pool = self.shared.assign_pool(row, slots)
         self._start(publisher, self._publish(publisher, count, grows, waits), ends, may_stop=not grows)
-        self.hub.rows[row].holder = publisher.task
+        self.shared.rows[row].holder = publisher.task
 
     def publish_late(self, name: str, slots: int, count: int, *, ends: int = 0) -> None:
         """One that comes when a row can be had."""
-        publisher = Publisher(self.hub, name)
-        self._start(publisher, self._come(publisher, slots, count), ends, may_stop=False)
+        publisher = Publisher(self.shared, name)
+        self._start(publisher, self._join_late(publisher, slots, count), ends, may_stop=False)
 
     def _start(self, publisher: Publisher, steps: Steps[None], ends: int, *, may_stop: bool) -> None:
         how = self.rng.random() if ends else 1.0
         if may_stop and how < 0.25:
-            steps = stopped(steps, 1 + self.below(ends))
+            steps = stop_after(steps, 1 + self.below(ends))
         killed = ends if 0.25 <= how < 0.6 else 0
         publisher.task = self.schedule.spawn(publisher.name, steps, killed)
         publisher.task.is_writer = True
         self.publishers.append(publisher)
 
     def _publish(self, publisher: Publisher, count: int, grows: bool = False, waits: bool = False) -> Steps[None]:
-        if not self.settled:
-            yield from publisher.settle()
+        if not self.configured:
+            yield from publisher.configure()
         growth = self.below(count) if grows else -1
         for number in range(count):
             if number == growth:
@@ -96,29 +98,29 @@ class Channel:
                 yield pause()
         yield from publisher.leave()
 
-    def _come(self, publisher: Publisher, slots: int, count: int) -> Steps[None]:
+    def _join_late(self, publisher: Publisher, slots: int, count: int) -> Steps[None]:
         for _ in range(12):
             yield pause()
-            if any(seat.vacant for seat in self.hub.rows) and (yield from publisher.join(slots)):
+            if any(row.vacant for row in self.shared.rows) and (yield from publisher.join(slots)):
                 yield from self._publish(publisher, count)
                 return
 
     # ---- subscribers ----
 
-    def manner(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """What a subscriber does when it was lapped."""
         return {"margin": self.below(2), "newest": self.chance(0.3)}
 
     def copy(self, name: str, *, late: bool = False) -> None:
         """A subscriber that copies, and polls."""
-        reader = Copier(self.hub, name, **self.manner())
+        reader = Copier(self.shared, name, **self.options())
         reader.task = self.schedule.spawn(name, self._follow(reader, self.below(8) if late else 0))
 
     def view(self, name: str, *, most: int, killed: int = 0, late: bool = False) -> None:
         """A subscriber that takes views, and polls. `late`: it waits for the row of another one."""
-        reader = Viewer(self.hub, name, most=most, **self.manner())
+        reader = Viewer(self.shared, name, most=most, **self.options())
         reader.task = self.schedule.spawn(name, self._view(reader, late), killed)
-        self.hub.subscribers[name] = reader.task
+        self.shared.subscribers[name] = reader.task
 
     def _follow(self, reader: Subscriber, pauses: int = 0) -> Steps[None]:
         for _ in range(pauses):
@@ -135,9 +137,9 @@ class Channel:
             yield pause()
 
     def _view(self, reader: Viewer, late: bool) -> Steps[None]:
-        seats = self.hub.viewers
+        rows = self.shared.viewers
         if late:
-            yield until(lambda: all(seat.holder for seat in seats) and any(seat.vacant for seat in seats))
+            yield until(lambda: all(row.holder for row in rows) and any(row.vacant for row in rows))
             yield from reader.join(self.below(4))
         if not (yield from reader.enter()):
             return
@@ -145,7 +147,7 @@ class Channel:
             over = self.schedule.writers_finished()
             received = yield from reader.receive()
             if reader.views and self.chance(0.5):
-                yield from reader.look_at(reader.views[self.below(len(reader.views))])
+                yield from reader.read_view(reader.views[self.below(len(reader.views))])
             if reader.views and self.chance(0.3):
                 yield from reader.let_go()
             if over and not received:
@@ -155,9 +157,9 @@ class Channel:
                 yield pause()
         yield from reader.leave()
 
-    def doze(self, name: str) -> None:
+    def add_sleeper(self, name: str) -> None:
         """A subscriber that copies, and sleeps."""
-        reader = Copier(self.hub, name, **self.manner())
+        reader = Copier(self.shared, name, **self.options())
         reader.task = self.schedule.spawn(name, self._follow_asleep(reader))
         self.sleepers.append(reader)
 
@@ -174,20 +176,22 @@ class Channel:
         self.schedule.run()
         whole = [each for each in self.publishers if each.task.closed]
         for reader in self.sleepers:
-            if reader.cursor < self.hub.told:
-                text = f"{reader.name} sleeps at {reader.cursor}, and publishers have gone on from {self.hub.told}"
-                raise Violation("wake" if len(whole) == len(self.publishers) else "past", text)
-        self.hub.machine.settle(self.schedule.tasks)
+            if reader.cursor < self.shared.notified:
+                text = (
+                    f"{reader.name} sleeps at {reader.cursor}, and publishers have gone on from {self.shared.notified}"
+                )
+                raise Violation("wake" if len(whole) == len(self.publishers) else "lost-wake", text)
+        self.shared.kernel.publish_all_writes(self.schedule.tasks)
         for publisher in whole:
             self.audit(publisher)
 
     def audit(self, publisher: Publisher) -> None:
         """No subscriber is left, so it can have all its slots."""
         for _ in range(publisher.pool.slots):
-            if self.alone(publisher.task, publisher.take_slot()) is None:
+            if self.run_alone(publisher.task, publisher.take_slot()) is None:
                 raise Violation("refused", f"{publisher.name} lacks a slot, and nobody is left who could hold it")
 
-    def alone(self, task: Task, steps: Steps[Any]) -> Any:
+    def run_alone(self, task: Task, steps: Steps[Any]) -> Any:
         """Run these steps while nobody else takes one; returns their result."""
         result = None
         while True:
@@ -195,80 +199,80 @@ class Channel:
                 op = steps.send(result)
             except StopIteration as end:
                 return end.value
-            result = getattr(self.hub.machine, op[0])(task, *op[1:])
+            result = getattr(self.shared.kernel, op[0])(task, *op[1:])
 
 
-def stopped(steps: Steps[None], after: int) -> Steps[None]:
+def stop_after(steps: Steps[None], count: int) -> Steps[None]:
     """The first so many of them: to the others it looks alive for ever."""
     op = next(steps)
-    for _ in range(after):
+    for _ in range(count):
         try:
             op = steps.send((yield op))
         except StopIteration:
             return
 
 
-def channel(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """Two or three publishers with few slots, killed or stopped; one subscriber copies, one or two view."""
-    stage = Channel(rng, rules, traced, rows=3, viewers=2)
-    for row in range(2 + stage.below(2)):
-        stage.publish(row, 1 + stage.below(4), 2 + stage.below(5), ends=60)
-    stage.copy("copier", late=stage.chance(0.3))
-    for number in range(1 + stage.below(2)):
-        stage.view(f"viewer {number}", most=1 + stage.below(2), killed=60 if stage.chance(0.3) else 0)
-    return stage
+    model = ChannelModel(rng, rules, traced, rows=3, viewers=2)
+    for row in range(2 + model.below(2)):
+        model.publish(row, 1 + model.below(4), 2 + model.below(5), ends=60)
+    model.copy("copier", late=model.chance(0.3))
+    for number in range(1 + model.below(2)):
+        model.view(f"viewer {number}", most=1 + model.below(2), killed=60 if model.chance(0.3) else 0)
+    return model
 
 
-def channel_copy(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel_copy(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """Publishers with a slot or two, which are soon evicted by others, and two subscribers that copy."""
-    stage = Channel(rng, rules, traced, rows=3, viewers=0)
-    for row in range(2 + stage.below(2)):
-        stage.publish(row, 1 + stage.below(2), 3 + stage.below(6))
+    model = ChannelModel(rng, rules, traced, rows=3, viewers=0)
+    for row in range(2 + model.below(2)):
+        model.publish(row, 1 + model.below(2), 3 + model.below(6))
     for number in range(2):
-        stage.copy(f"copier {number}", late=stage.chance(0.3))
-    return stage
+        model.copy(f"copier {number}", late=model.chance(0.3))
+    return model
 
 
-def channel_rows(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel_rows(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """Publishers come and grow, and take the rows of dead ones and of pools that were left."""
-    stage = Channel(rng, rules, traced, rows=2 + int(rng.random() * 2))
+    model = ChannelModel(rng, rules, traced, rows=2 + int(rng.random() * 2))
     for row in range(2):
-        stage.publish(row, 1 + stage.below(3), 2 + stage.below(4), ends=60, grows=stage.chance(0.5))
-    for number in range(1 + stage.below(2)):
-        stage.publish_late(f"newcomer {number}", 1 + stage.below(3), 2 + stage.below(3), ends=100)
-    stage.copy("copier", late=stage.chance(0.3))
-    stage.view("viewer", most=1 + stage.below(2))
-    return stage
+        model.publish(row, 1 + model.below(3), 2 + model.below(4), ends=60, grows=model.chance(0.5))
+    for number in range(1 + model.below(2)):
+        model.publish_late(f"newcomer {number}", 1 + model.below(3), 2 + model.below(3), ends=100)
+    model.copy("copier", late=model.chance(0.3))
+    model.view("viewer", most=1 + model.below(2))
+    return model
 
 
-def channel_bits(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel_bits(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """Subscribers that view are killed or leave, and others take their rows."""
-    stage = Channel(rng, rules, traced, rows=2, viewers=1)
-    for row in range(1 + stage.below(2)):
-        stage.publish(row, 1 + stage.below(3), 4 + stage.below(5))
-    stage.view("viewer", most=1 + stage.below(2), killed=60)
+    model = ChannelModel(rng, rules, traced, rows=2, viewers=1)
+    for row in range(1 + model.below(2)):
+        model.publish(row, 1 + model.below(3), 4 + model.below(5))
+    model.view("viewer", most=1 + model.below(2), killed=60)
     for number in range(2):
-        stage.view(f"successor {number}", most=1 + stage.below(2), killed=60 if stage.chance(0.5) else 0, late=True)
-    return stage
+        model.view(f"successor {number}", most=1 + model.below(2), killed=60 if model.chance(0.5) else 0, late=True)
+    return model
 
 
-def channel_full(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel_full(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """A publisher that waits for slots, and two subscribers that hold them."""
-    stage = Channel(rng, rules, traced, rows=1, viewers=2)
-    stage.publish(0, 1 + stage.below(2), 3 + stage.below(5), waits=True)
+    model = ChannelModel(rng, rules, traced, rows=1, viewers=2)
+    model.publish(0, 1 + model.below(2), 3 + model.below(5), waits=True)
     for number in range(2):
-        stage.view(f"viewer {number}", most=1 + stage.below(2))
-    return stage
+        model.view(f"viewer {number}", most=1 + model.below(2))
+    return model
 
 
-def channel_sleep(rng: Random, rules: Rules, traced: bool) -> Channel:
+def channel_sleep(rng: Random, rules: Rules, traced: bool) -> ChannelModel:
     """Two or three publishers, killed or stopped, and two subscribers that sleep."""
-    stage = Channel(rng, rules, traced, rows=3, settled=rng.random() < 0.7)
-    for row in range(2 + stage.below(2)):
-        stage.publish(row, 1 + stage.below(3), 1 + stage.below(3), ends=40)
+    model = ChannelModel(rng, rules, traced, rows=3, configured=rng.random() < 0.7)
+    for row in range(2 + model.below(2)):
+        model.publish(row, 1 + model.below(3), 1 + model.below(3), ends=40)
     for number in range(2):
-        stage.doze(f"sleeper {number}")
-    return stage
+        model.add_sleeper(f"sleeper {number}")
+    return model
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -287,14 +291,14 @@ ALL = [
     mutation("channel-entry-relaxed", "channel_copy", "an entry is loaded relaxed", entry_load=RELAXED),
     mutation("channel-pin-seq-cst", "channel", "pin, entry: acquire and release only", pin_seq_cst=False),
     mutation("channel-pins-seq-cst", "channel", "pins are loaded acquire", pins_load_seq_cst=False),
-    mutation("channel-no-look-after-copy", "channel_copy", "no look after the copy", look_after_copy=False),
-    mutation("channel-no-look-after-pin", "channel", "no look after the pin", look_after_pin=False),
+    mutation("channel-no-look-after-copy", "channel_copy", "no look after the copy", checks_after_copy=False),
+    mutation("channel-no-look-after-pin", "channel", "no look after the pin", checks_after_pin=False),
     mutation("channel-tail-store", "channel_copy", "the tail is stored", tail_by_exchange=False),
     mutation("channel-no-help", "channel", "nobody moves another's tail", helps=False),
-    mutation("channel-no-pins", "channel", "pins are not looked at", pins_looked_at=False),
+    mutation("channel-no-pins", "channel", "pins are not looked at", pins_checked=False),
     mutation("channel-limbo-last", "channel", "messages are withdrawn first, then limbo", limbo_first=False),
     mutation("channel-unpin", "channel", "a bit is cleared relaxed", unpin="relaxed"),
-    mutation("channel-unpin-release", "channel_full", "bit, publisher's attention: release only", unpin="release"),
+    mutation("channel-unpin-release", "channel_full", "bit, publisher's eventcount: release only", unpin="release"),
     mutation("channel-failed-pin", "channel_full", "a pin that failed wakes nobody", failed_pin_wakes=False),
     mutation("channel-dead-bits", "channel", "bits of the dead stay", dead_bits_cleared=False),
     mutation("channel-bit-uncleaned", "channel_bits", "a bit is handed on as it is", bit_cleaned=False),
@@ -303,8 +307,8 @@ ALL = [
     mutation("channel-life-first", "channel_bits", "who is dead is asked first", asks_after_pins=False),
     mutation("channel-row-referred", "channel_rows", "a row is retaken as it is", row_unreferenced=False),
     mutation("channel-row-early", "channel_rows", "a row is left before its loans are", row_kept=False),
-    mutation("channel-row-life", "channel_rows", "entries first, then life", life_before_entries=False),
+    mutation("channel-row-life", "channel_rows", "entries first, then life", liveness_before_entries=False),
     mutation("channel-uid", "channel_rows", "pool uids are not compared", uid_compared=False),
-    mutation("channel-no-look-before-sleep", "channel_sleep", "nobody looks before the sleep", look_again=False),
+    mutation("channel-no-look-before-sleep", "channel_sleep", "nobody looks before the sleep", rechecks=False),
 ]
 MUTATIONS = {each.name: each for each in ALL}

@@ -4,13 +4,27 @@ from functools import partial
 from operator import eq
 from typing import NamedTuple
 
-from .addresses import ATTENTION
-from .attention import announce
-from .channel_hub import TAIL, WITHDRAWN, Entry, Hub, Pin, Pins, Word, pins, pool_uid, read_by, room, without, word
+from .addresses import EVENTCOUNT
+from .channel_shared import (
+    TAIL,
+    WITHDRAWN,
+    Entry,
+    Pin,
+    Pins,
+    SharedChannel,
+    Word,
+    pins,
+    pool_uid,
+    read_by,
+    room,
+    without,
+    word,
+)
+from .eventcount import prepare_wait
 from .memory import ACQUIRE, RELAXED, SEQ_CST
 from .ops import fence, futex_wait, load, rmw, store
+from .oracle import Violation
 from .task import Steps, Task
-from .truth import Violation
 
 
 class Subscriber:
@@ -18,8 +32,8 @@ class Subscriber:
 
     task: Task
 
-    def __init__(self, hub: Hub, name: str, *, margin: int = 0, newest: bool = False) -> None:
-        self.hub, self.rules = hub, hub.rules
+    def __init__(self, shared: SharedChannel, name: str, *, margin: int = 0, newest: bool = False) -> None:
+        self.shared, self.rules = shared, shared.rules
         self.name = name
         self.margin, self.newest = margin, newest  # where it goes on when it was lapped
         self.start = self.joined = self.cursor = 0  # before all positions
@@ -30,18 +44,18 @@ class Subscriber:
     def join(self, history: int) -> Steps[None]:
         """Begin at the present, or some messages before it."""
         self.joined = yield load(TAIL, ACQUIRE)
-        self.start = self.cursor = max(self.hub.capacity, self.joined - min(history, self.hub.capacity))
+        self.start = self.cursor = max(self.shared.capacity, self.joined - min(history, self.shared.capacity))
 
     def receive(self) -> Steps[bool]:
         """Get past a position or more; False: nothing is there yet."""
-        if self.cursor == 0 and not (yield from self.settled()):
+        if self.cursor == 0 and not (yield from self.is_configured()):
             return False
         while True:
-            entry: Entry = yield load(self.hub.entry(self.cursor), self.rules.entry_load)  # EDGE order: acquire
+            entry: Entry = yield load(self.shared.entry(self.cursor), self.rules.entry_load)  # EDGE order: acquire
             if entry.position < self.cursor:
                 return False
             if entry.position > self.cursor:
-                yield from self.lapped(entry)
+                yield from self.skip_lapped(entry)
                 return True
             if entry.row == WITHDRAWN:
                 self.skip(self.cursor + 1)
@@ -49,22 +63,22 @@ class Subscriber:
             if (yield from self.open_pool(entry)) and (yield from self.take(entry)):
                 return True
 
-    def settled(self) -> Steps[bool]:
+    def is_configured(self) -> Steps[bool]:
         """Is it known by now how many entries there are?"""
         if (yield load(TAIL, ACQUIRE)) == 0:
             return False
-        self.start = self.joined = self.cursor = self.hub.capacity
+        self.start = self.joined = self.cursor = self.shared.capacity
         return True
 
     def take(self, entry: Entry) -> Steps[bool]:
         """Get the message; False: it was gone before we had it."""
         raise NotImplementedError
 
-    def lapped(self, entry: Entry) -> Steps[None]:
+    def skip_lapped(self, entry: Entry) -> Steps[None]:
         """Go to the oldest that will still be there a moment later, or to the present."""
         tail: int = yield load(TAIL, ACQUIRE)
         newest = max(tail, entry.position + 1)
-        self.skip(newest if self.newest else newest - self.hub.capacity + self.margin)
+        self.skip(newest if self.newest else newest - self.shared.capacity + self.margin)
 
     def skip(self, position: int) -> None:
         """Give up what is before it."""
@@ -86,10 +100,10 @@ class Subscriber:
                 self.mapped[entry.row] = uid
             else:
                 self.mapped.pop(entry.row, None)
-        found = self.hub.pools.get(self.mapped.get(entry.row, 0))
-        if found and entry.slot < found.slots:
+        pool = self.shared.pools.get(self.mapped.get(entry.row, 0))
+        if pool and entry.slot < pool.slots:
             return True
-        if (yield load(self.hub.entry(entry.position), ACQUIRE)) == entry:
+        if (yield load(self.shared.entry(entry.position), ACQUIRE)) == entry:
             raise Violation("account", f"{self.name} has no slot for {entry}, which is in the ring")
         return False
 
@@ -102,13 +116,13 @@ class Subscriber:
 
     def check(self, position: int, words: list[Word]) -> None:
         """Is it the message that was published there, and whole?"""
-        message = self.hub.messages[position - self.hub.capacity]
+        message = self.shared.messages[position - self.shared.capacity]
         if words != [Word(message, part) for part in range(1 + message.length)]:
             raise Violation("torn", f"{self.name} takes {words} at {position} for {message}")
 
     def accept(self, position: int) -> None:
         """The message at the cursor is ours."""
-        message = self.hub.messages[position - self.hub.capacity]
+        message = self.shared.messages[position - self.shared.capacity]
         if message.number <= self.last.get(message.publisher, 0):
             raise Violation("order", f"{self.name} gets {message} after {self.last}")
         self.last[message.publisher] = message.number
@@ -117,8 +131,8 @@ class Subscriber:
 
     def check_end(self) -> None:
         """All is quiet, and there is nothing more to read."""
-        if self.cursor != self.hub.end:
-            raise Violation("account", f"{self.name} stops at {self.cursor}; the channel is at {self.hub.end}")
+        if self.cursor != self.shared.end:
+            raise Violation("account", f"{self.name} stops at {self.cursor}; the channel is at {self.shared.end}")
         if self.received + self.lost + self.spared != self.cursor - self.start:
             raise Violation("account", f"{self.name}: {self.received} received, {self.lost} lost, from {self.start}")
 
@@ -126,11 +140,11 @@ class Subscriber:
 
     def sleep(self) -> Steps[bool]:
         """Until somebody wakes us; True: a last look got us past a message."""
-        expected = announce((yield rmw(ATTENTION, announce)))
+        expected = prepare_wait((yield rmw(EVENTCOUNT, prepare_wait)))
         yield fence(SEQ_CST)  # EDGE sleep: the flag is set, then the entry is loaded
-        if self.rules.look_again and (yield from self.receive()):
+        if self.rules.rechecks and (yield from self.receive()):
             return True
-        yield futex_wait(ATTENTION, partial(eq, expected))
+        yield futex_wait(EVENTCOUNT, partial(eq, expected))
         return False
 
 
@@ -141,7 +155,7 @@ class Copier(Subscriber):
         """Copy, then look at the entry once more."""
         words = yield from self.read(self.mapped[entry.row], entry.slot)
         yield fence(self.rules.copy_fence)  # EDGE slot: acquire
-        if self.rules.look_after_copy and (yield load(self.hub.entry(entry.position), RELAXED)) != entry:
+        if self.rules.checks_after_copy and (yield load(self.shared.entry(entry.position), RELAXED)) != entry:
             return False
         self.check(entry.position, words)
         self.accept(entry.position)
@@ -159,8 +173,8 @@ class View(NamedTuple):
 class Viewer(Subscriber):
     """Holds messages where they are."""
 
-    def __init__(self, hub: Hub, name: str, *, most: int, margin: int = 0, newest: bool = False) -> None:
-        super().__init__(hub, name, margin=margin, newest=newest)
+    def __init__(self, shared: SharedChannel, name: str, *, most: int, margin: int = 0, newest: bool = False) -> None:
+        super().__init__(shared, name, margin=margin, newest=newest)
         self.most = most  # views at once
         self.row = -1
         self.views: list[View] = []
@@ -170,47 +184,47 @@ class Viewer(Subscriber):
 
         Its bit is cleared before we hold it: as soon as we do, publishers believe that the bit is ours.
         """
-        hub = self.hub
-        yield from hub.lock(self)
-        for row, seat in enumerate(hub.viewers):
-            if not (yield ("is_vacant", seat)):
+        shared = self.shared
+        yield from shared.lock(self)
+        for index, row in enumerate(shared.viewers):
+            if not (yield ("is_vacant", row)):
                 continue
             if not self.rules.bit_cleaned_first:
-                seat.holder = self.task
+                row.holder = self.task
             if self.rules.bit_cleaned:
-                yield from self.clean(row)
-            self.row, seat.holder = row, self.task
+                yield from self.clean(index)
+            self.row, row.holder = index, self.task
             break
-        yield from hub.unlock()
+        yield from shared.unlock()
         return self.row >= 0
 
     def clean(self, row: int) -> Steps[None]:
         """Clear the bits that a dead one left in pools whose publisher may still want them."""
-        for publisher in range(len(self.hub.rows)):
+        for publisher in range(len(self.shared.rows)):
             uid: int = yield load(pool_uid(publisher), ACQUIRE)
-            for slot in range(self.hub.pools[uid].slots) if uid else ():
-                yield self.hub.change(pins(uid, slot), without({row}))
+            for slot in range(self.shared.pools[uid].slots) if uid else ():
+                yield self.shared.change(pins(uid, slot), without({row}))
 
     def take(self, entry: Entry) -> Steps[bool]:
         """Pin, then look at the entry once more."""
-        hub, uid = self.hub, self.mapped[entry.row]
+        shared, uid = self.shared, self.mapped[entry.row]
         if len(self.views) == self.most:
             yield from self.let_go()
-        yield hub.change(pins(uid, entry.slot), self.pinned)
+        yield shared.change(pins(uid, entry.slot), self.with_pin)
         # EDGE pin: the bit is set, then the entry is loaded.
-        location = hub.entry(entry.position)
-        again = yield hub.look(location) if self.rules.pin_seq_cst else load(location, ACQUIRE)
-        if self.rules.look_after_pin and again != entry:
+        location = shared.entry(entry.position)
+        again = yield shared.load_seq_cst(location) if self.rules.pin_seq_cst else load(location, ACQUIRE)
+        if self.rules.checks_after_pin and again != entry:
             yield from self.unpin(uid, entry.slot)
             if self.rules.failed_pin_wakes:
-                yield from hub.wake(room(uid))
+                yield from shared.wake(room(uid))
             return False
-        hub.view(self.task, uid, entry.slot)
+        shared.view(self.task, uid, entry.slot)
         self.views.append(View(entry.position, uid, entry.slot))
         self.accept(entry.position)
         return True
 
-    def pinned(self, bits: Pins) -> Pins:
+    def with_pin(self, bits: Pins) -> Pins:
         """With our bit."""
         return bits | {Pin(self.row, self.name)}
 
@@ -218,24 +232,24 @@ class Viewer(Subscriber):
         """Clear our bit."""
         location = pins(uid, slot)
         if self.rules.unpin == "seq_cst":
-            yield self.hub.change(location, without({self.row}))  # EDGE unpin: release
+            yield self.shared.change(location, without({self.row}))  # EDGE unpin: release
         else:
             yield ({"release": "rmw", "relaxed": "rmw_relaxed"}[self.rules.unpin], location, without({self.row}))
 
-    def look_at(self, view: View) -> Steps[None]:
+    def read_view(self, view: View) -> Steps[None]:
         """Read what we hold."""
         self.check(view.position, (yield from self.read(view.uid, view.slot)))
         yield store(read_by(view.uid, view.slot, self.row), view.position)
 
     def let_go(self) -> Steps[None]:
         """Read one of the views for the last time."""
-        view = self.views[int(self.hub.rng.random() * len(self.views))]
-        yield from self.look_at(view)
+        view = self.views[int(self.shared.rng.random() * len(self.views))]
+        yield from self.read_view(view)
         self.views.remove(view)
-        self.hub.views[view.uid, view.slot].discard(self.task)
+        self.shared.views[view.uid, view.slot].discard(self.task)
         yield from self.unpin(view.uid, view.slot)
-        # EDGE room: the bit is cleared, then the publisher's attention is loaded.
-        yield from self.hub.wake(room(view.uid))
+        # EDGE room: the bit is cleared, then the publisher's eventcount is loaded.
+        yield from self.shared.wake(room(view.uid))
 
     def leave(self) -> Steps[None]:
         """The row is free when the last view is let go."""

@@ -10,10 +10,10 @@ from . import addresses as at
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, is_alive, load, pause, store, until
+from .oracle import Violation
 from .rules import Rules
 from .scheduler import Schedule
 from .task import Steps, Task
-from .truth import Violation
 
 PIXELS = range(2)
 
@@ -41,9 +41,9 @@ class Stream:
         """The words, all 0."""
         words = [at.STOCK_READERS, *(at.pixel(buffer, i) for buffer in self.buffers for i in PIXELS)]
         words += [at.generation(buffer) for buffer in self.buffers]
-        words += [name(row) for row in self.rows for name in (at.left, at.passed)]
+        words += [name(row) for row in self.rows for name in (at.client_left, at.seen_generation)]
         pairs = [(row, buffer) for row in self.rows for buffer in self.buffers]
-        words += [name(*pair) for pair in pairs for name in (at.lease, at.looked)]
+        words += [name(*pair) for pair in pairs for name in (at.lease, at.last_read)]
         return dict.fromkeys(words, 0)
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class FrameServer:
 
     def __init__(self, stream: Stream, machine: Machine, spare: int) -> None:
         self.stream, self.machine = stream, machine
-        self.tenants: dict[int, FrameClient] = {}
+        self.clients_by_row: dict[int, FrameClient] = {}
         self.generations = dict.fromkeys(stream.buffers, 0)
         self.order = list(stream.buffers)[: len(stream.buffers) - spare][::-1]
         self.newest = self.known = 0
@@ -77,7 +77,7 @@ class FrameServer:
             yield from self.admit()
             buffer = None
             if not self.round and not (yield from self.may_have_stock()):
-                buffer = yield from self.take_warmest()
+                buffer = yield from self.take_mru()
             if buffer is None:
                 buffer = yield from self.take_oldest()
             if buffer is None and len(self.order) < len(self.stream.buffers):
@@ -111,38 +111,38 @@ class FrameServer:
                 return buffer
         return None
 
-    def take_warmest(self) -> Steps[int | None]:
+    def take_mru(self) -> Steps[int | None]:
         """Take the newest of those that nobody holds or awaits; None: there is none, and who lags most is alive."""
         while True:
-            awaited, slowest = yield from self.awaited()
+            unseen_frames, slowest = yield from self.find_slowest()
             for buffer in self.order:
                 generation = self.generations[buffer]
-                is_passed = not generation or self.newest - generation >= awaited
+                is_passed = not generation or self.newest - generation >= unseen_frames
                 if is_passed and (yield from self.claim(buffer)) is None:
-                    self.check_warm(buffer, generation)
+                    self.check_mru(buffer, generation)
                     return buffer
-            if slowest is None or (yield is_alive(self.tenants[slowest].task)):
+            if slowest is None or (yield is_alive(self.clients_by_row[slowest].task)):
                 return None
             yield from self.reset(slowest)
-            del self.tenants[slowest]
+            del self.clients_by_row[slowest]
 
-    def check_warm(self, buffer: int, generation: int) -> None:
+    def check_mru(self, buffer: int, generation: int) -> None:
         """Nobody who is there has still to come to the frame; who counts on the round gets it."""
-        for row, client in self.tenants.items():
-            if generation and client.came_to < generation and not client.is_leaving and not client.task.dead:
+        for row, client in self.clients_by_row.items():
+            if generation and client.seen_up_to < generation and not client.is_leaving and not client.task.dead:
                 raise Violation("awaited", f"{client.task.name} (row {row}) has not come to frame {generation} so far")
         counts_on_it = self.stream.stock and generation > self.stream.stock.since
         if generation and (counts_on_it or self.known < len(self.order)):
             raise Violation("round", f"buffer {buffer} is taken before the round is over")
 
-    def awaited(self) -> Steps[tuple[int, int | None]]:
+    def find_slowest(self) -> Steps[tuple[int, int | None]]:
         """How many of the newest frames somebody has still to come to, and who lags most."""
         most, slowest = 0, None
-        for row in list(self.tenants) if self.stream.rules.passed_awaited else ():
-            left = yield load(at.left(row), self.stream.rules.leave_load)
-            passed = yield load(at.passed(row), ACQUIRE)
+        for row in list(self.clients_by_row) if self.stream.rules.unseen_frames_kept else ():
+            client_left = yield load(at.client_left(row), self.stream.rules.leave_load)
+            passed = yield load(at.seen_generation(row), ACQUIRE)
             lag = self.newest - passed if passed else self.newest + 1
-            if lag > most and not left:
+            if lag > most and not client_left:
                 most, slowest = lag, row
         return most, slowest
 
@@ -151,8 +151,8 @@ class FrameServer:
         self.stream.rendering = buffer
         self.stream.check()
         for row in self.stream.rows:
-            looked = yield load(at.looked(row, buffer))
-            if looked != self.machine.newest(at.looked(row, buffer)):
+            looked = yield load(at.last_read(row, buffer))
+            if looked != self.machine.newest(at.last_read(row, buffer)):
                 raise Violation("held", f"row {row} looked at buffer {buffer} after the server began to write there")
         for i in PIXELS:
             yield store(at.pixel(buffer, i), generation)
@@ -169,7 +169,7 @@ class FrameServer:
     def take(self, buffer: int) -> Steps[bool]:
         """Make a buffer the server's, also from dead clients."""
         while (holder := (yield from self.claim(buffer))) is not None:
-            if self.stream.rules.death_asked and (yield is_alive(self.tenants[holder].task)):
+            if self.stream.rules.liveness_checked and (yield is_alive(self.clients_by_row[holder].task)):
                 return False
             yield from self.reset(holder)
         return True
@@ -180,7 +180,7 @@ class FrameServer:
         if holder is None:
             yield store(at.generation(buffer), 0, RELEASE)
             yield fence(rules.claim_fence)  # EDGE claim: the generation is gone, then the leases are looked at
-            if not rules.leases_looked_at_again or (holder := (yield from self.holder(buffer))) is None:
+            if not rules.leases_rechecked or (holder := (yield from self.holder(buffer))) is None:
                 return None
             yield store(at.generation(buffer), self.generations[buffer], RELEASE)
         return holder
@@ -200,7 +200,7 @@ class FrameServer:
         for row in self.stream.rows:
             if waiting and (yield from self.is_free(row)):
                 yield from self.reset(row)
-                self.tenants[row] = waiting[0]
+                self.clients_by_row[row] = waiting[0]
                 self.known = 0
                 if rules.round_for_newcomers:
                     self.round = len(self.order)
@@ -209,10 +209,10 @@ class FrameServer:
 
     def is_free(self, row: int) -> Steps[bool]:
         """Nobody's, a dead client's, or of one that left and lets go of the last frame."""
-        tenant, rules = self.tenants.get(row), self.stream.rules
+        tenant, rules = self.clients_by_row.get(row), self.stream.rules
         if tenant is None or tenant.task.dead:
             return tenant is None or not (yield is_alive(tenant.task))
-        if not (yield load(at.left(row), rules.leave_load)):  # EDGE leave: acquire
+        if not (yield load(at.client_left(row), rules.leave_load)):  # EDGE leave: acquire
             return False
         for buffer, generation in self.generations.items():
             lease = yield load(at.lease(row, buffer), rules.lease_load)
@@ -224,9 +224,9 @@ class FrameServer:
         """Free what it holds, and itself."""
         for buffer in self.stream.buffers:
             yield store(at.lease(row, buffer), 0, RELEASE)
-        if self.stream.rules.passed_reset:
-            yield store(at.passed(row), 0, RELEASE)
-        yield store(at.left(row), 0, RELEASE)
+        if self.stream.rules.seen_reset:
+            yield store(at.seen_generation(row), 0, RELEASE)
+        yield store(at.client_left(row), 0, RELEASE)
 
 
 class FrameClient:
@@ -239,7 +239,7 @@ class FrameClient:
     """
 
     task: Task
-    came_to = 0
+    seen_up_to = 0
     is_leaving = False
 
     def __init__(self, stream: Stream, rng: Random) -> None:
@@ -248,7 +248,7 @@ class FrameClient:
         self.held: dict[int, int] = {}  # buffer -> generation
         stream.clients.append(self)
 
-    def live(self, looks: int) -> Steps[None]:
+    def run(self, looks: int) -> Steps[None]:
         """Look for frames so many times."""
         yield until(lambda: self.row is not None)
         patience = int(self.rng.random() * 3)
@@ -263,35 +263,35 @@ class FrameClient:
                 yield from self.give_back(next(iter(self.held)))
         self.is_leaving = True
         # EDGE leave: release. There is no mutation of it: the fences behind the leases (EDGE claim) would do.
-        yield store(at.left(self.row or 0), 1, RELEASE)
+        yield store(at.client_left(self.row or 0), 1, RELEASE)
         while self.held:
             yield pause()
             yield from self.give_back(next(iter(self.held)))
 
     def take(self, buffer: int, generation: int) -> Steps[None]:
         """Hold a frame, if it is still there."""
-        if buffer in self.held or self.row is None or generation <= self.came_to:
+        if buffer in self.held or self.row is None or generation <= self.seen_up_to:
             return
         rules, lease = self.stream.rules, at.lease(self.row, buffer)
-        if rules.passed_first:
-            yield store(at.passed(self.row), generation, RELEASE)
-        if rules.lease_before_look:
+        if rules.seen_before_take:
+            yield store(at.seen_generation(self.row), generation, RELEASE)
+        if rules.lease_before_check:
             yield store(lease, generation, RELEASE)
             yield fence(rules.claim_fence_client)  # EDGE claim: the lease is there, then the generation is looked at
-        found = yield load(at.generation(buffer), rules.frame_load)  # EDGE frame: acquire
-        self.came_to = generation
-        if found != generation and rules.generation_looked_at:
+        current = yield load(at.generation(buffer), rules.frame_load)  # EDGE frame: acquire
+        self.seen_up_to = generation
+        if current != generation and rules.generation_checked:
             yield store(lease, 0, RELEASE)
-            yield store(at.passed(self.row), generation, RELEASE)
+            yield store(at.seen_generation(self.row), generation, RELEASE)
             return
         self.held[buffer] = generation
         self.stream.check()
-        if not rules.lease_before_look:
+        if not rules.lease_before_check:
             yield store(lease, generation, RELEASE)
-        yield store(at.passed(self.row), generation, RELEASE)
-        yield from self.look(buffer)
+        yield store(at.seen_generation(self.row), generation, RELEASE)
+        yield from self.check_frame(buffer)
 
-    def look(self, buffer: int) -> Steps[None]:
+    def check_frame(self, buffer: int) -> Steps[None]:
         """The frame must be whole and the one that was announced."""
         for i in PIXELS:
             pixel = yield load(at.pixel(buffer, i))
@@ -300,10 +300,10 @@ class FrameClient:
 
     def give_back(self, buffer: int) -> Steps[None]:
         """Look a last time, and let go."""
-        yield from self.look(buffer)
+        yield from self.check_frame(buffer)
         assert self.row is not None
         # In place of the loads, which this memory does not delay: the store must be seen before the buffer is written.
-        yield store(at.looked(self.row, buffer), self.held.pop(buffer))
+        yield store(at.last_read(self.row, buffer), self.held.pop(buffer))
         yield store(at.lease(self.row, buffer), 0, self.stream.rules.lease_store)  # EDGE lease: release
 
 
@@ -323,7 +323,7 @@ class StockFrameClient:
         self.stream, self.rng = stream, rng
         stream.stock = self
 
-    def live(self) -> Steps[None]:
+    def run(self) -> Steps[None]:
         """It holds nothing and says nothing, so that is all."""
         yield from self.wait()
         yield store(at.STOCK_READERS, 1, RELEASE)
@@ -344,7 +344,7 @@ class StockFrameClient:
             yield pause()
 
 
-class Frames:
+class FrameModel:
     """One schedule of one scenario of frames, ready to run."""
 
     def __init__(
@@ -366,11 +366,11 @@ class Frames:
         server = FrameServer(self.stream, machine, spare)
         self.schedule.spawn("server", server.serve(6 + int(rng.random() * 6)), killed).is_writer = True
         if stock:
-            self.schedule.spawn("stock", StockFrameClient(self.stream, rng).live(), 0)
+            self.schedule.spawn("stock", StockFrameClient(self.stream, rng).run(), 0)
         for i in range(clients):
             client = FrameClient(self.stream, rng)
             killed = 60 if rng.random() < 0.3 else 0
-            client.task = self.schedule.spawn(f"client {i}", client.live(1 + int(rng.random() * 6)), killed)
+            client.task = self.schedule.spawn(f"client {i}", client.run(1 + int(rng.random() * 6)), killed)
 
     def run(self) -> None:
         """Raises Violation."""

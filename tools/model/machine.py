@@ -15,67 +15,67 @@ class Machine(Memory):
     signalled = False  # a signal is pending
     clock = 0
 
-    def load_strong(self, who: Task, location: str) -> Any:
+    def load_strong(self, actor: Task, location: str) -> Any:
         """Behind all releases of this thread."""
-        self.fence(who, SEQ_CST)
-        return self.load(who, location, ACQUIRE)
+        self.fence(actor, SEQ_CST)
+        return self.load(actor, location, ACQUIRE)
 
-    def load_x86(self, who: Task, location: str) -> Any:
+    def load_x86(self, actor: Task, location: str) -> Any:
         """Nothing keeps it behind a store that is still on its way."""
-        return self.load(who, location, ACQUIRE)
+        return self.load(actor, location, ACQUIRE)
 
-    def rmw_x86(self, who: Task, location: str, change: Callable[[Any], Any]) -> Any:
+    def rmw_x86(self, actor: Task, location: str, change: Callable[[Any], Any]) -> Any:
         """A full fence as well."""
-        self.fence(who, SEQ_CST)
-        before = self.rmw(who, location, change)
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
+        before = self.rmw(actor, location, change)
+        self.fence(actor, SEQ_CST)
         return before
 
-    def membarrier(self, who: Task) -> None:
+    def membarrier(self, actor: Task) -> None:
         """A full fence on the caller and, in some order, on every registered thread."""
-        self.fence(who, SEQ_CST)
-        others = [task for task in self.tasks if task is not who and task.registered and not task.dead]
-        while others:
-            self.fence(others.pop(int(self.rng.random() * len(others))), SEQ_CST)
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
+        remaining = [task for task in self.tasks if task is not actor and task.registered and not task.dead]
+        while remaining:
+            self.fence(remaining.pop(int(self.rng.random() * len(remaining))), SEQ_CST)
+        self.fence(actor, SEQ_CST)
 
-    def futex_wait(self, who: Task, location: str, unchanged: Callable[[Any], bool]) -> bool:
+    def futex_wait(self, actor: Task, location: str, unchanged: Callable[[Any], bool]) -> bool:
         """Compare and fall asleep in one step, as the kernel does under its lock. False: the word had changed."""
-        self.fence(who, SEQ_CST)
-        who.asleep = unchanged(self.load(who, location, RELAXED))
-        return who.asleep
+        self.fence(actor, SEQ_CST)
+        actor.asleep = unchanged(self.load(actor, location, RELAXED))
+        return actor.asleep
 
-    def futex_wake(self, who: Task) -> None:
+    def futex_wake(self, actor: Task) -> None:
         """All of them, whatever word they sleep on."""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         for task in self.tasks:
             task.asleep = False
 
-    def tkill(self, who: Task) -> None:
+    def tkill(self, actor: Task) -> None:
         """Several signals that nobody took yet are one."""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         self.signalled = True
 
-    def until(self, who: Task, condition: Callable[[], bool]) -> None:
+    def until(self, actor: Task, condition: Callable[[], bool]) -> None:
         """The scheduler saw that it is true."""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
 
-    def is_alive(self, who: Task, task: Task) -> bool:
+    def is_alive(self, actor: Task, task: Task) -> bool:
         """Asked of the kernel, or of a freed entry: who learns that a publisher is gone sees all that it wrote."""
-        gone = task.dead or task.closed
-        if gone:
-            self.fence(who, SEQ_CST)
-        return not gone
+        ended = task.dead or task.closed
+        if ended:
+            self.fence(actor, SEQ_CST)
+        return not ended
 
-    def preempt(self, who: Task, task: Task) -> None:
+    def preempt(self, actor: Task, task: Task) -> None:
         """Whatever `task` had under way is done, and when it runs again, it reads anew."""
         self.fence(task, SEQ_CST)
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         self.fence(task, SEQ_CST)
 
-    def pause(self, who: Task) -> None:
+    def pause(self, actor: Task) -> None:
         """For some steps, unless nobody else can take one."""
-        who.paused_until = self.clock + 1 + int(self.rng.random() * 12)
+        actor.paused_until = self.clock + 1 + int(self.rng.random() * 12)
 
     def kill(self, task: Task) -> None:
         """SIGKILL: nothing more is executed; what was executed becomes visible; the kernel drops the lock."""

@@ -70,71 +70,71 @@ class Memory:
         """The value at the end of the modification order: for checks, not for threads."""
         return self.histories[location][-1].value
 
-    def load(self, who: Observer, location: str, order: Order) -> Any:
+    def load(self, actor: Observer, location: str, order: Order) -> Any:
         """Read any write that is not older than the view."""
         history = self.histories[location]
         write = history[-1]
-        floor = who.view.get(location, 0.0)
+        floor = actor.view.get(location, 0.0)
         if write.stamp > floor:
             if self.staleness and self.rng.random() < self.staleness:
                 write = self._older(history, floor)
-            who.view[location] = write.stamp
+            actor.view[location] = write.stamp
         carried = write.view
         if carried is not None:
             if order is not RELAXED:
-                who.acquire(carried)
-            elif not who.pending or who.pending[-1] is not carried:
-                who.pending.append(carried)
+                actor.acquire(carried)
+            elif not actor.pending or actor.pending[-1] is not carried:
+                actor.pending.append(carried)
         return write.value
 
-    def store(self, who: Observer, location: str, value: Any, order: Order) -> None:
+    def store(self, actor: Observer, location: str, value: Any, order: Order) -> None:
         """Write at the end of the modification order, or before writes of others that are still on their way."""
         history = self.histories[location]
         last = history[-1].stamp
         at, stamp = len(history), last + 1.0
-        if self.staleness and last > who.view.get(location, 0.0) and self.rng.random() < self.staleness:
-            floor = max(who.view.get(location, 0.0), self.flushed.get(location, 0.0))
+        if self.staleness and last > actor.view.get(location, 0.0) and self.rng.random() < self.staleness:
+            floor = max(actor.view.get(location, 0.0), self.flushed.get(location, 0.0))
             at, stamp = self._place(history, floor)
-        who.view[location] = stamp
-        history.insert(at, Write(stamp, value, dict(who.view) if order is not RELAXED else who.released))
+        actor.view[location] = stamp
+        history.insert(at, Write(stamp, value, dict(actor.view) if order is not RELAXED else actor.released))
 
-    def rmw(self, who: Observer, location: str, change: Callable[[Any], Any]) -> Any:
+    def rmw(self, actor: Observer, location: str, change: Callable[[Any], Any]) -> Any:
         """Acquire and release; reads the newest and returns it."""
         history = self.histories[location]
         write = history[-1]
-        who.view[location] = write.stamp + 1.0
+        actor.view[location] = write.stamp + 1.0
         if write.view is not None:
-            who.acquire(write.view)
-        history.append(Write(write.stamp + 1.0, change(write.value), dict(who.view), attached=True))
+            actor.acquire(write.view)
+        history.append(Write(write.stamp + 1.0, change(write.value), dict(actor.view), attached=True))
         return write.value
 
-    def cas(self, who: Observer, location: str, expected: Any, desired: Any) -> Any:
+    def cas(self, actor: Observer, location: str, expected: Any, desired: Any) -> Any:
         """Compare and exchange; returns what was found."""
         write = self.histories[location][-1]
         if write.value == expected:
-            return self.rmw(who, location, lambda _: desired)
-        who.view[location] = write.stamp
+            return self.rmw(actor, location, lambda _: desired)
+        actor.view[location] = write.stamp
         if write.view is not None:
-            who.acquire(write.view)
+            actor.acquire(write.view)
         return write.value
 
-    def fence(self, who: Observer, order: Order) -> None:
+    def fence(self, actor: Observer, order: Order) -> None:
         """A fence; a relaxed one (a mutation) does nothing."""
         if order is ACQUIRE or order is SEQ_CST:
-            for carried in who.pending:
-                who.acquire(carried)
-            who.pending.clear()
+            for carried in actor.pending:
+                actor.acquire(carried)
+            actor.pending.clear()
         if order is SEQ_CST:
-            join(self.flushed, who.view)
-            who.view.update(self.flushed)
+            join(self.flushed, actor.view)
+            actor.view.update(self.flushed)
         if order is RELEASE or order is SEQ_CST:
-            who.released = dict(who.view)
+            actor.released = dict(actor.view)
 
-    def settle(self, everybody: list[Any]) -> None:
+    def publish_all_writes(self, tasks: list[Any]) -> None:
         """Time passes: all that was written is visible to all."""
         self.flushed = {location: history[-1].stamp for location, history in self.histories.items()}
-        for who in everybody:
-            self.fence(who, SEQ_CST)
+        for actor in tasks:
+            self.fence(actor, SEQ_CST)
 
     def _older(self, history: list[Write], floor: float) -> Write:
         """One of the writes from `floor` on, except the newest."""

@@ -7,42 +7,51 @@ from .rules import PROTOCOL
 mutation = mutations_of(PROTOCOL)
 
 EDGES = [
-    mutation("commit-release", "ours", "write_pointer is stored relaxed", commit_store=RELAXED),
-    mutation("commit-acquire", "ours", "write_pointer is loaded relaxed", commit_load=RELAXED),
-    mutation("grant-release", "ours", "no fence: limit, payload", grant_fence=RELAXED),
-    mutation("grant-acquire", "ours", "no fence: copy, limit", grant_fence_reader=RELAXED),
+    mutation("commit-release", "own_publisher", "write_pointer is stored relaxed", commit_store=RELAXED),
+    mutation("commit-acquire", "own_publisher", "write_pointer is loaded relaxed", commit_load=RELAXED),
+    mutation("grant-release", "own_publisher", "no fence: limit, payload", grant_fence=RELAXED),
+    mutation("grant-acquire", "own_publisher", "no fence: copy, limit", grant_fence_reader=RELAXED),
     mutation("grant-release-flags", "stock_subscriber", "no fence: flags, payload", grant_fence=RELAXED),
     mutation("grant-acquire-stock", "stock_publisher", "no fence: copy, write_pointer", grant_fence_reader=RELAXED),
-    mutation("turn-fence-acquire", "ours", "no fence: checkpoint, second look at its turn", turn_fence_reader=RELAXED),
-    mutation("turn-release", "ours", "a checkpoint's turn is stored relaxed", turn_store=RELAXED),
-    mutation("turn-acquire", "ours", "a checkpoint's turn is loaded relaxed", turn_load=RELAXED),
+    mutation(
+        "checkpoint-fence-acquire",
+        "own_publisher",
+        "no fence: checkpoint, second look at its turn",
+        checkpoint_fence_reader=RELAXED,
+    ),
+    mutation("checkpoint-release", "own_publisher", "a checkpoint's turn is stored relaxed", checkpoint_store=RELAXED),
+    mutation("checkpoint-acquire", "own_publisher", "a checkpoint's turn is loaded relaxed", checkpoint_load=RELAXED),
     mutation("done-release", "overlap", "begun and sent are stored relaxed", done_store=RELAXED),
     mutation("done-acquire-sent", "overlap", "sent is loaded relaxed", done_load_sent=RELAXED),
     mutation("done-acquire-begun", "overlap", "begun is loaded relaxed", done_load_begun=RELAXED),
     mutation("takeover-membarrier", "overlap", "no membarrier: write_uid, begun", starter_membarrier=False),
     mutation("takeover-fence", "overlap", "no fence where membarrier does not reach", publisher_fence=False),
-    mutation("sleep-fence", "sleep", "no fence: write_pointer, attention", sleep_fence=RELAXED),
-    mutation("sleep-fence-sleeper", "sleep", "no fence: attention, write_pointer", sleep_fence_sleeper=RELAXED),
+    mutation("sleep-fence", "sleep", "no fence: write_pointer, eventcount", sleep_fence=RELAXED),
+    mutation("sleep-fence-sleeper", "sleep", "no fence: eventcount, write_pointer", sleep_fence_sleeper=RELAXED),
 ]
 
 READING = [
-    mutation("no-check-after-copy", "ours", "validated only before the copy", check_after_copy=False),
+    mutation("no-check-after-copy", "own_publisher", "validated only before the copy", check_after_copy=False),
     mutation("no-check-after-copy-stock", "stock_publisher", "the same, stock publisher", check_after_copy=False),
     mutation("trust-the-flag", "stock_publisher", "the subscriber is a stock one", trust_flag=True),
     mutation("no-margin", "stock_publisher", "stock: no message in flight is expected", margin_message=False),
     mutation("no-margin-for-mark", "stock_publisher_alone", "stock: no wrap mark is expected", margin_mark=False),
     mutation("no-late-cycle", "stock_publisher_alone", "stock: no late cycle is expected", late_cycle=False),
-    mutation("empty-32-bit", "ours", "empty when the offsets are equal", empty_by_all_bits=False),
-    mutation("no-witness", "stock_takeover", "nobody notices that stock started", witness=False),
-    mutation("limit-before-witness", "same_witness", "the witness is newer than the limit", witness_first=False),
-    mutation("survey-before-slot", "stock_takeover", "survey first, then the slot", slot_before_survey=False),
+    mutation("empty-32-bit", "own_publisher", "empty when the offsets are equal", empty_by_all_bits=False),
+    mutation("no-sentinel", "stock_takeover", "nobody notices that stock started", sentinel=False),
+    mutation("limit-before-sentinel", "same_sentinel", "the sentinel is newer than the limit", sentinel_first=False),
+    mutation("classify-before-slot", "stock_takeover", "survey first, then the slot", slot_before_classification=False),
     mutation("margin-for-all", "usage", "ours are validated by margin, too", announced_limit=False),
-    mutation("lost-by-sent", "ours", "losses are counted by `sent`", lost_by_checkpoint=False),
+    mutation("lost-by-sent", "own_publisher", "losses are counted by `sent`", lost_by_checkpoint=False),
 ]
 
 SENDING = [
-    mutation("limit-after-payload", "ours", "the limit is announced after the payload", limit_before_payload=False),
-    mutation("no-second-look", "replaced", "write_uid is not looked at before the commit", uid_before_commit=False),
+    mutation(
+        "limit-after-payload", "own_publisher", "the limit is announced after the payload", limit_before_payload=False
+    ),
+    mutation(
+        "no-second-look", "stock_replaces", "write_uid is not looked at before the commit", uid_before_commit=False
+    ),
     mutation("dropped-batch", "newcomers", "a dropped batch is in progress for ever", dropped_is_done=False),
     mutation("stock-wrap", "stock_subscriber", "flags at a wrap are cleared by >", flags_by_limit=False),
     mutation("one-checkpoint", "restart", "the checkpoint is overwritten in place", two_checkpoints=False),
@@ -54,42 +63,44 @@ TAKING_OVER = [
     mutation("no-waiting", "overlap", "a send in progress is not waited for", wait_for_send=False),
     mutation("wait-for-last", "newcomers", "only the last publisher's send is waited for", wait_for_all=False),
     mutation("count-by-sent", "restart", "`sent` is trusted instead of the walk", count_by_walk=False),
-    mutation("claim-by-store", "replaced", "write_uid is read, then stored", claim_by_cas=False),
+    mutation("claim-by-store", "stock_replaces", "write_uid is read, then stored", claim_by_cas=False),
     mutation("claim-names-us", "back_from_stock", "after stock: named before the limit is", claim_names_nobody=False),
     mutation("no-wake-at-start", "sleep_restart", "a starting publisher wakes nobody", starter_wakes=False),
-    mutation("wake-by-attention", "sleep_restart", "it wakes only if attention says so", starter_wakes_all=False),
+    mutation("wake-by-eventcount", "sleep_restart", "it wakes only if eventcount says so", starter_wakes_all=False),
 ]
 
 SLEEPING = [
-    mutation("no-look-before-sleep", "sleep", "write_pointer is not looked at again", look_again=False),
-    mutation("clear-after-wake", "sleep", "attention is cleared after the wake", clear_before_wake=False),
-    mutation("futex-on-write-pointer", "sleep", "sleeps on the low half of write_pointer", futex_on_attention=False),
-    mutation("doze-fence", "doze", "no fence: write_pointer, a stock subscriber's cursor", sleep_fence=RELAXED),
-    mutation("doze-caught-up", "doze", "who had read everything is not signalled", signal_if_caught_up=False),
-    mutation("doze-stands", "doze", "who did not move is not signalled again", signal_if_it_stands=False),
-    mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", helper_counts=False),
+    mutation("no-look-before-sleep", "sleep", "write_pointer is not looked at again", rechecks=False),
+    mutation("clear-after-wake", "sleep", "eventcount is cleared after the wake", clear_before_wake=False),
+    mutation("futex-on-write-pointer", "sleep", "sleeps on the low half of write_pointer", futex_on_eventcount=False),
+    mutation(
+        "signal-fence", "signal_stock", "no fence: write_pointer, a stock subscriber's cursor", sleep_fence=RELAXED
+    ),
+    mutation("signal-caught-up", "signal_stock", "who had read everything is not signalled", signal_if_caught_up=False),
+    mutation("signal-stands", "signal_stock", "who did not move is not signalled again", signal_if_it_stands=False),
+    mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", signal_thread_counts=False),
 ]
 
 FRAMES = [
     mutation("claim-fence", "frames", "no fence: generation, leases", claim_fence=RELAXED),
     mutation("claim-fence-client", "frames", "no fence: lease, generation", claim_fence_client=RELAXED),
-    mutation("claim-no-second-look", "frames", "leases are looked at before only", leases_looked_at_again=False),
-    mutation("claim-look-first", "frames", "the lease is stored after the look", lease_before_look=False),
-    mutation("claim-no-look", "frames", "a client trusts the packet", generation_looked_at=False),
+    mutation("claim-no-second-look", "frames", "leases are looked at before only", leases_rechecked=False),
+    mutation("claim-look-first", "frames", "the lease is stored after the look", lease_before_check=False),
+    mutation("claim-no-look", "frames", "a client trusts the packet", generation_checked=False),
     mutation("frame-release", "frames", "a frame's generation is stored relaxed", frame_store=RELAXED),
     mutation("frame-acquire", "frames", "a frame's generation is loaded relaxed", frame_load=RELAXED),
     mutation("lease-release", "frames", "a lease is given back relaxed", lease_store=RELAXED),
     mutation("lease-acquire", "frames", "leases are loaded relaxed", lease_load=RELAXED),
     mutation("leave-acquire", "frames_full", "that a client left is loaded relaxed", leave_load=RELAXED),
     mutation("left-is-free", "frames_full", "the row of one that left is free at once", left_may_hold=False),
-    mutation("awaited-ignored", "frames_warm", "the warmest buffer, whoever awaits it", passed_awaited=False),
-    mutation("passed-first", "frames_warm", "a client has passed a frame that it will take", passed_first=True),
-    mutation("passed-inherited", "frames_warm", "a row's next client has passed what its last had", passed_reset=False),
-    mutation("no-round", "frames_warm", "no round for clients on their way", round_for_newcomers=False),
+    mutation("awaited-ignored", "frames_mru", "the warmest buffer, whoever awaits it", unseen_frames_kept=False),
+    mutation("passed-first", "frames_mru", "a client has passed a frame that it will take", seen_before_take=True),
+    mutation("passed-inherited", "frames_mru", "a row's next client has passed what its last had", seen_reset=False),
+    mutation("no-round", "frames_mru", "no round for clients on their way", round_for_newcomers=False),
     mutation("no-round-after-growth", "frames_spare", "a spare buffer begins no round", round_after_growth=False),
     mutation("no-round-for-stock", "frames_stock", "no round where a stock client has buffers", stock_goes_round=False),
     mutation("stock-too-late", "frames_stock", "a stock client is known when it asks", stock_seen_in_topic=False),
-    mutation("death-guessed", "frames", "leases of the living are taken back", death_asked=False),
+    mutation("frame-no-liveness-check", "frames", "leases of the living are taken back", liveness_checked=False),
 ]
 
 MUTATIONS = {m.name: m for m in EDGES + READING + SENDING + TAKING_OVER + SLEEPING + FRAMES}

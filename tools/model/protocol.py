@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from .scheduler import Schedule
 
 
-class Stage(Protocol):
+class Model(Protocol):
     """One schedule of one scenario, ready to run."""
 
     @property
@@ -21,7 +21,7 @@ class Stage(Protocol):
         """Raises Violation."""
 
 
-Scenario = Callable[[Random, Any, bool], Stage]  # of a seed's numbers, the rules, and whether to keep a trace
+Scenario = Callable[[Random, Any, bool], Model]  # of a seed's numbers, the rules, and whether to keep a trace
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class Mutation:
     name: str
     scenario: str
     rules: Any
-    what: str
+    omission: str
 
 
 def mutations_of(rules: Any) -> Callable[..., Mutation]:
     """Return what makes mutations of a protocol: by name, scenario, text, and the rules that change."""
 
-    def mutation(name: str, scenario: str, what: str, **changes: Any) -> Mutation:
-        return Mutation(name, scenario, replace(rules, **changes), what)
+    def mutation(name: str, scenario: str, omission: str, **changes: Any) -> Mutation:
+        return Mutation(name, scenario, replace(rules, **changes), omission)
 
     return mutation
 
 
 @dataclass(frozen=True)
-class Modelled:
+class ProtocolModels:
     """A protocol that is modelled.
 
     Attributes

@@ -6,9 +6,9 @@ from random import Random
 from . import addresses as at
 from .memory import SEQ_CST
 from .ops import fence, futex_wake, load, rmw, store, tkill
+from .oracle import Position, Violation, Word
 from .task import Steps
 from .topic import WRAP_MARK, Topic, intact
-from .truth import Position, Violation, Word
 
 
 class Publisher:
@@ -26,7 +26,7 @@ class Publisher:
         self.limit: Position = (0, 0)  # as announced; never goes back
         self.sequence = 0
         self.era = 0
-        self.turn = 0
+        self.checkpoint_seq = 0
         self.seen: dict[int, Position] = {}  # where stock subscribers were when we looked last
         self.signalled: Position = (0, 0)  # position when they were signalled
         self.broke_count = False  # could not continue the count of one of ours
@@ -54,7 +54,7 @@ class Publisher:
         if rules.uid_before_begin and (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard()) if self.staged and rules.dropped_is_done else self.drop()
         # EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier stands between.
-        yield store(at.begun(self.uid), self.sequence + len(self.staged) + 1)
+        yield store(at.begun_sequence(self.uid), self.sequence + len(self.staged) + 1)
         if self.fences and rules.publisher_fence:
             yield fence(SEQ_CST)
         if (yield load(at.WRITE_UID)) != self.uid:
@@ -65,7 +65,7 @@ class Publisher:
         """Another publisher took over, or nobody wants it: what is staged stays unpublished. Returns False."""
         self.drop()
         # EDGE done: release. Our bytes come before those of the newcomer, which may start now.
-        yield store(at.begun(self.uid), self.sequence, self.topic.rules.done_store)
+        yield store(at.begun_sequence(self.uid), self.sequence, self.topic.rules.done_store)
         return False
 
     def drop(self) -> bool:
@@ -81,24 +81,24 @@ class Publisher:
             return (yield from self.discard())
         yield from self.publish(self.head)
         # EDGE done: release. Whoever finds the send done sees all of it.
-        yield store(at.sent(self.uid), self.sequence, rules.done_store)
-        yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then attention is loaded.
-        if (yield load(at.ATTENTION))[1]:
-            yield from ring_bell(self.topic)
-        for slot in self.topic.dozers:
+        yield store(at.sent_sequence(self.uid), self.sequence, rules.done_store)
+        yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then eventcount is loaded.
+        if (yield load(at.EVENTCOUNT))[1]:
+            yield from notify_sleepers(self.topic)
+        for slot in self.topic.stock_sleepers:
             yield from self.signal(slot)
         self.signalled = self.position
         return True
 
     def signal(self, slot: int) -> Steps[None]:
         """A stock subscriber, if it may sleep although there is a message."""
-        rules, dozer = self.topic.rules, self.topic.dozers[slot]
+        rules, must_signal = self.topic.rules, self.topic.stock_sleepers[slot]
         before, cursor = self.seen.get(slot), (yield load(at.read_pointer(slot)))
         self.seen[slot] = cursor
         stands = cursor == before and rules.signal_if_it_stands
         if cursor != self.position and (stands or (cursor >= self.signalled and rules.signal_if_caught_up)):
             yield tkill()
-        elif dozer():
+        elif must_signal():
             raise Violation("wake", f"{self.uid} does not signal slot {slot} at {cursor}, which sleeps or is about to")
 
     def publish(self, end: Position) -> Steps[None]:
@@ -107,7 +107,7 @@ class Publisher:
         yield store(at.WRITE_POINTER, end, self.topic.rules.commit_store)
         if self.broke_count:
             raise Violation("account", f"{self.uid} publishes, but could not continue the count of messages")
-        self.topic.truth.publish(self.uid, self.position, end, self.staged)
+        self.topic.oracle.publish(self.uid, self.position, end, self.staged)
         self.sequence += len(self.staged)
         self.position = self.head = end
         self.staged.clear()
@@ -144,16 +144,16 @@ class Publisher:
     def announce(self) -> Steps[None]:
         """A checkpoint, and how far we are going to write."""
         rules = self.topic.rules
-        self.turn += 1
+        self.checkpoint_seq += 1
         if not rules.two_checkpoints:
-            yield store(at.TURN_BEGIN, self.turn)
+            yield store(at.CHECKPOINT_SEQ_BEGIN, self.checkpoint_seq)
         # Two cells: whoever reads the other one is not disturbed, and neither is anybody if we die now.
-        cell = self.turn % 2 if rules.two_checkpoints else 0
+        cell = self.checkpoint_seq % 2 if rules.two_checkpoints else 0
         yield store(at.checkpoint(cell, "position"), self.head)
         yield store(at.checkpoint(cell, "sequence"), self.sequence + len(self.staged))
         yield store(at.checkpoint(cell, "era"), self.era)
         # EDGE turn: release. The cell is complete before its number is seen.
-        yield store(at.TURN, self.turn, rules.turn_store)
+        yield store(at.CHECKPOINT_SEQ, self.checkpoint_seq, rules.checkpoint_store)
         self.limit = max(self.limit, self.granted) if rules.limit_kept else self.granted
         if rules.limit_before_payload:
             yield store(at.LIMIT, self.limit)
@@ -182,7 +182,7 @@ class Publisher:
     def write(self, size: int) -> Steps[None]:
         """(4): size word and payload, relaxed; they race with readers that are too slow, which find out."""
         data, offset = self.topic.data, self.head[1]
-        message = self.topic.truth.new_message(size)
+        message = self.topic.oracle.new_message(size)
         yield store(data[offset], Word(message, 0, size))
         for part in range(1, size + 1):
             yield store(data[offset + part], Word(message, part, any_size(self.topic, self.rng)))
@@ -197,15 +197,15 @@ def any_size(topic: Topic, rng: Random) -> int:
     return int(rng.random() * (topic.geometry.need_max + 1)) - 1
 
 
-def ring_bell(topic: Topic, counted: bool = True) -> Steps[None]:
+def notify_sleepers(topic: Topic, counted: bool = True) -> Steps[None]:
     """Wake whoever sleeps. Cleared before the wake: a bit set later belongs to a sleeper that looks after us."""
     if counted and topic.rules.clear_before_wake:
-        yield rmw(at.ATTENTION, one_more_wake)
+        yield rmw(at.EVENTCOUNT, count_wake)
     yield futex_wake()
     if counted and not topic.rules.clear_before_wake:
-        yield rmw(at.ATTENTION, one_more_wake)
+        yield rmw(at.EVENTCOUNT, count_wake)
 
 
-def one_more_wake(attention: tuple[int, bool]) -> tuple[int, bool]:
+def count_wake(eventcount: tuple[int, bool]) -> tuple[int, bool]:
     """Count, and clear the bit, at once."""
-    return (attention[0] + 1, False)
+    return (eventcount[0] + 1, False)

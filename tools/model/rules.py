@@ -16,9 +16,9 @@ class Rules:
     grant_fence: Order = RELEASE
     grant_fence_reader: Order = ACQUIRE
     # EDGE turn: a checkpoint before the number that announces it, and that before the next checkpoint.
-    turn_fence_reader: Order = ACQUIRE
-    turn_store: Order = RELEASE
-    turn_load: Order = ACQUIRE
+    checkpoint_fence_reader: Order = ACQUIRE
+    checkpoint_store: Order = RELEASE
+    checkpoint_load: Order = ACQUIRE
     # EDGE done: what a publisher wrote before the newcomer that finds it done.
     done_store: Order = RELEASE
     done_load_sent: Order = ACQUIRE
@@ -26,7 +26,7 @@ class Rules:
     # EDGE takeover: begun is stored, write_uid is loaded; the newcomer's membarrier is between.
     starter_membarrier: bool = True
     publisher_fence: bool = True  # by one that cannot register for membarrier
-    # EDGE sleep: write_pointer is stored, attention is loaded; the sleeper does it the other way round.
+    # EDGE sleep: write_pointer is stored, eventcount is loaded; the sleeper does it the other way round.
     sleep_fence: Order = SEQ_CST
     sleep_fence_sleeper: Order = SEQ_CST
 
@@ -34,9 +34,9 @@ class Rules:
     announced_limit: bool = True  # else: the margin of stock publishers, for ours too
     check_after_copy: bool = True
     empty_by_all_bits: bool = True
-    witness: bool = True
-    witness_first: bool = True  # else: after the limit, and so perhaps newer than it
-    slot_before_survey: bool = True
+    sentinel: bool = True
+    sentinel_first: bool = True  # else: after the limit, and so perhaps newer than it
+    slot_before_classification: bool = True
     margin_message: bool = True  # D/3: the largest message that a stock publisher may have in flight
     margin_mark: bool = True  # + 8: the wrap mark
     late_cycle: bool = True  # the AArch64 rule
@@ -60,16 +60,16 @@ class Rules:
     claim_by_cas: bool = True  # else: write_uid is stored, whatever it has become since it was read
     claim_names_nobody: bool = True  # after a stock publisher, until the side segment is true again
     starter_wakes: bool = True
-    starter_wakes_all: bool = True  # else: only when attention says that somebody may sleep
+    starter_wakes_all: bool = True  # else: only when eventcount says that somebody may sleep
 
     # A stock publisher's loads stay behind its releases, as on AArch64; else: they overtake them, as on x86.
     stock_loads_strong: bool = True
 
     # Sleeping.
-    look_again: bool = True
+    rechecks: bool = True
     clear_before_wake: bool = True
-    futex_on_attention: bool = True  # which counts the wakes; else: on the low half of write_pointer
-    helper_counts: bool = True  # the helper thread's wakes, too
+    futex_on_eventcount: bool = True  # which counts the wakes; else: on the low half of write_pointer
+    signal_thread_counts: bool = True  # the helper thread's wakes, too
     # Which stock subscribers are signalled: those that have found all that was there before this message, ...
     signal_if_caught_up: bool = True
     signal_if_it_stands: bool = True  # ... and those that have not moved since the message before
@@ -77,9 +77,9 @@ class Rules:
     # EDGE claim: the server takes a buffer's generation away and looks at its leases, a client does the opposite.
     claim_fence: Order = SEQ_CST
     claim_fence_client: Order = SEQ_CST
-    leases_looked_at_again: bool = True  # else: only before the generation is taken away
-    lease_before_look: bool = True  # else: the client looks at the generation before it stores its lease
-    generation_looked_at: bool = True
+    leases_rechecked: bool = True  # else: only before the generation is taken away
+    lease_before_check: bool = True  # else: the client looks at the generation before it stores its lease
+    generation_checked: bool = True
     # EDGE frame: a frame before its generation. EDGE lease: looking at it before letting go.
     frame_store: Order = RELEASE
     frame_load: Order = ACQUIRE
@@ -88,11 +88,11 @@ class Rules:
     # EDGE leave: the leases that a client keeps before that it left.
     leave_load: Order = ACQUIRE
     left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
-    death_asked: bool = True  # else: leases are taken back from whoever holds them
+    liveness_checked: bool = True  # else: leases are taken back from whoever holds them
     # Which buffer is taken: the warmest that nobody awaits, or in the round.
-    passed_awaited: bool = True  # else: the warmest that nobody holds
-    passed_first: bool = False  # a client says that it has come to a frame before it has tried to take it
-    passed_reset: bool = True  # else: who gets a row has come to what its last client had come to
+    unseen_frames_kept: bool = True  # else: the warmest that nobody holds
+    seen_before_take: bool = False  # a client says that it has come to a frame before it has tried to take it
+    seen_reset: bool = True  # else: who gets a row has come to what its last client had come to
     round_for_newcomers: bool = True
     round_after_growth: bool = True  # a spare buffer makes the round that newcomers count on one frame longer
     stock_goes_round: bool = True  # once a stock client has asked for the buffers

@@ -1,10 +1,10 @@
-"""Who meets whom. Each function sets up one random case; the properties are those of truth.PROPERTIES."""
+"""Who meets whom. Each function sets up one random case; the properties are those of oracle.PROPERTIES."""
 
 from collections.abc import Callable
 from random import Random
 
 from . import addresses as at
-from .leases import Frames
+from .leases import FrameModel
 from .ops import preempt, until
 from .protocol import Scenario
 from .rules import Rules
@@ -12,7 +12,7 @@ from .stock import StockPublisher, StockSubscriber
 from .subscriber import Subscriber
 from .task import Op, Steps
 from .topic import Geometry, intact
-from .world import World, when
+from .topic_model import TopicModel, when
 
 
 def small_ring(rng: Random) -> Geometry:
@@ -21,150 +21,152 @@ def small_ring(rng: Random) -> Geometry:
     return Geometry(size, chunk=1 + int(rng.random() * (size // 3)))
 
 
-def ours(rng: Random, rules: Rules, traced: bool) -> World:
+def own_publisher(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Our publisher, which may die, and three of our subscribers; one of them joins late."""
-    world = World(rng, rules, traced, small_ring(rng), slots=("slot",))
-    most, abandons = 1 + 2 * world.below(2), 0.5 * world.below(2)
-    life = world.first(world.office("A"), 4 + world.below(5), most=most, abandons=abandons)
-    world.publish("A", life, killed_within=150 if world.chance(0.3) else 0)
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    world.join_late(Subscriber(world.topic, "late"), pauses=10)
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",))
+    most, abandons = 1 + 2 * model.below(2), 0.5 * model.below(2)
+    run = model.first(model.new_publisher("A"), 4 + model.below(5), most=most, abandons=abandons)
+    model.publish("A", run, killed_within=150 if model.chance(0.3) else 0)
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    model.join_late(Subscriber(model.topic, "late"), pauses=10)
+    return model
 
 
-def usage(rng: Random, rules: Rules, traced: bool) -> World:
+def usage(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """The publisher waits until the limit of its next message spares all cursors: then nobody may be lapped."""
-    world = World(rng, rules, traced, small_ring(rng), slots=("slot",))
-    world.topic.lossless = True
-    readers = [Subscriber(world.topic, "slot", slot=0), Subscriber(world.topic, "no slot")]
-    publisher = world.office("A").publisher
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",))
+    model.topic.lossless = True
+    readers = [Subscriber(model.topic, "slot", slot=0), Subscriber(model.topic, "no slot")]
+    publisher = model.new_publisher("A").publisher
 
     def careful_send(size: int) -> Steps[None]:
         yield until(lambda: all(intact(publisher.grant(1 + size), reader.cursor) for reader in readers))
         yield from publisher.send([size])
 
     def careful() -> Steps[None]:
-        for _ in range(6 + world.below(6)):
-            yield from careful_send(world.sizes()[0])
+        for _ in range(6 + model.below(6)):
+            yield from careful_send(model.sizes()[0])
 
-    world.publish("A", careful())
+    model.publish("A", careful())
     for reader in readers:
-        world.subscribe(reader)
-    return world
+        model.subscribe(reader)
+    return model
 
 
 # ---- with stock programs ----
 
 
-def stock_publisher(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_publisher(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """A stock publisher, which may die; our subscribers validate by position and margin."""
-    world = World(rng, rules, traced, small_ring(rng), slots=("slot",), publisher="S")
-    publish_stock(world)
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",), publisher="S")
+    publish_stock(model)
     make = StockSubscriber if rules.trust_flag else Subscriber
-    world.subscribe(make(world.topic, "slot", 0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    return world
+    model.subscribe(make(model.topic, "slot", 0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    return model
 
 
-def stock_publisher_alone(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_publisher_alone(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """The same without slots: nothing orders its new cycle before what it writes there, on AArch64."""
-    world = World(rng, rules, traced, small_ring(rng), publisher="S")
-    publish_stock(world)
-    reader = Subscriber(world.topic, "no slot")
-    world.schedule.spawn("no slot", when(lambda: lap_is_nearly_over(world), world.follow(reader)))
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), publisher="S")
+    publish_stock(model)
+    reader = Subscriber(model.topic, "no slot")
+    model.schedule.spawn("no slot", when(lambda: lap_is_nearly_over(model), model.follow(reader)))
+    return model
 
 
-def publish_stock(world: World) -> None:
+def publish_stock(model: TopicModel) -> None:
     """A stock publisher that is in office at the beginning."""
-    stock = StockPublisher(world.topic, "S", world.rng)
-    steps = world.stock_sends(stock, 5 + world.below(6))
-    world.publish("S", steps, killed_within=100 if world.chance(0.2) else 0)
+    stock = StockPublisher(model.topic, "S", model.rng)
+    steps = model.stock_sends(stock, 5 + model.below(6))
+    model.publish("S", steps, killed_within=100 if model.chance(0.2) else 0)
 
 
-def lap_is_nearly_over(world: World) -> bool:
+def lap_is_nearly_over(model: TopicModel) -> bool:
     """Or nothing more will come."""
-    cycle, offset = world.topic.truth.position
-    geometry = world.topic.geometry
-    return cycle > 0 or offset + geometry.need_max >= geometry.lap_end or world.schedule.writers_finished()
+    cycle, offset = model.topic.oracle.position
+    geometry = model.topic.geometry
+    return cycle > 0 or offset + geometry.need_max >= geometry.lap_end or model.schedule.writers_finished()
 
 
-def stock_subscriber(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_subscriber(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Our publishers, the first of which may die, and a stock subscriber, which trusts its flag."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B"), slots=("stock",))
-    world.topic.stock_slots = (0,)
-    world.palette = [max(1, size) for size in world.palette]  # it aborts on empty messages
-    killed = world.chance(0.3)
-    life = world.first(world.office("A"), 6 + world.below(4), close=killed)
-    world.publish("A", life, killed_within=100 if killed else 0)
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B"), slots=("stock",))
+    model.topic.stock_slots = (0,)
+    model.palette = [max(1, size) for size in model.palette]  # it aborts on empty messages
+    killed = model.chance(0.3)
+    run = model.first(model.new_publisher("A"), 6 + model.below(4), close=killed)
+    model.publish("A", run, killed_within=100 if killed else 0)
     if killed:
-        world.publish("B", world.after("A", world.next(world.office("B"), 4)))
-    world.subscribe(StockSubscriber(world.topic, "stock", 0))
-    return world
+        model.publish("B", model.after("A", model.next(model.new_publisher("B"), 4)))
+    model.subscribe(StockSubscriber(model.topic, "stock", 0))
+    return model
 
 
-def stock_subscriber_large(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_subscriber_large(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """The same with messages as large as can be: what it knows of write_pointer is soon a lap old."""
-    world = World(rng, rules, traced, Geometry(12, chunk=1), slots=("stock",))
-    world.topic.stock_slots = (0,)
-    world.palette = [2, 3, 3]
-    world.publish("A", world.first(world.office("A"), 4 + world.below(3), close=False))
-    world.subscribe(StockSubscriber(world.topic, "stock", 0))
-    return world
+    model = TopicModel(rng, rules, traced, Geometry(12, chunk=1), slots=("stock",))
+    model.topic.stock_slots = (0,)
+    model.palette = [2, 3, 3]
+    model.publish("A", model.first(model.new_publisher("A"), 4 + model.below(3), close=False))
+    model.subscribe(StockSubscriber(model.topic, "stock", 0))
+    return model
 
 
 # ---- one publisher after another ----
 
 
-def restart(rng: Random, rules: Rules, traced: bool) -> World:
+def restart(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Our publisher is closed or dies anywhere, a second and a third follow; the second may die anywhere, too."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B", "C"), slots=("slot",))
-    life = world.first(world.office("A"), 5 + world.below(4), most=2)
-    task = world.publish("A", life, killed_within=150 if world.chance(0.8) else 0)
-    if world.chance(0.5):
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B", "C"), slots=("slot",))
+    run = model.first(model.new_publisher("A"), 5 + model.below(4), most=2)
+    task = model.publish("A", run, killed_within=150 if model.chance(0.8) else 0)
+    if model.chance(0.5):
         task.kill_op = ("load", at.WRITE_UID)  # with the payload in place
-    life = world.after("A", world.next(world.office("B"), world.below(2)))
-    world.publish("B", life, killed_within=60 if world.chance(0.5) else 0)
-    world.publish("C", world.after("AB", world.next(world.office("C"), world.below(2))))
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    return world
+    run = model.after("A", model.next(model.new_publisher("B"), model.below(2)))
+    model.publish("B", run, killed_within=60 if model.chance(0.5) else 0)
+    model.publish("C", model.after("AB", model.next(model.new_publisher("C"), model.below(2))))
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    return model
 
 
-def overlap(rng: Random, rules: Rules, traced: bool) -> World:
+def overlap(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """The second publisher starts while the first is alive, mostly in the middle of a send; it may lose patience."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B"), slots=("slot",))
-    old = world.office("A")
-    old.publisher.fences = world.chance(0.2)
-    task = world.publish("A", world.first(old, 2 + world.below(3), most=3))
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B"), slots=("slot",))
+    old = model.new_publisher("A")
+    old.publisher.fences = model.chance(0.2)
+    task = model.publish("A", model.first(old, 2 + model.below(3), most=3))
     task.registered = not old.publisher.fences
-    begins, moment = world.below(60), (in_a_send, in_a_send, at_a_wrap, anywhere)[world.below(4)]
+    begins, moment = model.below(60), (in_a_send, in_a_send, at_a_wrap, anywhere)[model.below(4)]
 
     def may_come() -> bool:
-        return task.next_op is None or (world.machine.clock >= begins and moment(task.next_op))
+        return task.next_op is None or (model.machine.clock >= begins and moment(task.next_op))
 
-    new = world.office("B", patience=1000 if world.chance(0.7) else 1 + world.below(3))
-    world.publish("B", when(may_come, world.next(new, 1 + world.below(3))))
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.join_late(Subscriber(world.topic, "late"), pauses=10)
-    return world
+    new = model.new_publisher("B", patience=1000 if model.chance(0.7) else 1 + model.below(3))
+    model.publish("B", when(may_come, model.next(new, 1 + model.below(3))))
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.join_late(Subscriber(model.topic, "late"), pauses=10)
+    return model
 
 
-def newcomers(rng: Random, rules: Rules, traced: bool) -> World:
+def newcomers(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """A publisher sends batch after batch and is never closed; a second one comes, which may lose patience or die, and
     a third one after it."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B", "C"), slots=("slot",))
-    world.publish("A", world.first(world.office("A"), 3 + world.below(3), most=3, close=False))
-    begins = world.below(60)
-    patience = 1000 if world.chance(0.5) else 1 + world.below(3)
-    life = when(lambda: world.machine.clock >= begins, world.next(world.office("B", patience), 2, most=3, close=False))
-    world.publish("B", life, killed_within=30 if world.chance(0.5) else 0)
-    second = world.publishers["B"]
-    life = world.next(world.office("C"), 1 + world.below(2), most=3, close=False)
-    world.publish("C", when(lambda: second.finished or second.taken > 4, life))
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B", "C"), slots=("slot",))
+    model.publish("A", model.first(model.new_publisher("A"), 3 + model.below(3), most=3, close=False))
+    begins = model.below(60)
+    patience = 1000 if model.chance(0.5) else 1 + model.below(3)
+    run = when(
+        lambda: model.machine.clock >= begins, model.next(model.new_publisher("B", patience), 2, most=3, close=False)
+    )
+    model.publish("B", run, killed_within=30 if model.chance(0.5) else 0)
+    second = model.publishers["B"]
+    run = model.next(model.new_publisher("C"), 1 + model.below(2), most=3, close=False)
+    model.publish("C", when(lambda: second.finished or second.taken > 4, run))
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    return model
 
 
 def in_a_send(op: Op) -> bool:
@@ -182,76 +184,76 @@ def anywhere(op: Op) -> bool:
     return True
 
 
-def stock_takeover(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_takeover(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Ours is closed or dies, a stock publisher follows; subscribers have a backlog, one joins in between."""
-    world = World(rng, rules, traced, small_ring(rng), slots=("slot",))
-    life = world.first(world.office("A"), 2 + world.below(3))
-    world.publish("A", life, killed_within=60 if world.chance(0.5) else 0)
-    stock = StockPublisher(world.topic, "S", rng)
-    world.publish("S", world.after("A", world.stock_takes_over(stock, 3 + world.below(4))))
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    world.join_late(Subscriber(world.topic, "late", slot=1), pauses=8)
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",))
+    run = model.first(model.new_publisher("A"), 2 + model.below(3))
+    model.publish("A", run, killed_within=60 if model.chance(0.5) else 0)
+    stock = StockPublisher(model.topic, "S", rng)
+    model.publish("S", model.after("A", model.stock_takes_over(stock, 3 + model.below(4))))
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    model.join_late(Subscriber(model.topic, "late", slot=1), pauses=8)
+    return model
 
 
-def back_from_stock(rng: Random, rules: Rules, traced: bool) -> World:
+def back_from_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Ours, then a stock publisher, which may die anywhere, ours again, which may die anywhere, and a last one."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B", "C"), slots=("slot",))
-    world.publish("A", world.first(world.office("A"), 1 + world.below(3)))
-    stock = StockPublisher(world.topic, "S", rng)
-    life = world.after("A", world.stock_takes_over(stock, 2 + world.below(3)))
-    world.publish("S", life, killed_within=30 if world.chance(0.3) else 0)
-    life = world.after("AS", world.next(world.office("B"), 1 + world.below(2)))
-    world.publish("B", life, killed_within=30 if world.chance(0.7) else 0)
-    world.publish("C", world.after("ASB", world.next(world.office("C"), 1 + world.below(3))))
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B", "C"), slots=("slot",))
+    model.publish("A", model.first(model.new_publisher("A"), 1 + model.below(3)))
+    stock = StockPublisher(model.topic, "S", rng)
+    run = model.after("A", model.stock_takes_over(stock, 2 + model.below(3)))
+    model.publish("S", run, killed_within=30 if model.chance(0.3) else 0)
+    run = model.after("AS", model.next(model.new_publisher("B"), 1 + model.below(2)))
+    model.publish("B", run, killed_within=30 if model.chance(0.7) else 0)
+    model.publish("C", model.after("ASB", model.next(model.new_publisher("C"), 1 + model.below(3))))
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    return model
 
 
-def same_witness(rng: Random, rules: Rules, traced: bool) -> World:
+def same_sentinel(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Ours leaves a backlog; a stock publisher sends while it is copied; ours comes and goes before it is validated:
     write_uid is 0 again, as it was when the subscriber looked at it before."""
-    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B"))
+    model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B"))
 
     def reads(location: object) -> Callable[[], bool]:
-        return lambda: world.machine.clock >= 400 or (task.next_op or ())[:2] == ("load", location)
+        return lambda: model.machine.clock >= 400 or (task.next_op or ())[:2] == ("load", location)
 
-    place = world.topic.data[world.below(8)]
-    world.publish("A", world.first(world.office("A"), 2 + world.below(4)))
-    life = world.stock_takes_over(StockPublisher(world.topic, "S", rng), 2 + world.below(4))
-    world.publish("S", world.after("A", when(reads(place), life))).unbroken = True
-    life = world.next(world.office("B"), world.below(2))
-    world.publish("B", world.after("AS", when(reads(at.WRITE_UID), life))).unbroken = True
-    task = world.subscribe(Subscriber(world.topic, "no slot"))
-    return world
+    place = model.topic.data[model.below(8)]
+    model.publish("A", model.first(model.new_publisher("A"), 2 + model.below(4)))
+    run = model.stock_takes_over(StockPublisher(model.topic, "S", rng), 2 + model.below(4))
+    model.publish("S", model.after("A", when(reads(place), run))).unbroken = True
+    run = model.next(model.new_publisher("B"), model.below(2))
+    model.publish("B", model.after("AS", when(reads(at.WRITE_UID), run))).unbroken = True
+    task = model.subscribe(Subscriber(model.topic, "no slot"))
+    return model
 
 
-def replaced(rng: Random, rules: Rules, traced: bool) -> World:
+def stock_replaces(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """A stock publisher starts and sends, all at once, just before ours (starting or not) looks at write_uid.
 
     The moments between such a look and what follows from it are left out: nothing of ours can help there, because a
     stock publisher neither announces itself nor waits.
     """
-    world = World(rng, rules, traced, small_ring(rng), slots=("slot",), publisher=0)
-    task = world.publish("A", world.next(world.office("A"), 2 + world.below(3)))
-    stock = StockPublisher(world.topic, "S", rng)
-    begins = world.below(60) if world.chance(0.5) else 0
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",), publisher=0)
+    task = model.publish("A", model.next(model.new_publisher("A"), 2 + model.below(3)))
+    stock = StockPublisher(model.topic, "S", rng)
+    begins = model.below(60) if model.chance(0.5) else 0
 
     def may_come() -> bool:
-        return task.finished or (world.machine.clock >= begins and looks_at_uid(task.next_op, rules))
+        return task.finished or (model.machine.clock >= begins and looks_at_uid(task.next_op, rules))
 
     def unseen() -> Steps[None]:
         yield until(may_come)
         yield preempt(task)
-        yield from world.stock_takes_over(stock, 3 + world.below(3))
+        yield from model.stock_takes_over(stock, 3 + model.below(3))
         yield preempt(task)
 
-    world.publish("S", unseen()).unbroken = True
-    world.subscribe(Subscriber(world.topic, "slot", slot=0))
-    world.subscribe(Subscriber(world.topic, "no slot"))
-    return world
+    model.publish("S", unseen()).unbroken = True
+    model.subscribe(Subscriber(model.topic, "slot", slot=0))
+    model.subscribe(Subscriber(model.topic, "no slot"))
+    return model
 
 
 def looks_at_uid(op: Op | None, rules: Rules) -> bool:
@@ -266,82 +268,84 @@ def looks_at_uid(op: Op | None, rules: Rules) -> bool:
 TINY = Geometry(size=4, chunk=1)
 
 
-def sleep(rng: Random, rules: Rules, traced: bool) -> World:
+def sleep(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Two subscribers that sleep when there is nothing to read; one may die."""
-    world = World(rng, rules, traced, TINY)
-    world.publish("A", world.first(world.office("A"), 2 + world.below(5), close=False))
-    world.sleeper(Subscriber(world.topic, "one"))
-    world.sleeper(Subscriber(world.topic, "two"), killed_within=30 if world.chance(0.3) else 0)
-    return world
+    model = TopicModel(rng, rules, traced, TINY)
+    model.publish("A", model.first(model.new_publisher("A"), 2 + model.below(5), close=False))
+    model.sleeper(Subscriber(model.topic, "one"))
+    model.sleeper(Subscriber(model.topic, "two"), killed_within=30 if model.chance(0.3) else 0)
+    return model
 
 
-def sleep_restart(rng: Random, rules: Rules, traced: bool) -> World:
+def sleep_restart(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """The same, and the publisher dies anywhere, or is taken over alive; its successor wakes whom it left asleep."""
-    world = World(rng, rules, traced, TINY, ours=("A", "B"))
-    killed = world.chance(0.8)
-    life = world.first(world.office("A"), 3, close=False)
-    world.publish("A", life, killed_within=40 if killed else 0)
-    life = world.next(world.office("B"), world.below(3), close=False)
-    world.publish("B", world.after("A", life) if killed else life)
-    world.sleeper(Subscriber(world.topic, "one"))
-    world.sleeper(Subscriber(world.topic, "two"))
-    return world
+    model = TopicModel(rng, rules, traced, TINY, own_uids=("A", "B"))
+    killed = model.chance(0.8)
+    run = model.first(model.new_publisher("A"), 3, close=False)
+    model.publish("A", run, killed_within=40 if killed else 0)
+    run = model.next(model.new_publisher("B"), model.below(3), close=False)
+    model.publish("B", model.after("A", run) if killed else run)
+    model.sleeper(Subscriber(model.topic, "one"))
+    model.sleeper(Subscriber(model.topic, "two"))
+    return model
 
 
-def sleep_stock(rng: Random, rules: Rules, traced: bool) -> World:
+def sleep_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """A stock publisher signals the helper thread of the sleepers' process, which wakes them."""
-    world = World(rng, rules, traced, TINY, slots=("one", "two"), publisher="S")
-    stock = StockPublisher(world.topic, "S", rng, signals=True)
-    world.publish("S", world.stock_sends(stock, 2 + world.below(4)))
-    world.sleeper(Subscriber(world.topic, "one", slot=0))
-    world.sleeper(Subscriber(world.topic, "two", slot=1))
-    world.schedule.spawn("helper", world.help_sleepers())
-    return world
+    model = TopicModel(rng, rules, traced, TINY, slots=("one", "two"), publisher="S")
+    stock = StockPublisher(model.topic, "S", rng, signals=True)
+    model.publish("S", model.stock_sends(stock, 2 + model.below(4)))
+    model.sleeper(Subscriber(model.topic, "one", slot=0))
+    model.sleeper(Subscriber(model.topic, "two", slot=1))
+    model.schedule.spawn("helper", model.run_signal_thread())
+    return model
 
 
-def doze(rng: Random, rules: Rules, traced: bool) -> World:
+def signal_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     """Our publisher signals a stock subscriber, which sleeps when there is nothing to read, if it may do so."""
-    world = World(rng, rules, traced, small_ring(rng), slots=("stock",))
-    world.palette = [max(1, size) for size in world.palette]
-    world.topic.stock_slots = (0,)
-    reader = StockSubscriber(world.topic, "stock", 0)
-    world.topic.dozers[0] = lambda: reader.dozing and reader.cursor < world.topic.truth.position
-    most, abandons = 1 + 2 * world.below(2), 0.5 * world.below(2)
-    world.publish("A", world.first(world.office("A"), 5 + world.below(5), most=most, abandons=abandons, close=False))
-    world.schedule.spawn("stock", reader.follow_asleep(world.machine))
-    return world
+    model = TopicModel(rng, rules, traced, small_ring(rng), slots=("stock",))
+    model.palette = [max(1, size) for size in model.palette]
+    model.topic.stock_slots = (0,)
+    reader = StockSubscriber(model.topic, "stock", 0)
+    model.topic.stock_sleepers[0] = lambda: reader.is_sleeping and reader.cursor < model.topic.oracle.position
+    most, abandons = 1 + 2 * model.below(2), 0.5 * model.below(2)
+    model.publish(
+        "A", model.first(model.new_publisher("A"), 5 + model.below(5), most=most, abandons=abandons, close=False)
+    )
+    model.schedule.spawn("stock", reader.follow_asleep(model.machine))
+    return model
 
 
 # ---- frames ----
 
 
-def frames(rng: Random, rules: Rules, traced: bool) -> Frames:
+def frames(rng: Random, rules: Rules, traced: bool) -> FrameModel:
     """A server of frames and two clients that hold some; anybody may die."""
-    return Frames(rng, rules, traced, rows=2, clients=2)
+    return FrameModel(rng, rules, traced, rows=2, clients=2)
 
 
-def frames_full(rng: Random, rules: Rules, traced: bool) -> Frames:
+def frames_full(rng: Random, rules: Rules, traced: bool) -> FrameModel:
     """More clients than rows: a row is given to the next when its client left, or died."""
-    return Frames(rng, rules, traced, rows=1, clients=3)
+    return FrameModel(rng, rules, traced, rows=1, clients=3)
 
 
-def frames_warm(rng: Random, rules: Rules, traced: bool) -> Frames:
+def frames_mru(rng: Random, rules: Rules, traced: bool) -> FrameModel:
     """More buffers than are held, so that the server may choose; rows change hands."""
-    return Frames(rng, rules, traced, rows=2, clients=3, buffers=4)
+    return FrameModel(rng, rules, traced, rows=2, clients=3, buffers=4)
 
 
-def frames_spare(rng: Random, rules: Rules, traced: bool) -> Frames:
+def frames_spare(rng: Random, rules: Rules, traced: bool) -> FrameModel:
     """Clients hold all buffers, and the server adds spare ones."""
-    return Frames(rng, rules, traced, rows=2, clients=3, buffers=4, spare=2)
+    return FrameModel(rng, rules, traced, rows=2, clients=3, buffers=4, spare=2)
 
 
-def frames_stock(rng: Random, rules: Rules, traced: bool) -> Frames:
+def frames_stock(rng: Random, rules: Rules, traced: bool) -> FrameModel:
     """A stock client has the buffers, too."""
-    return Frames(rng, rules, traced, rows=1, clients=1, buffers=4, stock=True)
+    return FrameModel(rng, rules, traced, rows=1, clients=1, buffers=4, stock=True)
 
 
-ALL: list[Scenario] = [ours, usage]
+ALL: list[Scenario] = [own_publisher, usage]
 ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
-ALL += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_witness, replaced]
-ALL += [sleep, sleep_restart, sleep_stock, doze, frames, frames_full, frames_warm, frames_spare, frames_stock]
+ALL += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_sentinel, stock_replaces]
+ALL += [sleep, sleep_restart, sleep_stock, signal_stock, frames, frames_full, frames_mru, frames_spare, frames_stock]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL}

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from .machine import Machine
+from .oracle import Violation
 from .task import Op, Steps, Task
-from .truth import Violation
 
 MOST_STEPS = 4000
 SHOWN_RESULTS = ("load", "rmw", "cas", "futex_wait", "is_", "open_")  # how the names of these operations begin
@@ -41,16 +41,16 @@ class Schedule:
         machine, rng = self.machine, self.rng
         if rng.random() < 0.6:
             self.slow = self.tasks[int(rng.random() * len(self.tasks))]
-        settled = False
+        all_published = False
         while ready := [task for task in self.tasks if task.ready()]:
             task = self._choose([t for t in ready if t.paused_until <= machine.clock] or ready)
             burst = machine.clock + 1 + int(-log(1.0 - rng.random()) * self.burst)
             self._step(task)
             while task.may_go_on(machine.clock) and (machine.clock < burst or task.unbroken):
                 self._step(task)
-            if not settled and self.writers_finished():
-                machine.settle(self.tasks)
-                settled = True
+            if not all_published and self.writers_finished():
+                machine.publish_all_writes(self.tasks)
+                all_published = True
 
     def writers_finished(self) -> bool:
         """Nothing more will be published."""

@@ -10,10 +10,10 @@ from . import addresses as at
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, load, load_strong, load_x86, rmw, store, tkill, until
+from .oracle import Position, Violation, Word
 from .publisher import any_size
 from .task import Steps
 from .topic import WRAP_MARK, Topic
-from .truth import Position, Violation, Word
 
 
 class StockPublisher:
@@ -49,7 +49,7 @@ class StockPublisher:
             position = cycle, offset = cycle + 1, 0
         end = (cycle, offset + 1 + size)
         yield from self.clear_flags(cycle, offset, end[1])
-        message = topic.truth.new_message(size)
+        message = topic.oracle.new_message(size)
         yield store(topic.data[offset], Word(message, 0, size))
         for part in range(1, size + 1):
             yield store(topic.data[offset + part], Word(message, part, any_size(topic, self.rng)))
@@ -61,7 +61,7 @@ class StockPublisher:
     def publish(self, begin: Position, end: Position, messages: list[int]) -> Steps[None]:
         """Move write_pointer."""
         yield store(at.WRITE_POINTER, end, RELEASE)
-        self.topic.truth.publish(self.uid, begin, end, messages)
+        self.topic.oracle.publish(self.uid, begin, end, messages)
 
     def clear_flags(self, cycle: int, begin: int, end: int) -> Steps[None]:
         """Of the subscribers in that range of the last lap, as far as it knows."""
@@ -83,12 +83,12 @@ class StockSubscriber:
         self.era = 0
         self.sequence = None  # it does not count
         self.last_index = -1
-        self.dozing = False  # it has found nothing, and sleeps or is about to
+        self.is_sleeping = False  # it has found nothing, and sleeps or is about to
 
     def follow_asleep(self, machine: Machine) -> Steps[None]:
         """Read, and sleep when there is nothing. A signal that comes before the sleep is lost."""
         while True:
-            self.dozing = False
+            self.is_sleeping = False
             while (yield from self.receive()) is not None:
                 pass
             yield load(self.pointer)  # some step that lasts until it sleeps
@@ -102,11 +102,11 @@ class StockSubscriber:
                 yield from self.reset()
             write_pointer = yield load(at.WRITE_POINTER, ACQUIRE)
             if write_pointer[1] == self.cursor[1]:
-                self.dozing = write_pointer == self.cursor  # a whole lap is lost in any case
+                self.is_sleeping = write_pointer == self.cursor  # a whole lap is lost in any case
                 return None
             words = yield from self.copy()
             if words and (yield load(self.valid, ACQUIRE)):
-                self.topic.truth.deliver(self, words)
+                self.topic.oracle.deliver(self, words)
                 return words
 
     def reset(self) -> Steps[None]:

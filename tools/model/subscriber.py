@@ -3,9 +3,9 @@
 from . import addresses as at
 from .memory import ACQUIRE, RELEASE
 from .ops import cas, fence, futex_wait, load, pause, rmw, store
+from .oracle import Position, Violation, Word
 from .task import Steps
 from .topic import Topic, intact
-from .truth import Position, Violation, Word
 from .walk import walk
 
 
@@ -32,7 +32,7 @@ class Subscriber:
 
     # ---- who publishes ----
 
-    def survey(self) -> Steps[None]:
+    def classify_publisher(self) -> Steps[None]:
         """How positions are validated from now on, and whether the count goes on."""
         if self.slot is not None and (yield load(at.read_uid(self.slot), ACQUIRE)) != self.name:
             self.slot = None  # a stock publisher wiped it; this model does not join again
@@ -45,9 +45,9 @@ class Subscriber:
         if era != self.era:
             self.joined, self.era = None, era
 
-    def witness_holds(self) -> Steps[bool]:
+    def sentinel_unchanged(self) -> Steps[bool]:
         """No stock publisher has started since the survey."""
-        if self.announced and not self.topic.rules.witness:
+        if self.announced and not self.topic.rules.sentinel:
             return True
         if self.announced and self.slot is not None:
             return bool((yield load(at.read_uid(self.slot), ACQUIRE)) == self.name)
@@ -59,17 +59,17 @@ class Subscriber:
         while True:
             # EDGE grant: acquire. If a copied byte belongs to a newer lap, its warning is seen below.
             yield fence(rules.grant_fence_reader)
-            if rules.witness_first and not (yield from self.witness_holds()):
-                yield from self.survey()
+            if rules.sentinel_first and not (yield from self.sentinel_unchanged()):
+                yield from self.classify_publisher()
                 continue
             if self.announced and rules.announced_limit:
                 good = intact((yield load(at.LIMIT)), position)
             else:
                 margin = rules.margin_message * (geometry.size // 3) + rules.margin_mark
                 good = geometry.intact_stock((yield load(at.WRITE_POINTER)), position, margin, rules.late_cycle)
-            if rules.witness_first or (yield from self.witness_holds()):
+            if rules.sentinel_first or (yield from self.sentinel_unchanged()):
                 return good
-            yield from self.survey()
+            yield from self.classify_publisher()
 
     # ---- counting ----
 
@@ -77,36 +77,36 @@ class Subscriber:
         """Position, sequence and era, all of one announcement."""
         rules = self.topic.rules
         while True:
-            turn = yield load(at.TURN, rules.turn_load)  # EDGE turn: acquire
-            cell = turn % 2 if rules.two_checkpoints else 0
+            checkpoint_seq = yield load(at.CHECKPOINT_SEQ, rules.checkpoint_load)  # EDGE turn: acquire
+            cell = checkpoint_seq % 2 if rules.two_checkpoints else 0
             position = yield load(at.checkpoint(cell, "position"))
             sequence = yield load(at.checkpoint(cell, "sequence"))
             era = yield load(at.checkpoint(cell, "era"))
-            yield fence(rules.turn_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
-            if (yield load(at.TURN if rules.two_checkpoints else at.TURN_BEGIN)) == turn:
+            yield fence(rules.checkpoint_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
+            if (yield load(at.CHECKPOINT_SEQ if rules.two_checkpoints else at.CHECKPOINT_SEQ_BEGIN)) == checkpoint_seq:
                 return position, sequence, era
             yield pause()
 
-    def present(self) -> Steps[tuple[Position, int | None]]:
+    def latest(self) -> Steps[tuple[Position, int | None]]:
         """write_pointer and the number of messages before it: the checkpoint's, plus a walk."""
         while self.announced:
             begin, sequence, era = yield from self.read_checkpoint()
             now = yield load(at.WRITE_POINTER, ACQUIRE)
             if not self.topic.rules.lost_by_checkpoint and self.publisher_uid:
-                return now, (yield load(at.sent(str(self.publisher_uid))))
+                return now, (yield load(at.sent_sequence(str(self.publisher_uid))))
             walked = yield from walk(self.topic, begin, now)
             if (yield from self.intact(begin)) and walked is not None and era == self.era and self.announced:
                 return now, sequence + walked
             if era != self.era:
-                yield from self.survey()
+                yield from self.classify_publisher()
             yield pause()
         return (yield load(at.WRITE_POINTER, ACQUIRE)), None
 
-    def lapped(self) -> Steps[None]:
+    def skip_to_latest(self) -> Steps[None]:
         """Go to the present, and count what lies between."""
         if self.topic.lossless:
             raise Violation("usage", f"{self.name} is lapped at {self.cursor}, though the limit spares it")
-        position, sequence = yield from self.present()
+        position, sequence = yield from self.latest()
         if sequence is not None and self.sequence is not None:
             self.lost += sequence - self.sequence
         self.go_to(position, sequence)
@@ -119,14 +119,14 @@ class Subscriber:
     # ---- reading ----
 
     def attach(self) -> Steps[None]:
-        """Join at the present. Slot first, survey second: a stock publisher that starts between changes the witness."""
+        """Join at the newest position. Slot first: a stock publisher that starts after it changes the sentinel."""
         slot, self.slot = self.slot, None
-        if slot is not None and self.topic.rules.slot_before_survey:
+        if slot is not None and self.topic.rules.slot_before_classification:
             yield from self.take_slot(slot)
-        yield from self.survey()
-        if slot is not None and not self.topic.rules.slot_before_survey:
+        yield from self.classify_publisher()
+        if slot is not None and not self.topic.rules.slot_before_classification:
             yield from self.take_slot(slot)
-        self.go_to(*(yield from self.present()))
+        self.go_to(*(yield from self.latest()))
 
     def take_slot(self, slot: int) -> Steps[None]:
         """If it is free."""
@@ -139,8 +139,8 @@ class Subscriber:
         """Take the next message; None when there is none."""
         late = self.topic.rules.check_after_copy
         while True:
-            if not self.announced and not (yield from self.witness_holds()):
-                yield from self.survey()
+            if not self.announced and not (yield from self.sentinel_unchanged()):
+                yield from self.classify_publisher()
             if (yield from self.nothing_new()):
                 return None
             header: Word = yield load(self.topic.data[self.cursor[1]])
@@ -150,13 +150,13 @@ class Subscriber:
             if late:
                 good = yield from self.intact(self.cursor)
             if not good:
-                yield from self.lapped()
+                yield from self.skip_to_latest()
             elif behind is None:
                 raise Violation("torn", f"{self.name} reads the size {header} at {self.cursor}, and it is intact")
             elif header.size < 0:
                 self.cursor = behind
             else:
-                self.topic.truth.deliver(self, words)
+                self.topic.oracle.deliver(self, words)
                 self.cursor = behind
                 self.received += 1
                 return words
@@ -183,17 +183,17 @@ class Subscriber:
         """Until something may have been published; nothing new was there a moment ago."""
         rules = self.topic.rules
         # EDGE sleep: the bit is set, then write_pointer is looked at.
-        expected = somebody_may_sleep((yield rmw(at.ATTENTION, somebody_may_sleep)))
+        expected = set_waiters((yield rmw(at.EVENTCOUNT, set_waiters)))
         yield fence(rules.sleep_fence_sleeper)
-        if rules.look_again and (yield load(at.WRITE_POINTER, ACQUIRE)) != self.cursor:
+        if rules.rechecks and (yield load(at.WRITE_POINTER, ACQUIRE)) != self.cursor:
             return
-        if rules.futex_on_attention:
-            yield futex_wait(at.ATTENTION, lambda word: word == expected)
+        if rules.futex_on_eventcount:
+            yield futex_wait(at.EVENTCOUNT, lambda word: word == expected)
         else:
             low_half = self.cursor[1]
             yield futex_wait(at.WRITE_POINTER, lambda word: word[1] == low_half)
 
 
-def somebody_may_sleep(attention: tuple[int, bool]) -> tuple[int, bool]:
+def set_waiters(eventcount: tuple[int, bool]) -> tuple[int, bool]:
     """Set the bit."""
-    return (attention[0], True)
+    return (eventcount[0], True)

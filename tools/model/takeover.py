@@ -7,9 +7,9 @@ from . import addresses as at
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import cas, fence, is_alive, load, membarrier, pause, store, until
-from .publisher import Publisher, ring_bell
+from .oracle import Position, Violation
+from .publisher import Publisher, notify_sleepers
 from .task import Steps, Task
-from .truth import Position, Violation
 from .walk import walk
 
 LONGEST_SEND = 60  # steps: who has taken so many since it was replaced has noticed
@@ -51,10 +51,10 @@ class Starter:
             if not rules.claim_by_cas:
                 yield store(at.WRITE_UID, claim, RELEASE)
                 break
-            found = yield cas(at.WRITE_UID, former, claim)
-            if found == former:
+            current = yield cas(at.WRITE_UID, former, claim)
+            if current == former:
                 break
-            former = found
+            former = current
         if rules.starter_membarrier:
             yield membarrier()  # EDGE takeover: between our write_uid and our look at begun
         return former
@@ -62,13 +62,13 @@ class Starter:
     def wait_for_sends(self, former: Any) -> Steps[bool]:
         """(3): while another publisher of ours lives and is between begun and sent."""
         rules = self.topic.rules
-        others = [uid for uid in self.topic.ours if uid in self.tasks and uid != self.publisher.uid]
+        other_uids = [uid for uid in self.topic.own_uids if uid in self.tasks and uid != self.publisher.uid]
         if not rules.wait_for_all:
-            others = [uid for uid in others if uid == former]
-        begins = {uid: self.tasks[uid].taken for uid in others}
+            other_uids = [uid for uid in other_uids if uid == former]
+        begins = {uid: self.tasks[uid].taken for uid in other_uids}
         for _ in range(self.patience):
             busy = None
-            for uid in others if rules.wait_for_send else ():
+            for uid in other_uids if rules.wait_for_send else ():
                 if busy is None and not (yield from self.is_done(uid)):
                     busy = uid
             if busy is None:
@@ -80,8 +80,8 @@ class Starter:
     def is_done(self, uid: str) -> Steps[bool]:
         """Is no send of that publisher in progress?"""
         rules = self.topic.rules
-        done = yield load(at.sent(uid), rules.done_load_sent)  # EDGE done: acquire
-        if (yield load(at.begun(uid), rules.done_load_begun)) == done:  # EDGE done: acquire
+        done = yield load(at.sent_sequence(uid), rules.done_load_sent)  # EDGE done: acquire
+        if (yield load(at.begun_sequence(uid), rules.done_load_begun)) == done:  # EDGE done: acquire
             return True
         alive: bool = yield is_alive(self.tasks[uid])
         return not alive
@@ -90,7 +90,12 @@ class Starter:
         """We still wait for that publisher: it has not had its turn yet, or what it did is still to be seen."""
         task, newest = self.tasks[uid], self.machine.newest
         over = task.finished or task.taken - begins > LONGEST_SEND
-        if over and not task.dead and not task.closed and newest(at.begun(uid)) != newest(at.sent(uid)):
+        if (
+            over
+            and not task.dead
+            and not task.closed
+            and newest(at.begun_sequence(uid)) != newest(at.sent_sequence(uid))
+        ):
             raise Violation("progress", f"{self.publisher.uid} waits for {uid}, which went on and notices nothing more")
 
     def inherit(self, former: Any) -> Steps[None]:
@@ -102,21 +107,23 @@ class Starter:
         counted = yield from self.count(former, begin, sequence)
         p.sequence = counted or 0
         if counted is None:
-            p.era, p.granted = p.era + 1, topic.geometry.reach(p.position)
+            p.era, p.granted = p.era + 1, topic.geometry.write_bound(p.position)
             p.broke_count = topic.trusts(former)
-            topic.truth.start_era(p.era)
+            topic.oracle.start_era(p.era)
         yield from p.announce()
         p.granted = p.position  # nothing of that is ours to write without an extend
-        yield store(at.begun(p.uid), p.sequence)
-        yield store(at.sent(p.uid), p.sequence, RELEASE)
+        yield store(at.begun_sequence(p.uid), p.sequence)
+        yield store(at.sent_sequence(p.uid), p.sequence, RELEASE)
         if not topic.trusts(former):
             yield cas(at.WRITE_UID, f"claim {p.uid}", p.uid)
 
     def last_checkpoint(self) -> Steps[tuple[Position, int]]:
         """Nobody writes it now. Sets turn and era, too."""
         p, two = self.publisher, self.topic.rules.two_checkpoints
-        p.turn = yield load(at.TURN if two else at.TURN_BEGIN, ACQUIRE)  # EDGE turn: acquire
-        cell = p.turn % 2 if two else 0
+        p.checkpoint_seq = yield load(
+            at.CHECKPOINT_SEQ if two else at.CHECKPOINT_SEQ_BEGIN, ACQUIRE
+        )  # EDGE turn: acquire
+        cell = p.checkpoint_seq % 2 if two else 0
         position = yield load(at.checkpoint(cell, "position"))
         sequence = yield load(at.checkpoint(cell, "sequence"))
         p.era = yield load(at.checkpoint(cell, "era"))
@@ -127,10 +134,10 @@ class Starter:
         p, rules = self.publisher, self.topic.rules
         if not self.topic.trusts(former):
             return None
-        if not rules.count_by_walk and former in self.topic.ours:
-            believed: int = yield load(at.sent(former), ACQUIRE)
+        if not rules.count_by_walk and former in self.topic.own_uids:
+            believed: int = yield load(at.sent_sequence(former), ACQUIRE)
             return believed
-        if not rules.two_checkpoints and (yield load(at.TURN)) != p.turn:
+        if not rules.two_checkpoints and (yield load(at.CHECKPOINT_SEQ)) != p.checkpoint_seq:
             return None
         walked = yield from walk(self.topic, begin, p.position)  # `sent` of one that was killed may be one short
         return None if walked is None else sequence + walked
@@ -138,12 +145,12 @@ class Starter:
     def wake_sleepers(self) -> Steps[None]:
         """(6): a publisher that was killed between commit and wake leaves sleepers."""
         rules = self.topic.rules
-        if rules.starter_wakes and (rules.starter_wakes_all or (yield load(at.ATTENTION))[1]):
-            yield from ring_bell(self.topic)
+        if rules.starter_wakes and (rules.starter_wakes_all or (yield load(at.EVENTCOUNT))[1]):
+            yield from notify_sleepers(self.topic)
 
     def close(self) -> Steps[None]:
         """write_uid goes from ours to 0, sleepers are woken, the entry is freed."""
         yield cas(at.WRITE_UID, self.publisher.uid, 0)
-        yield from ring_bell(self.topic)
+        yield from notify_sleepers(self.topic)
         yield fence(SEQ_CST)
         self.tasks[self.publisher.uid].closed = True

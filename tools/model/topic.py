@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import addresses as at
+from .oracle import Oracle, Position, Word
 from .rules import Rules
-from .truth import Position, Truth, Word
 
 WRAP_MARK = Word(-1, 0, -1)
 
@@ -55,7 +55,7 @@ class Geometry:
             return False
         return laps == 0 and write_pointer[1] >= position[1]
 
-    def reach(self, write_pointer: Position) -> Position:
+    def write_bound(self, write_pointer: Position) -> Position:
         """How far a stock publisher at `write_pointer` may have written, as a limit."""
         cycle, offset = write_pointer
         if offset + self.margin >= self.size:
@@ -73,34 +73,36 @@ class Topic:
     """What all participants of one scenario share besides the memory."""
 
     def __init__(
-        self, rules: Rules, geometry: Geometry, ours: tuple[str, ...], slots: tuple[str, ...], publisher: object
+        self, rules: Rules, geometry: Geometry, own_uids: tuple[str, ...], slots: tuple[str, ...], publisher: object
     ) -> None:
         self.rules = rules
         self.geometry = geometry
-        self.truth = Truth()
-        self.ours = ours  # uids of the publishers that have an entry in the side segment
+        self.oracle = Oracle()
+        self.own_uids = own_uids  # uids of the publishers that have an entry in the side segment
         self.slots = slots  # names of the subscribers that hold a slot from the beginning
         self.stock_slots: tuple[int, ...] = ()  # those of stock subscribers
-        self.dozers: dict[int, Callable[[], bool]] = {}  # slot of a stock subscriber -> is it wrong not to wake it?
+        self.stock_sleepers: dict[
+            int, Callable[[], bool]
+        ] = {}  # slot of a stock subscriber -> is it wrong not to wake it?
         self.publisher = publisher  # in office at the beginning
         self.lossless = False  # the scenario sees to it that nobody is lapped
         self.data = [f"data[{i}]" for i in range(geometry.size)]
 
     def trusts(self, uid: object) -> bool:
         """Does the side segment tell the truth while write_uid is this? 0: nobody, after one of ours closed."""
-        return uid == 0 or uid in self.ours
+        return uid == 0 or uid in self.own_uids
 
     def initial(self) -> dict[str, Any]:
         """The words of a topic that nobody has published to. Behind the slots that are held is a free one."""
         start: Position = (0, 0)
         words: dict[str, Any] = dict.fromkeys(self.data, Word(-1, 0, 0))
-        words |= {at.WRITE_POINTER: start, at.WRITE_UID: self.publisher, at.ATTENTION: (0, False)}
-        words |= {at.LIMIT: start, at.TURN_BEGIN: 0, at.TURN: 0}
+        words |= {at.WRITE_POINTER: start, at.WRITE_UID: self.publisher, at.EVENTCOUNT: (0, False)}
+        words |= {at.LIMIT: start, at.CHECKPOINT_SEQ_BEGIN: 0, at.CHECKPOINT_SEQ: 0}
         for cell in (0, 1):
             words |= {at.checkpoint(cell, field): 0 for field in ("sequence", "era")}
             words[at.checkpoint(cell, "position")] = start
-        for uid in self.ours:
-            words |= {at.begun(uid): 0, at.sent(uid): 0}
+        for uid in self.own_uids:
+            words |= {at.begun_sequence(uid): 0, at.sent_sequence(uid): 0}
         for slot, name in enumerate((*self.slots, 0)):
             words |= {at.read_pointer(slot): start, at.read_valid(slot): 1, at.read_uid(slot): name}
         return words

@@ -1,9 +1,9 @@
 """Counting messages between two positions by following their sizes."""
 
 from .ops import load
+from .oracle import Position
 from .task import Steps
 from .topic import Topic
-from .truth import Position
 
 
 def walk(topic: Topic, begin: Position, end: Position) -> Steps[int | None]:

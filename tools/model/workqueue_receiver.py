@@ -9,34 +9,34 @@ from typing import NamedTuple
 
 from .memory import ACQUIRE, RELAXED
 from .ops import fence, futex_wait, load, pause, store
+from .oracle import Violation
 from .task import Steps
-from .truth import Violation
 from .workqueue_handle import Handle
-from .workqueue_sleep import Owner
-from .workqueue_store import (
-    ARRIVED,
+from .workqueue_shared import (
     FREE,
-    NOTIFIED,
+    NOTIFY_REQUESTED,
+    NOTIFY_SEQ,
     READY,
     WAITING,
     WATCHING,
     Message,
-    Store,
+    SharedQueue,
     Word,
     data,
-    entered,
+    fill_count,
     lease,
     read_by,
     word,
 )
+from .workqueue_sleep import HandleState
 
-Best = tuple[Word, int]  # the key and its place; the larger, the better
+Best = tuple[Word, int]  # the key and its slot; the larger, the better
 
 
 class Job(NamedTuple):
     """A message that was taken."""
 
-    place: int
+    slot: int
     word: Word
     message: Message
     lent: bool  # with a lease
@@ -45,9 +45,9 @@ class Job(NamedTuple):
 class Receiver(Handle):
     """A handle that receives."""
 
-    def __init__(self, store_: Store, name: str, owner: Owner | None = None) -> None:
-        super().__init__(store_, name, owner)
-        self.memory: dict[int, tuple[int, Best | None]] = {}  # block -> `entered` when it was scanned, its best
+    def __init__(self, shared: SharedQueue, name: str, owner: HandleState | None = None) -> None:
+        super().__init__(shared, name, owner)
+        self.block_cache: dict[int, tuple[int, Best | None]] = {}  # block -> `fill_count` when it was scanned, its best
         self.seen = 0  # `ready` when the last scan began
 
     # ---- the scan ----
@@ -57,42 +57,42 @@ class Receiver(Handle):
         last: Best | None = None
         while True:
             self.seen = yield load(READY, self.rules.count_load)  # EDGE sent: acquire
-            missing = self.store.sent_before(self.seen)
-            found: Best | None = None
-            for block in range(self.store.blocks):
+            missing = self.shared.ready_before(self.seen)
+            current: Best | None = None
+            for block in range(self.shared.blocks):
                 candidate = yield from self.best_of(block)
-                if candidate and (found is None or candidate > found):
-                    found = candidate
-            yield fence(self.rules.scan_fence if found else self.rules.vain_fence)
-            if not self.rules.look_again or (yield load(READY, RELAXED)) == self.seen:
+                if candidate and (current is None or candidate > current):
+                    current = candidate
+            yield fence(self.rules.scan_fence if current else self.rules.empty_fence)
+            if not self.rules.rechecks or (yield load(READY, RELAXED)) == self.seen:
                 break
-            if found and found == last:
+            if current and current == last:
                 break
-            last = found
-        if found is None:
-            self.store.check_vain(self.name, missing)
-        return found
+            last = current
+        if current is None:
+            self.shared.check_none_ready(self.name, missing)
+        return current
 
     def best_of(self, block: int) -> Steps[Best | None]:
-        """From memory, if nothing can have become READY since. EDGE entered: acquire."""
-        rules, location = self.rules, entered(block)
-        grown: int = yield load(location, rules.entered_load)
-        if block in self.memory and self.memory[block][0] == grown:
-            return self.memory[block][1]
+        """From memory, if nothing can have become READY since. EDGE fill_count: acquire."""
+        rules, location = self.rules, fill_count(block)
+        grown: int = yield load(location, rules.fill_count_load)
+        if block in self.block_cache and self.block_cache[block][0] == grown:
+            return self.block_cache[block][1]
         best: Best | None = None
         may_grow = False
-        for place in range(block * self.store.width, (block + 1) * self.store.width):
-            found: Word = yield load(word(place))
-            if found[0] == "ready":
-                best = max(best or (found, place), (found, place))
-            elif found != FREE:
-                may_grow |= not (rules.remembers_held if found[0] == "held" else rules.remembers_taken)
-        if not rules.entered_first:
-            grown = yield load(location, rules.entered_load)
+        for slot in range(block * self.shared.width, (block + 1) * self.shared.width):
+            current: Word = yield load(word(slot))
+            if current[0] == "ready":
+                best = max(best or (current, slot), (current, slot))
+            elif current != FREE:
+                may_grow |= not (rules.caches_filling if current[0] == "filling" else rules.caches_taken)
+        if not rules.fill_count_first:
+            grown = yield load(location, rules.fill_count_load)
         if may_grow:
-            self.memory.pop(block, None)
+            self.block_cache.pop(block, None)
         else:
-            self.memory[block] = (grown, best)
+            self.block_cache[block] = (grown, best)
         return best
 
     # ---- a message ----
@@ -102,64 +102,64 @@ class Receiver(Handle):
         if (yield from self.must_yield(WAITING)):
             return None
         while True:
-            found = yield from self.best()
-            if found is None:
+            best = yield from self.best()
+            if best is None:
                 return None
-            message_key, place = found
-            self.us.takes += 1
-            taken: Word = ("taken", self.us.row, self.named_generation, self.us.takes)
-            won = (yield self.store.exchange(word(place), message_key, taken)) == message_key  # 4.
+            message_key, slot = best
+            self.state.takes += 1
+            claimed: Word = ("taken", self.state.row, self.word_generation, self.state.takes)
+            won = (yield self.shared.exchange(word(slot), message_key, claimed)) == message_key  # 4.
             if won:
-                message = self.store.taken(self.task, place, self.seen)
-            if won or self.rules.forgets_failed:
-                self.memory.pop(self.store.block_of(place), None)
+                message = self.shared.mark_taken(self.task, slot, self.seen)
+            if won or self.rules.invalidates_failed:
+                self.block_cache.pop(self.shared.block_of(slot), None)
             if won:
                 break
-        return (yield from self.copy(Job(place, taken, message, lent > 0), lent))
+        return (yield from self.copy(Job(slot, claimed, message, lent > 0), lent))
 
     def copy(self, job: Job, lent: int) -> Steps[Job]:
         """5."""
         if lent and not self.rules.lease_last:
             yield from self.lend(job, lent)
-        found = yield load(data(job.place))
-        if found is not job.message:
-            raise Violation("torn", f"{self.name} takes {job.message} and copies {found}")
-        yield store(read_by(job.place, self.name), job.message)
+        current = yield load(data(job.slot))
+        if current is not job.message:
+            raise Violation("torn", f"{self.name} takes {job.message} and copies {current}")
+        yield store(read_by(job.slot, self.name), job.message)
         if lent and self.rules.lease_last:
             yield from self.lend(job, lent)
         return job
 
     def lend(self, job: Job, steps: int) -> Steps[None]:
         """From now on anybody may take it back, when its time is over. EDGE deadline: the copy, then the lease."""
-        due = self.host.clock + steps
-        job.message.due = due
-        yield store(lease(job.place), (self.us.row, self.us.takes, due), self.rules.lease_store)
+        deadline = self.kernel.clock + steps
+        job.message.deadline = deadline
+        yield store(lease(job.slot), (self.state.row, self.state.takes, deadline), self.rules.lease_store)
 
     def acknowledge(self, job: Job) -> Steps[bool]:
         """6. False: the lease was over, and somebody else has it."""
-        if not (yield from self.free(job.place, job.word)):
+        if not (yield from self.free(job.slot, job.word)):
             if not job.lent:
-                raise Violation("robbed", f"{job.message} was taken away from {self.name}")
+                raise Violation("stolen", f"{job.message} was taken away from {self.name}")
             return False
         yield from self.wake_sender()
         return True
 
     def refuse(self, job: Job) -> Steps[bool]:
-        """It goes back to its place in the order."""
-        return (yield from self.give_back(job.place, job.word))
+        """It goes back to its slot in the order."""
+        return (yield from self.requeue(job.slot, job.word))
 
     # ---- waiting ----
 
-    def take_or_sweep(self, lent: int = 0) -> Steps[Job | None]:
+    def take_or_recover(self, lent: int = 0) -> Steps[Job | None]:
         """Before somebody says that there is nothing, it looks for what the dead left."""
         job = yield from self.take(lent)
-        if job is None and (yield from self.sweep()):
+        if job is None and (yield from self.recover()):
             job = yield from self.take(lent)
         return job
 
     def take_waiting(self, patience: int, lent: int = 0) -> Steps[Job | None]:
         """Sleep until there is a message; None: time has run out, or the handle is closed."""
-        job = yield from self.take_or_sweep(lent)
+        job = yield from self.take_or_recover(lent)
         if job is None:
             yield from self.begin_wait(WAITING)
             job = yield from self.sleep_for_message(patience, lent)
@@ -174,53 +174,53 @@ class Receiver(Handle):
         """All sleeps of one call."""
         job: Job | None = None
         while job is None:
-            yield from self.owe()  # what comes while we wait is left to us
+            yield from self.add_notify_debt()  # what comes while we wait is left to us
             end = yield from self.sleep(WAITING, self.sees_message_for_us, patience)
             if end == "interrupted":
                 yield from self.pass_on()
-                if self.rules.leaver_tells:
-                    yield from self.tell_if_ready()
-            if end == "there" and self.is_interrupted(patience) and not self.us.is_shared:
+                if self.rules.leaver_notifies:
+                    yield from self.notify_if_ready()
+            if end == "there" and self.is_interrupted(patience) and not self.state.is_shared:
                 self.closing = True  # another thread does that
                 return None
             if end != "interrupted":
                 job = yield from self.take(lent)
-            if job is not None and self.rules.taker_tells:
-                yield from self.tell_if_ready()
-            yield from self.pay()
+            if job is not None and self.rules.taker_notifies:
+                yield from self.notify_if_ready()
+            yield from self.clear_notify_debt()
             if end != "there":
                 break
-            self.lose()
+            self.count_overtaken()
         return job
 
-    def watch(self, times: int, gets_up: bool) -> Steps[None]:
+    def watch(self, times: int, restarts: bool) -> Steps[None]:
         """So often until something is there. A watcher takes nothing. `gets_up`: also when it was woken for nothing, as
         a Poller does."""
         for _ in range(times):
             yield from self.begin_wait(WATCHING)
-            expected = yield from self.lie_down(WATCHING)
+            expected = yield from self.prepare_sleep(WATCHING)
             while not (yield from self.sees_message()):
                 late = yield from self.sleep_on(WATCHING, expected)
                 if late:
-                    yield from self.sweep()
-                if gets_up:
-                    yield from self.get_up(WATCHING)
-                    expected = yield from self.lie_down(WATCHING)
+                    yield from self.recover()
+                if restarts:
+                    yield from self.finish_sleep(WATCHING)
+                    expected = yield from self.prepare_sleep(WATCHING)
                 else:
-                    expected = yield from self.announce(WATCHING)
-            yield from self.get_up(WATCHING)
+                    expected = yield from self.prepare_wait(WATCHING)
+            yield from self.finish_sleep(WATCHING)
             yield from self.end_wait(WATCHING)
             yield pause()
 
-    def drain_when_told(self) -> Steps[None]:
+    def drain_when_notified(self) -> Steps[None]:
         """Take all that is there, and then nothing until we are told that there is something."""
-        self.is_told = True
-        yield from self.set_bit(NOTIFIED)
+        self.wants_notification = True
+        yield from self.set_bit(NOTIFY_REQUESTED)
         while True:
-            arrived: int = yield load(ARRIVED, ACQUIRE)
+            notify_seq: int = yield load(NOTIFY_SEQ, ACQUIRE)
             while (job := (yield from self.take())) is not None:
                 yield from self.acknowledge(job)
-            while (yield load(ARRIVED, ACQUIRE)) == arrived:
-                yield futex_wait(ARRIVED, partial(eq, arrived))
+            while (yield load(NOTIFY_SEQ, ACQUIRE)) == notify_seq:
+                yield futex_wait(NOTIFY_SEQ, partial(eq, notify_seq))
                 if (yield ("is_late",)):
-                    yield from self.sweep()
+                    yield from self.recover()

@@ -1,19 +1,19 @@
 """Sending to a work queue. The numbers are those of the steps in docs/workqueue-protocol.md."""
 
 from .ops import fence, load, store
+from .oracle import Violation
 from .task import Steps
-from .truth import Violation
-from .workqueue_handle import Handle, Survey
-from .workqueue_store import (
+from .workqueue_handle import Handle, ReadyKeys
+from .workqueue_shared import (
     FREE,
-    NOTIFIED,
+    NOTIFY_REQUESTED,
     READY,
     SENDERS,
     WAITING,
     Message,
     Word,
     data,
-    entered,
+    fill_count,
     key,
     read_by,
     word,
@@ -28,21 +28,21 @@ class Sender(Handle):
 
     def send(self, priority: int, *, waits: bool = False, patience: int = 0) -> Steps[bool]:
         """False: there is no room. `waits`: until there is, or until time has run out so often."""
-        place = yield from self.find_place()
-        if place is None:
-            yield from self.sweep()
-            place = yield from self.find_place()
-        if place is None and waits:
-            place = yield from self.wait(patience)
-        if place is None:
+        slot = yield from self.find_slot()
+        if slot is None:
+            yield from self.recover()
+            slot = yield from self.find_slot()
+        if slot is None and waits:
+            slot = yield from self.wait(patience)
+        if slot is None:
             return False
-        message = yield from self.fill(place, priority)
-        before = yield from self.look_around()
-        yield from self.owe()
-        early = None if self.rules.bits_last else (yield self.store.look(WAITING))
-        yield from self.post(place, message)
-        yield from self.announce_arrival(place, before)
-        yield from self.pay()
+        message = yield from self.fill(slot, priority)
+        before = yield from self.scan_before_send()
+        yield from self.add_notify_debt()
+        early = None if self.rules.bits_last else (yield self.shared.load_seq_cst(WAITING))
+        yield from self.post(slot, message)
+        yield from self.notify_if_was_empty(slot, before)
+        yield from self.clear_notify_debt()
         if early is None or early:
             yield from self.wake_receivers()
         return True
@@ -50,38 +50,38 @@ class Sender(Handle):
     def send_many(self, priorities: list[int]) -> Steps[None]:
         """As many as there is room for, and one round of wakes."""
         sent: list[tuple[int, Message]] = []
-        before = yield from self.look_around()
-        yield from self.owe()
+        before = yield from self.scan_before_send()
+        yield from self.add_notify_debt()
         for priority in priorities:
-            place = yield from self.find_place()
-            if place is None:
+            slot = yield from self.find_slot()
+            if slot is None:
                 break
-            message = yield from self.fill(place, priority)
-            yield from self.post(place, message, counted=self.rules.count_each)
-            sent.append((place, message))
+            message = yield from self.fill(slot, priority)
+            yield from self.post(slot, message, counted=self.rules.count_each)
+            sent.append((slot, message))
         if sent and not self.rules.count_each:
             for _, message in sent:
                 yield from self.count(message, 1)
         if sent:
-            yield from self.announce_arrival(sent[0][0], before)
-        yield from self.pay()
+            yield from self.notify_if_was_empty(sent[0][0], before)
+        yield from self.clear_notify_debt()
         if sent:
             yield from self.wake_receivers(len(sent))
 
-    # ---- a place ----
+    # ---- a slot ----
 
-    def find_place(self) -> Steps[int | None]:
-        """1.: one that is HELD by us, after at most one round."""
+    def find_slot(self) -> Steps[int | None]:
+        """1.: one that is FILLING by us, after at most one round."""
         if (yield from self.must_yield(SENDERS)):
             return None
-        held: Word = ("held", self.us.row, self.named_generation)
-        for step in self.store.places:
-            place = (self.hint + step) % len(self.store.places)
-            found: Word = yield load(word(place))
-            if found == FREE and (yield self.store.exchange(word(place), FREE, held)) == FREE:
-                self.hint = place + 1
-                self.store.owners[place] = self.task
-                return place
+        filling: Word = ("filling", self.state.row, self.word_generation)
+        for step in self.shared.slots:
+            slot = (self.hint + step) % len(self.shared.slots)
+            current: Word = yield load(word(slot))
+            if current == FREE and (yield self.shared.exchange(word(slot), FREE, filling)) == FREE:
+                self.hint = slot + 1
+                self.shared.owners[slot] = self.task
+                return slot
         return None
 
     def sees_room_for_us(self) -> Steps[bool]:
@@ -89,26 +89,26 @@ class Sender(Handle):
         return (yield from self.sees_room()) and not (yield from self.must_yield(SENDERS))
 
     def wait(self, patience: int) -> Steps[int | None]:
-        """Sleep until there is a place; None: time has run out, or the handle is closed."""
+        """Sleep until there is a slot; None: time has run out, or the handle is closed."""
         yield from self.begin_wait(SENDERS)
-        place = yield from self.sleep_for_place(patience)
+        slot = yield from self.sleep_for_slot(patience)
         yield from self.end_wait(SENDERS)
-        return place
+        return slot
 
-    def sleep_for_place(self, patience: int) -> Steps[int | None]:
+    def sleep_for_slot(self, patience: int) -> Steps[int | None]:
         """All sleeps of one call."""
         while True:
             end = yield from self.sleep(SENDERS, self.sees_room_for_us, patience)
             if end == "interrupted":
                 yield from self.pass_on()
                 return None
-            if end == "there" and self.is_interrupted(patience) and not self.us.is_shared:
+            if end == "there" and self.is_interrupted(patience) and not self.state.is_shared:
                 self.closing = True  # another thread does that
                 return None
-            place = yield from self.find_place()
-            if place is not None or end == "late":
-                return place
-            self.lose()
+            slot = yield from self.find_slot()
+            if slot is not None or end == "late":
+                return slot
+            self.count_overtaken()
 
     def wait_space(self, patience: int) -> Steps[None]:
         """Until there is room, or time has run out. It only looks, so it hands its wake on."""
@@ -131,64 +131,64 @@ class Sender(Handle):
 
     # ---- a message ----
 
-    def fill(self, place: int, priority: int) -> Steps[Message]:
-        """2. and 3. EDGE entered: HELD, the count of the block, READY, in this order."""
-        if self.rules.entered == "before":
-            yield from self.enter(place)
+    def fill(self, slot: int, priority: int) -> Steps[Message]:
+        """2. and 3. EDGE fill_count: FILLING, the count of the block, READY, in this order."""
+        if self.rules.fill_counted == "before":
+            yield from self.add_fill(slot)
         self.number += 1
         message = Message(self.name, self.number, priority)
-        yield from self.check_readers(place)
-        yield store(data(place), message)
+        yield from self.check_readers(slot)
+        yield store(data(slot), message)
         order: int = yield load(READY)
         message.key = ("ready", priority, -order)
-        yield store(key(place), message.key)
+        yield store(key(slot), message.key)
         return message
 
-    def enter(self, place: int) -> Steps[None]:
+    def add_fill(self, slot: int) -> Steps[None]:
         """2."""
-        how = self.store.rmw if self.rules.entered_seq_cst else "rmw_relaxed"
-        yield (how, entered(self.store.block_of(place)), lambda count: count + 1)
+        how = self.shared.rmw if self.rules.fill_count_seq_cst else "rmw_relaxed"
+        yield (how, fill_count(self.shared.block_of(slot)), lambda count: count + 1)
 
-    def post(self, place: int, message: Message, *, counted: bool = True) -> Steps[None]:
+    def post(self, slot: int, message: Message, *, counted: bool = True) -> Steps[None]:
         """4. and 5. EDGE message."""
         if counted and not self.rules.count_last:
             yield from self.count(message, 1)
-        yield store(word(place), message.key, self.rules.word_store)
-        self.store.become_ready(place, message)
-        if self.rules.entered == "after":
-            yield from self.enter(place)
+        yield store(word(slot), message.key, self.rules.word_store)
+        self.shared.become_ready(slot, message)
+        if self.rules.fill_counted == "after":
+            yield from self.add_fill(slot)
         if counted and self.rules.count_last:
             yield from self.count(message, 1)
 
-    def check_readers(self, place: int) -> Steps[None]:
+    def check_readers(self, slot: int) -> Steps[None]:
         """Everything that was copied from here happens before what we store."""
-        for name in self.store.names:
-            location = read_by(place, name)
-            if (yield load(location)) is not (newest := self.host.newest(location)):
-                raise Violation("torn", f"{self.name} writes into place {place}; the copy of {newest} may come after")
+        for name in self.shared.names:
+            location = read_by(slot, name)
+            if (yield load(location)) is not (newest := self.kernel.newest(location)):
+                raise Violation("torn", f"{self.name} writes into slot {slot}; the copy of {newest} may come after")
 
     # ---- notification ----
 
-    def look_around(self) -> Steps[Survey | None]:
+    def scan_before_send(self) -> Steps[ReadyKeys | None]:
         """What is READY before our message is; None: nobody wants to be told."""
-        if not (yield self.store.look(NOTIFIED)):
+        if not (yield self.shared.load_seq_cst(NOTIFY_REQUESTED)):
             return None
-        return (yield from self.survey())
+        return (yield from self.scan_ready())
 
-    def announce_arrival(self, place: int, before: Survey | None) -> Steps[None]:
+    def notify_if_was_empty(self, slot: int, before: ReadyKeys | None) -> Steps[None]:
         """Did it come to an empty queue, with nobody waiting?"""
         rules = self.rules
-        if before is None and not rules.notified_looked_at_last:
+        if before is None and not rules.notify_request_loaded_last:
             return
-        if not (yield self.store.look(NOTIFIED)):
+        if not (yield self.shared.load_seq_cst(NOTIFY_REQUESTED)):
             return
-        yield fence(rules.survey_fence)
-        if before is None or rules.surveys == "before":
-            company = bool(before)
-        elif rules.surveys == "after":
-            after = yield from self.survey()
-            company = bool(after.keys() - {place})
+        yield fence(rules.scan_ready_fence)
+        if before is None or rules.ready_scans == "before":
+            was_ready = bool(before)
+        elif rules.ready_scans == "after":
+            after = yield from self.scan_ready()
+            was_ready = bool(after.keys() - {slot})
         else:
-            company = yield from self.survey_again(before)
-        if not company and not (yield self.store.look(WAITING)):
-            yield from self.tell()
+            was_ready = yield from self.still_ready(before)
+        if not was_ready and not (yield self.shared.load_seq_cst(WAITING)):
+            yield from self.notify()

@@ -4,35 +4,35 @@ from random import Random
 from typing import Any
 
 from .cell_reader import Reader
-from .cell_store import OWNER, Cells, Name, Rules, generation, key_owner, uid, version
+from .cell_shared import OWNER, Name, Rules, SharedRecords, generation, key_owner, uid, version
 from .cell_writer import Writer
-from .channel import stopped
+from .channel import stop_after
 from .ops import pause
+from .oracle import Violation
 from .scheduler import Schedule
 from .task import Steps, Task
-from .truth import Violation
-from .workqueue_stage import steered
+from .workqueue_scenario import wait_at_cues
 
 
-class Records:
+class RecordModel:
     """One schedule of one scenario, ready to run. The last row is the auditor's, of a shared vector or a board."""
 
     def __init__(
-        self, rng: Random, rules: Rules, traced: bool, *, length: int, rows: int, kind: str = "shared", **manner: Any
+        self, rng: Random, rules: Rules, traced: bool, *, length: int, rows: int, kind: str = "shared", **options: Any
     ) -> None:
         self.rng = rng
-        copies = manner.pop("copies", 0) or (2, 2, 4)[self.below(3)]
-        self.store = Cells(rng, rules, length=length, copies=copies, rows=rows + 1, kind=kind, **manner)
-        self.host = self.store.host
-        self.schedule = Schedule(rng, self.host, traced)
+        copies = options.pop("copies", 0) or (2, 2, 4)[self.below(3)]
+        self.shared = SharedRecords(rng, rules, length=length, copies=copies, rows=rows + 1, kind=kind, **options)
+        self.kernel = self.shared.kernel
+        self.schedule = Schedule(rng, self.kernel, traced)
         self.members: list[Writer] = []  # writers that are there from the beginning
         self.ends = 0  # writers may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
         self.idle: list[Task] = []  # writers that stayed
         self.readers: list[Reader] = []  # that end with the newest of all
         self.sleepers: list[Reader] = []
-        self.auditor = Writer(self.store, "auditor")
-        self._furnish(self.auditor, rows, self.schedule.spawn("auditor", idle()))
+        self.auditor = Writer(self.shared, "auditor")
+        self._assign_row(self.auditor, rows, self.schedule.spawn("auditor", idle()))
 
     def below(self, limit: int) -> int:
         """One of 0 .. limit - 1."""
@@ -44,94 +44,94 @@ class Records:
 
     def some(self) -> list[int]:
         """Elements in any order, some perhaps twice."""
-        return [self.below(len(self.store.elements)) for _ in range(1 + self.below(len(self.store.elements) + 1))]
+        return [self.below(len(self.shared.elements)) for _ in range(1 + self.below(len(self.shared.elements) + 1))]
 
     # ---- writers ----
 
-    def _furnish(self, writer: Writer, row: int, task: Task) -> None:
-        writer.us, writer.task = Name(row, 1), task
-        self.store.rows[row].holder = task
-        self.host.create({generation(row): 1, uid(row): self.store.new_uid(task)})
+    def _assign_row(self, writer: Writer, row: int, task: Task) -> None:
+        writer.identity, writer.task = Name(row, 1), task
+        self.shared.rows[row].holder = task
+        self.kernel.create({generation(row): 1, uid(row): self.shared.new_uid(task)})
 
-    def writer(self, name: str, calls: int, *, late: bool = False, **manner: Any) -> None:
+    def writer(self, name: str, calls: int, *, late: bool = False, **options: Any) -> None:
         """One that is there from the beginning, or comes when a row can be had. It may end before its time."""
-        writer = Writer(self.store, name)
+        writer = Writer(self.shared, name)
         how = self.rng.random() if self.ends else 1.0
         lifetime = self.ends + 30 * late
-        life = steered(self._life(writer, calls, late, manner), manner.get("cues", []), set())
+        run = wait_at_cues(self._run_writer(writer, calls, late, options), options.get("cues", []), set())
         stops = how < 0.2 and self.stops and not late
         if stops:
-            life = stopped(life, 1 + self.below(lifetime))
-        task = self.schedule.spawn(name, life, lifetime if how < 0.6 and not stops else 0)
+            run = stop_after(run, 1 + self.below(lifetime))
+        task = self.schedule.spawn(name, run, lifetime if how < 0.6 and not stops else 0)
         task.is_writer = True
-        if manner.get("dies_writing"):
+        if options.get("dies_writing"):
             task.kill_at, task.kill_op = 0, ("store",)
         if late:
             writer.task = task
         else:
-            self._furnish(writer, len(self.members), task)
+            self._assign_row(writer, len(self.members), task)
             self.members.append(writer)
-            if self.store.kind == "exclusive":
-                self.host.create({OWNER: writer.named})
-                self.store.owners[OWNER] = task
+            if self.shared.kind == "exclusive":
+                self.kernel.create({OWNER: writer.word_identity})
+                self.shared.owners[OWNER] = task
 
-    def thread(self, name: str, of: int, calls: int) -> None:
+    def thread(self, name: str, row: int, calls: int) -> None:
         """Another thread of the handle in that row; they die together."""
-        first = self.members[of]
-        writer = Writer(self.store, name, first.handle)
-        writer.us = Name(of, 1)
+        first = self.members[row]
+        writer = Writer(self.shared, name, first.handle)
+        writer.identity = Name(row, 1)
         writer.task = self.schedule.spawn(name, self._calls(writer, calls, {}))
         writer.task.is_writer = True
-        process = self.host.processes.setdefault(first.task, [first.task])
+        process = self.kernel.processes.setdefault(first.task, [first.task])
         process.append(writer.task)
-        self.host.processes[writer.task] = process
+        self.kernel.processes[writer.task] = process
 
-    def _life(self, writer: Writer, calls: int, late: bool, manner: dict[str, Any]) -> Steps[None]:
+    def _run_writer(self, writer: Writer, calls: int, late: bool, options: dict[str, Any]) -> Steps[None]:
         yield pause()
-        if late and not (yield from self._come(writer)):
+        if late and not (yield from self._join_late(writer)):
             writer.task.closed = True
             return
-        if self.store.kind == "board":
-            yield from self._keep(writer, calls)
+        if self.shared.kind == "board":
+            yield from self._write_keys(writer, calls)
         else:
-            yield from self._calls(writer, calls, manner)
-        if self.chance(0.7) and writer.task not in self.host.processes:
+            yield from self._calls(writer, calls, options)
+        if self.chance(0.7) and writer.task not in self.kernel.processes:
             yield from writer.leave()
         else:
             self.idle.append(writer.task)
 
-    def _come(self, writer: Writer) -> Steps[bool]:
+    def _join_late(self, writer: Writer) -> Steps[bool]:
         for _ in range(15):
             yield pause()
-            if any(seat.vacant for seat in self.store.rows) and (yield from writer.join()):
+            if any(row.vacant for row in self.shared.rows) and (yield from writer.join()):
                 return True
         return False
 
-    def _calls(self, writer: Writer, calls: int, manner: dict[str, Any]) -> Steps[None]:
+    def _calls(self, writer: Writer, calls: int, options: dict[str, Any]) -> Steps[None]:
         for _ in range(calls):
             yield pause()
-            elements = list(self.store.elements) if manner.get("all") else self.some()
+            elements = list(self.shared.elements) if options.get("all") else self.some()
             yield from writer.write(elements, self.below(4))
-            if manner.get("reads") and self.chance(0.3):
+            if options.get("reads") and self.chance(0.3):
                 yield from writer.read(elements[0])
 
-    def _keep(self, writer: Writer, calls: int) -> Steps[None]:
+    def _write_keys(self, writer: Writer, calls: int) -> Steps[None]:
         """A key, now and then another one; it writes its value."""
         for _ in range(calls):
-            key = yield from writer.declare(self.below(self.store.names))
+            key = yield from writer.declare(self.below(self.shared.names))
             if key is None:
                 yield pause()
                 continue
             for _ in range(1 + self.below(2)):
                 yield from writer.write([key] * (1 + self.below(2)))
             if self.chance(0.7):
-                yield from writer.give_up(key)
+                yield from writer.release_key(key)
 
     # ---- readers ----
 
     def reader(self, name: str, *, snapshots: bool = False) -> None:
         """Reads what has changed, or all."""
-        reader = Reader(self.store, name)
+        reader = Reader(self.shared, name)
         reader.task = self.schedule.spawn(name, self._follow(reader, snapshots))
         self.readers.append(reader)
 
@@ -142,15 +142,15 @@ class Records:
                 yield from reader.snapshot()
             elif self.chance(0.3):
                 yield from reader.read_step()
-            if self.store.kind == "board":
-                yield from reader.look_up()
+            if self.shared.kind == "board":
+                yield from reader.read_key_names()
             if not (yield from reader.changes()) and over:
                 return
             yield pause()
 
     def sleeper(self, name: str) -> None:
         """Reads what has changed, and sleeps."""
-        reader = Reader(self.store, name)
+        reader = Reader(self.shared, name)
         reader.task = self.schedule.spawn(name, self._follow_asleep(reader))
         self.sleepers.append(reader)
 
@@ -166,24 +166,24 @@ class Records:
         """Raises Violation."""
         self.schedule.run()
         for sleeper in self.sleepers:
-            self.check_seen(sleeper, self.store.told, "past" if self.stopped_or_dead() else "wake")
-        self.host.settle(self.schedule.tasks)
+            self.check_seen(sleeper, self.shared.notified, "lost-wake" if self.unfinished_tasks() else "wake")
+        self.kernel.publish_all_writes(self.schedule.tasks)
         for sleeper in self.sleepers:
-            self.host.wake_late(sleeper.task)  # its own look
+            self.kernel.wake_late(sleeper.task)  # its own look
         self.schedule.run()
-        counts = dict(enumerate(self.store.counts()))
+        counts = dict(enumerate(self.shared.counts()))
         for reader in [*self.readers, *self.sleepers]:
             self.check_seen(reader, counts, "account")
         self.audit()
 
-    def check_seen(self, reader: Reader, counts: dict[int, int], what: str) -> None:
+    def check_seen(self, reader: Reader, counts: dict[int, int], broken: str) -> None:
         """Has it got all this?"""
         for element, count in counts.items():
             if reader.newest[element] < count:
                 text = f"{reader.name} has count {reader.newest[element]} of element {element}, and not {count}"
-                raise Violation(what, text)
+                raise Violation(broken, text)
 
-    def stopped_or_dead(self) -> list[Task]:
+    def unfinished_tasks(self) -> list[Task]:
         """Writers that did not come to their end."""
         done = self.idle + [task for task in self.schedule.tasks if task.closed]
         return [task for task in self.schedule.tasks[1:] if task.is_writer and task.finished and task not in done]
@@ -191,58 +191,58 @@ class Records:
     def audit(self) -> None:
         """Whatever the dead had can be had, then whatever those had that were stopped."""
         for kill in (False, True):
-            for task in self.stopped_or_dead():
+            for task in self.unfinished_tasks():
                 if kill and not task.dead:
-                    self.host.kill(task)
-            self.host.settle(self.schedule.tasks)
-            self.alone(self.inspect())
-        for element in self.store.elements:
-            found = self.host.newest(version(element))
-            if found != (self.store.count(element), None):
-                raise Violation("counted", f"element {element} is {found} after {self.store.count(element)} writes")
+                    self.kernel.kill(task)
+            self.kernel.publish_all_writes(self.schedule.tasks)
+            self.run_alone(self.inspect())
+        for element in self.shared.elements:
+            current = self.kernel.newest(version(element))
+            if current != (self.shared.count(element), None):
+                raise Violation("counted", f"element {element} is {current} after {self.shared.count(element)} writes")
 
     def inspect(self) -> Steps[None]:
         """Read and write all that no living one has."""
-        auditor, living = self.auditor, [task for task in self.stopped_or_dead() if not task.dead]
-        for element in self.store.elements:
+        auditor, living = self.auditor, [task for task in self.unfinished_tasks() if not task.dead]
+        for element in self.shared.elements:
             yield from auditor.read(element)
-            if auditor.newest[element] != self.store.count(element):
-                raise Violation("back", f"element {element} is read as of {auditor.newest[element]}, in the end")
-        if self.host.lock_owner is not None:
+            if auditor.newest[element] != self.shared.count(element):
+                raise Violation("monotonic", f"element {element} is read as of {auditor.newest[element]}, in the end")
+        if self.kernel.lock_owner is not None:
             return  # one is stopped that had the file's lock
-        if self.store.kind == "shared":
-            for element in self.store.elements:
-                if self.store.holders.get(element) not in living and not (yield from auditor.write([element])):
+        if self.shared.kind == "shared":
+            for element in self.shared.elements:
+                if self.shared.holders.get(element) not in living and not (yield from auditor.write([element])):
                     raise Violation("inherited", f"element {element} cannot be written, and nobody has it")
-        elif self.store.kind == "exclusive":
+        elif self.shared.kind == "exclusive":
             yield from self.inspect_owner()
         else:
             yield from self.inspect_keys()
 
     def inspect_owner(self) -> Steps[None]:
         """Of an exclusive vector."""
-        owner = self.store.owners.get(OWNER)
+        owner = self.shared.owners.get(OWNER)
         if owner is None or owner.dead:
             if not (yield from self.auditor.may_own(OWNER)):
                 raise Violation("inherited", "the vector cannot be had, and nobody has it")
             yield from self.auditor.own(OWNER)
-        if self.store.owners[OWNER] is self.auditor.task:
-            yield from self.auditor.write(list(self.store.elements))
+        if self.shared.owners[OWNER] is self.auditor.task:
+            yield from self.auditor.write(list(self.shared.elements))
 
     def inspect_keys(self) -> Steps[None]:
         """Of a board."""
         auditor = self.auditor
-        for name in range(self.store.names):
+        for name in range(self.shared.names):
             key = yield from auditor.declare(name)
             if key is not None:
                 yield from auditor.write([key])
-                yield from auditor.give_up(key)
+                yield from auditor.release_key(key)
                 continue
-            owner = self.store.owners.get(key_owner(self.store.key_of(name)))
+            owner = self.shared.owners.get(key_owner(self.shared.key_of(name)))
             if owner is None or owner.dead:
                 raise Violation("inherited", f"the key of name {name} cannot be had, and nobody has it")
 
-    def alone(self, steps: Steps[Any]) -> None:
+    def run_alone(self, steps: Steps[Any]) -> None:
         """Nobody else takes a step meanwhile."""
         task, result = self.auditor.task, None
         for _ in range(2000):
@@ -250,7 +250,7 @@ class Records:
                 op = steps.send(result)
             except StopIteration:
                 return
-            result = getattr(self.host, op[0])(task, *op[1:])
+            result = getattr(self.kernel, op[0])(task, *op[1:])
         raise Violation("stuck", "no end, and nobody else is there")
 
 

@@ -4,50 +4,50 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from .channel import stopped
+from .channel import stop_after
 from .ops import pause, until
+from .oracle import Violation
 from .scheduler import Schedule
 from .task import Op, Steps, Task
-from .truth import Violation
 from .workqueue_handle import Handle
 from .workqueue_receiver import Job, Receiver
 from .workqueue_sender import Sender
-from .workqueue_sleep import FOR_EVER
-from .workqueue_store import (
-    ARRIVED,
+from .workqueue_shared import (
     BITS,
     FREE,
     KINDS,
+    NOTIFY_SEQ,
     SENDERS,
     WAITING,
     WATCHING,
     Rules,
-    Store,
-    attention,
+    SharedQueue,
     generation,
+    row_eventcount,
     uid,
     word,
 )
+from .workqueue_sleep import FOR_EVER
 
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
 
 
-class Jobs:
+class QueueModel:
     """One schedule of one scenario, ready to run. The last row is the auditor's."""
 
     def __init__(self, rng: Random, rules: Rules, traced: bool, *, blocks: int, width: int, rows: int) -> None:
         self.rng = rng
-        self.store = Store(rng, rules, blocks=blocks, width=width, rows=rows + 1)
-        self.host = self.store.host
-        self.schedule = Schedule(rng, self.host, traced)
+        self.shared = SharedQueue(rng, rules, blocks=blocks, width=width, rows=rows + 1)
+        self.kernel = self.shared.kernel
+        self.schedule = Schedule(rng, self.kernel, traced)
         self.taken_rows = 0
         self.ends = 0  # participants may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
         self.leaves = True  # who has done all; else: it stays open
         self.idle: list[Task] = []  # those that stayed
         self.batch = 1  # messages that one is about to wake others for
-        self.auditor = Receiver(self.store, "auditor")
-        self._furnish(self.auditor, rows, self.schedule.spawn("auditor", self._peek()))
+        self.auditor = Receiver(self.shared, "auditor")
+        self._assign_row(self.auditor, rows, self.schedule.spawn("auditor", self._peek()))
 
     def below(self, limit: int) -> int:
         """One of 0 .. limit - 1."""
@@ -59,16 +59,16 @@ class Jobs:
 
     # ---- who is there ----
 
-    def _furnish(self, handle: Handle, row: int, task: Task) -> None:
-        handle.us.row, handle.us.generation = row, 1
+    def _assign_row(self, handle: Handle, row: int, task: Task) -> None:
+        handle.state.row, handle.state.generation = row, 1
         self._register(handle, task)
-        self.store.uids += 1
-        self.store.rows[row].holder = task
-        self.host.create({generation(row): 1, uid(row): self.store.uids})
+        self.shared.uids += 1
+        self.shared.rows[row].holder = task
+        self.kernel.create({generation(row): 1, uid(row): self.shared.uids})
 
     def _register(self, handle: Handle, task: Task) -> None:
         handle.task = task
-        handle.us.threads.append(task)
+        handle.state.threads.append(task)
 
     def start(
         self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False, threads: int = 1
@@ -77,16 +77,16 @@ class Jobs:
         that are to come; one of several is not stopped alone."""
         how = self.rng.random() if ends and self.ends else 1.0
         lifetime = self.ends + 40 * late
-        life = self._come(handle, steps) if late else self._live(handle, steps)
+        run = self._join_late(handle, steps) if late else self._run_handle(handle, steps)
         stops = how < 0.2 and self.stops and threads == 1
         if stops:
-            life = stopped(life, 1 + self.below(lifetime))
-        task = self.schedule.spawn(handle.name, life, lifetime if how < 0.5 and not stops else 0)
+            run = stop_after(run, 1 + self.below(lifetime))
+        task = self.schedule.spawn(handle.name, run, lifetime if how < 0.5 and not stops else 0)
         task.is_writer = True
         if late:
             self._register(handle, task)
         else:
-            self._furnish(handle, self.taken_rows, task)
+            self._assign_row(handle, self.taken_rows, task)
             self.taken_rows += 1
 
     def _peek(self) -> Steps[None]:
@@ -95,7 +95,7 @@ class Jobs:
             yield from self.auditor.best()
         yield pause()
 
-    def _live(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
+    def _run_handle(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         yield pause()
         yield from steps
         if self.leaves or handle.closing:
@@ -105,18 +105,18 @@ class Jobs:
 
     def thread(self, owner: Handle, handle: Handle, steps: Steps[None]) -> None:
         """A second one of a handle; they die together."""
-        task = self.schedule.spawn(handle.name, self._live(handle, steps))
+        task = self.schedule.spawn(handle.name, self._run_handle(handle, steps))
         task.is_writer = True
         self._register(handle, task)
-        self.store.shared.add(owner.us.row)
-        process = self.host.processes.setdefault(owner.task, [owner.task])
+        self.shared.multithread_rows.add(owner.state.row)
+        process = self.kernel.processes.setdefault(owner.task, [owner.task])
         process.append(task)
-        self.host.processes[task] = process
+        self.kernel.processes[task] = process
 
-    def _come(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
+    def _join_late(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         for _ in range(15):
             yield pause()
-            if any(seat.vacant for seat in self.store.rows) and (yield from handle.join()):
+            if any(row.vacant for row in self.shared.rows) and (yield from handle.join()):
                 yield from steps
                 yield from handle.leave()
                 break
@@ -146,44 +146,44 @@ class Jobs:
         late: bool = False,
         threads: int = 1,
         overtaken: int = 0,
-        **manner: Any,
+        **options: Any,
     ) -> None:
         """Send `count` messages. `overtaken`: the count with which each call begins."""
-        self.batch += self.batch == 1 and manner.get("batches", 0.0) > 0
-        handle = Sender(self.store, name)
+        self.batch += self.batch == 1 and options.get("batches", 0.0) > 0
+        handle = Sender(self.shared, name)
         handle.overtaken_before = overtaken
-        self.start(handle, self._send(handle, count, **manner), ends=ends, late=late, threads=threads)
+        self.start(handle, self._send(handle, count, **options), ends=ends, late=late, threads=threads)
         for number in range(1, threads):
-            other = Sender(self.store, f"{name}, thread {number}", handle.us)
-            self.thread(handle, other, self._send(other, count, **manner))
+            other = Sender(self.shared, f"{name}, thread {number}", handle.state)
+            self.thread(handle, other, self._send(other, count, **options))
 
     def _send(
-        self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **manner: Any
+        self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **options: Any
     ) -> Steps[None]:
         for _ in range(count):
             if self.chance(batches):
                 yield from handle.send_many([self.below(priorities)] * 2)
-            elif not (yield from handle.send(self.below(priorities), **manner)):
+            elif not (yield from handle.send(self.below(priorities), **options)):
                 yield pause()
 
-    def receiver(self, name: str, tries: int, *, late: bool = False, **manner: Any) -> None:
+    def receiver(self, name: str, tries: int, *, late: bool = False, **options: Any) -> None:
         """Polls so often."""
-        handle = Receiver(self.store, name)
-        self.start(handle, self._poll(handle, tries, **manner), late=late)
+        handle = Receiver(self.shared, name)
+        self.start(handle, self._poll(handle, tries, **options), late=late)
 
-    def _poll(self, handle: Receiver, tries: int, **manner: Any) -> Steps[None]:
+    def _poll(self, handle: Receiver, tries: int, **options: Any) -> Steps[None]:
         for _ in range(tries):
-            job = yield from handle.take_or_sweep(self.lent(manner.get("lends", 0.0)))
+            job = yield from handle.take_or_recover(self.draw_lease_steps(options.get("lends", 0.0)))
             if job is None:
                 yield pause()
             else:
-                yield from self._do(handle, job, **manner)
+                yield from self._finish_job(handle, job, **options)
 
-    def lent(self, chance: float) -> int:
+    def draw_lease_steps(self, chance: float) -> int:
         """Steps until a lease is over; 0: none."""
         return 1 + self.below(40) if self.chance(chance) else 0
 
-    def _do(
+    def _finish_job(
         self, handle: Receiver, job: Job, *, refuses: float = 0.0, idles: int = 0, lends: float = 0.0
     ) -> Steps[None]:
         for _ in range(self.below(idles + 1)):
@@ -194,124 +194,124 @@ class Jobs:
             yield from handle.acknowledge(job)
 
     def sleeper(
-        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, overtaken: int = 0, **manner: Any
+        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, overtaken: int = 0, **options: Any
     ) -> None:
         """Receive `count` messages, and sleep while there is none. It leaves when time has run out too often.
         `overtaken`: the count with which each call begins."""
-        handle = Receiver(self.store, name)
+        handle = Receiver(self.shared, name)
         handle.overtaken_before = overtaken
-        self.start(handle, self._receive(handle, count, patience, **manner), threads=threads)
+        self.start(handle, self._receive(handle, count, patience, **options), threads=threads)
         for number in range(1, threads):
-            other = Receiver(self.store, f"{name}, thread {number}", handle.us)
-            self.thread(handle, other, self._receive(other, count, patience, **manner))
+            other = Receiver(self.shared, f"{name}, thread {number}", handle.state)
+            self.thread(handle, other, self._receive(other, count, patience, **options))
 
     def late_sleeper(self, name: str, count: int) -> None:
         """The same, of one that comes when a row can be had."""
-        handle = Receiver(self.store, name)
+        handle = Receiver(self.shared, name)
         self.start(handle, self._receive(handle, count, FOR_EVER), late=True)
 
-    def _receive(self, handle: Receiver, count: int, patience: int, **manner: Any) -> Steps[None]:
+    def _receive(self, handle: Receiver, count: int, patience: int, **options: Any) -> Steps[None]:
         for _ in range(count):
             job = yield from handle.take_waiting(patience)
             if job is None:
                 return
-            yield from self._do(handle, job, **manner)
+            yield from self._finish_job(handle, job, **options)
 
     def watcher(self, name: str, times: int, threads: int = 1) -> None:
         """Looks, and takes nothing."""
-        handle = Receiver(self.store, name)
+        handle = Receiver(self.shared, name)
         self.start(handle, handle.watch(times, self.chance(0.5)), threads=threads)
         for number in range(1, threads):
-            other = Receiver(self.store, f"{name}, thread {number}", handle.us)
+            other = Receiver(self.shared, f"{name}, thread {number}", handle.state)
             self.thread(handle, other, other.watch(times, self.chance(0.5)))
 
     def space_waiter(self, name: str, patience: int) -> None:
         """The same, for room."""
-        handle = Sender(self.store, name)
+        handle = Sender(self.shared, name)
         self.start(handle, handle.wait_space(patience))
 
     def drainer(self, name: str) -> None:
         """Takes what is there when it is told."""
-        handle = Receiver(self.store, name)
-        self.start(handle, handle.drain_when_told(), ends=False)
+        handle = Receiver(self.shared, name)
+        self.start(handle, handle.drain_when_notified(), ends=False)
 
     # ---- the run ----
 
     def run(self) -> None:
         """Raises Violation."""
         self.schedule.run()
-        self.check_sleepers("wake", self.batch * len(self.stopped_or_dead()))
+        self.check_sleepers("wake", self.batch * len(self.unfinished_tasks()))
         for _ in range(LOOKS):
-            self.host.settle(self.schedule.tasks)
-            for task in self.living_sleepers(*self.host.sleepers.values()):
-                self.host.wake_late(task)
+            self.kernel.publish_all_writes(self.schedule.tasks)
+            for task in self.living_sleepers(*self.kernel.sleepers.values()):
+                self.kernel.wake_late(task)
             self.schedule.run()
-        self.check_sleepers("past", 0)
+        self.check_sleepers("lost-wake", 0)
         self.audit()
 
-    def stopped_or_dead(self) -> list[Task]:
+    def unfinished_tasks(self) -> list[Task]:
         """Those that did not come to their end."""
         return [task for task in self.schedule.tasks[1:] if task.finished and not (task.closed or task in self.idle)]
 
     def living_sleepers(self, *locations: str) -> list[Task]:
         """Those that would act if they were woken."""
-        return [task for task, at in self.host.asleep().items() if at in locations and not task.finished]
+        return [task for task, at in self.kernel.asleep().items() if at in locations and not task.finished]
 
-    def check_sleepers(self, what: str, swallowed: int) -> None:
+    def check_sleepers(self, broken: str, swallowed: int) -> None:
         """Nobody will wake them any more. `swallowed`: wakes that the stopped and the dead owe, or had."""
-        self.check_announced(what)
-        waiting, room = self.store.waiting_messages(), self.store.room()
-        rows = range(len(self.store.rows))
-        receivers = self.living_sleepers(*(attention(row, kind) for row in rows for kind in (WAITING, WATCHING)))
+        self.check_announced(broken)
+        waiting, room = self.shared.waiting_messages(), self.shared.room()
+        rows = range(len(self.shared.rows))
+        receivers = self.living_sleepers(*(row_eventcount(row, kind) for row in rows for kind in (WAITING, WATCHING)))
         if len(waiting) > swallowed and receivers:
-            raise Violation(what, f"{receivers[0].name} sleeps, and {waiting[0]} is there")
-        if room > swallowed and (senders := self.living_sleepers(*(attention(row, SENDERS) for row in rows))):
-            raise Violation(what, f"{senders[0].name} sleeps, and there is room")
-        if waiting and not swallowed and (told := self.living_sleepers(ARRIVED)):
-            raise Violation("told", f"{told[0].name} sleeps, and {waiting[0]} is there")
+            raise Violation(broken, f"{receivers[0].name} sleeps, and {waiting[0]} is there")
+        if room > swallowed and (senders := self.living_sleepers(*(row_eventcount(row, SENDERS) for row in rows))):
+            raise Violation(broken, f"{senders[0].name} sleeps, and there is room")
+        if waiting and not swallowed and (waiters := self.living_sleepers(NOTIFY_SEQ)):
+            raise Violation("notified", f"{waiters[0].name} sleeps, and {waiting[0]} is there")
 
-    def check_announced(self, what: str) -> None:
+    def check_announced(self, broken: str) -> None:
         """Whoever sleeps can be woken."""
         for kind in KINDS:
-            seen = self.host.newest(kind)
-            for row in range(len(self.store.rows)):
-                where = attention(row, kind)
+            seen = self.kernel.newest(kind)
+            for row in range(len(self.shared.rows)):
+                where = row_eventcount(row, kind)
                 for task in self.living_sleepers(where):
-                    if not {row, -1} & seen or not self.host.newest(where)[1]:
-                        raise Violation(what, f"{task.name} sleeps, and has no bit, or no announcement")
+                    if not {row, -1} & seen or not self.kernel.newest(where)[1]:
+                        raise Violation(broken, f"{task.name} sleeps, and has no bit, or no announcement")
 
     def audit(self) -> None:
         """Of the dead nothing is left. Who was stopped is killed; then one that is left gets all that is there, and all
-        places are free."""
-        self.host.settle(self.schedule.tasks)
-        self.run_alone(self.auditor.sweep())
-        if self.host.lock_owner is None:  # else one is stopped between having a row's lock and having the row
+        slots are free."""
+        self.kernel.publish_all_writes(self.schedule.tasks)
+        self.run_alone(self.auditor.recover())
+        if self.kernel.lock_owner is None:  # else one is stopped between having a row's lock and having the row
             self.check_dead()
-        for task in self.stopped_or_dead():
-            self.host.kill(task)
-        self.host.settle(self.schedule.tasks)
+        for task in self.unfinished_tasks():
+            self.kernel.kill(task)
+        self.kernel.publish_all_writes(self.schedule.tasks)
         self.run_alone(self.clear())
-        for place in self.store.places:
-            if (found := self.host.newest(word(place))) != FREE:
-                raise Violation("leak", f"place {place} is {found} for ever")
-        for message in self.store.messages:
+        for slot in self.shared.slots:
+            if (current := self.kernel.newest(word(slot))) != FREE:
+                raise Violation("leak", f"slot {slot} is {current} for ever")
+        for message in self.shared.messages:
             if message.state != "gone":
                 raise Violation("once", f"{message} is {message.state} for ever")
         for bits in BITS:
-            for row in self.host.newest(bits):
-                if row >= 0 and self.store.rows[row].vacant:
+            for row in self.kernel.newest(bits):
+                if row >= 0 and self.shared.rows[row].vacant:
                     raise Violation("leak", f"the bit of row {row} stays in {bits}, and its owner is gone")
 
     def check_dead(self) -> None:
         """One that is left has looked at all words."""
-        for place in self.store.places:
-            found = self.host.newest(word(place))
-            if found[0] in ("held", "taken") and (owner := self.store.owners[place]).dead:
-                raise Violation("leak", f"place {place} is {found}, and {owner.name} is dead")
+        for slot in self.shared.slots:
+            current = self.kernel.newest(word(slot))
+            if current[0] in ("filling", "taken") and (owner := self.shared.owners[slot]).dead:
+                raise Violation("leak", f"slot {slot} is {current}, and {owner.name} is dead")
 
     def clear(self) -> Steps[None]:
         """Take all that is there, by one that remembers blocks from before."""
-        yield from self.auditor.sweep()
+        yield from self.auditor.recover()
         while (job := (yield from self.auditor.take())) is not None:
             yield from self.auditor.acknowledge(job)
 
@@ -323,7 +323,7 @@ class Jobs:
                 op = steps.send(result)
             except StopIteration:
                 return
-            result = getattr(self.host, op[0])(task, *op[1:])
+            result = getattr(self.kernel, op[0])(task, *op[1:])
         raise Violation("stuck", "no end, and nobody else is there")
 
 
@@ -335,7 +335,7 @@ class Cue(NamedTuple):
     until: Callable[[], bool]
 
 
-def steered(steps: Steps[None], cues: list[Cue], seen: set[str]) -> Steps[None]:
+def wait_at_cues(steps: Steps[None], cues: list[Cue], seen: set[str]) -> Steps[None]:
     """A participant that waits at its cues, which come one after the other."""
     waiting = iter(cues)
     cue = next(waiting, None)

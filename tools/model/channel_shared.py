@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, NamedTuple, Protocol
 
-from .addresses import ATTENTION
-from .attention import wake
+from .addresses import EVENTCOUNT
+from .eventcount import notify
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST, Observer, Order, Write
 from .ops import fence, until
+from .oracle import Violation
 from .task import Op, Steps, Task
-from .truth import Violation
 
 TAIL = "tail"
 WITHDRAWN = -1  # in the place of a row
@@ -26,7 +26,7 @@ class Rules:
     # A publisher takes a slot, and publishes.
     slot_fence: Order = RELEASE  # EDGE slot: the entry is seen gone, then bytes are stored
     limbo_first: bool = True  # before a message is withdrawn
-    pins_looked_at: bool = True
+    pins_checked: bool = True
     pins_load_seq_cst: bool = True  # EDGE pin, the owner's side; else: acquire
     answers_end: bool = True  # else: a row that was once found dead is believed to be so for ever
     asks_after_pins: bool = True  # else: who is dead is asked before a slot is taken out of the ring
@@ -36,9 +36,9 @@ class Rules:
     # A subscriber reads.
     entry_load: Order = ACQUIRE  # EDGE order
     copy_fence: Order = ACQUIRE  # EDGE slot: bytes are copied, then the entry is loaded again
-    look_after_copy: bool = True
+    checks_after_copy: bool = True
     pin_seq_cst: bool = True  # EDGE pin, the subscriber's side: the bit is set, then the entry is loaded again
-    look_after_pin: bool = True
+    checks_after_pin: bool = True
     unpin: Literal["seq_cst", "release", "relaxed"] = "seq_cst"  # EDGE unpin, EDGE room; else weaker
     failed_pin_wakes: bool = True  # else: only a view that is let go does
     uid_compared: bool = True  # else: a row that was mapped once is believed to keep its pool
@@ -47,9 +47,9 @@ class Rules:
     bit_cleaned_first: bool = True  # before that one holds the row; else: after
     row_kept: bool = True  # by a publisher that grew, while it may publish from its former pool
     row_unreferenced: bool = True  # before it gets another pool
-    life_before_entries: bool = True  # else: a joiner goes through the entries, then asks who is dead
+    liveness_before_entries: bool = True  # else: a joiner goes through the entries, then asks who is dead
     # Sleeping.
-    look_again: bool = True
+    rechecks: bool = True
 
 
 class Entry(NamedTuple):
@@ -105,7 +105,7 @@ def pins(uid: int, slot: int) -> str:
 
 
 def room(uid: int) -> str:
-    """In the head of a pool: attention of its publisher, who waits for a slot."""
+    """In the head of a pool: eventcount of its publisher, who waits for a slot."""
     return f"room[{uid}]"
 
 
@@ -122,19 +122,19 @@ def read_by(uid: int, slot: int, row: int) -> str:
 def without(rows: set[int]) -> Callable[[Pins], Pins]:
     """Clear the bits of these rows."""
 
-    def cleared(pinned: Pins) -> Pins:
+    def clear(pinned: Pins) -> Pins:
         return frozenset(pin for pin in pinned if pin.row not in rows)
 
-    return cleared
+    return clear
 
 
-class Member(Protocol):
+class Participant(Protocol):
     """A publisher or a subscriber."""
 
     task: Task
 
 
-class Seat:
+class Row:
     """A row and the kernel's lock of it, which its holder loses by leaving and by dying."""
 
     def __init__(self, name: str) -> None:
@@ -150,7 +150,7 @@ class Seat:
         return self.name
 
 
-class Host(Machine):
+class ModelKernel(Machine):
     """The machine, and what the kernel knows of a channel: who holds which row, which pools have a name."""
 
     def __init__(self, initial: dict[str, Any], rng: Random, staleness: float) -> None:
@@ -162,57 +162,57 @@ class Host(Machine):
         for location, value in words.items():
             self.histories[location] = [Write(0.0, value)]
 
-    def cas_x86(self, who: Task, location: str, expected: Any, desired: Any) -> Any:
+    def cas_x86(self, actor: Task, location: str, expected: Any, desired: Any) -> Any:
         """A locked instruction: a full fence as well."""
-        self.fence(who, SEQ_CST)
-        found = self.cas(who, location, expected, desired)
-        self.fence(who, SEQ_CST)
-        return found
+        self.fence(actor, SEQ_CST)
+        current = self.cas(actor, location, expected, desired)
+        self.fence(actor, SEQ_CST)
+        return current
 
-    def load_c11(self, who: Task, location: str) -> Any:
+    def load_c11(self, actor: Task, location: str) -> Any:
         """What the language promises and no more: behind all sequentially consistent writes of this one location."""
-        who.view[location] = max(who.view.get(location, 0.0), self.flushed.get(location, 0.0))
-        return self.load(who, location, ACQUIRE)
+        actor.view[location] = max(actor.view.get(location, 0.0), self.flushed.get(location, 0.0))
+        return self.load(actor, location, ACQUIRE)
 
-    def rmw_c11(self, who: Task, location: str, change: Callable[[Any], Any]) -> Any:
+    def rmw_c11(self, actor: Task, location: str, change: Callable[[Any], Any]) -> Any:
         """Seen by all sequentially consistent loads of this location that come later."""
-        before = self.rmw(who, location, change)
-        self.flushed[location] = who.view[location]
+        before = self.rmw(actor, location, change)
+        self.flushed[location] = actor.view[location]
         return before
 
-    def cas_c11(self, who: Task, location: str, expected: Any, desired: Any) -> Any:
+    def cas_c11(self, actor: Task, location: str, expected: Any, desired: Any) -> Any:
         """The same as an exchange."""
-        found = self.cas(who, location, expected, desired)
-        if found == expected:
-            self.flushed[location] = who.view[location]
-        return found
+        current = self.cas(actor, location, expected, desired)
+        if current == expected:
+            self.flushed[location] = actor.view[location]
+        return current
 
-    def rmw_relaxed(self, who: Observer, location: str, change: Callable[[Any], Any]) -> Any:
+    def rmw_relaxed(self, actor: Observer, location: str, change: Callable[[Any], Any]) -> Any:
         """Hands on what the write before carried, and nothing of its own."""
         write = self.histories[location][-1]
-        who.view[location] = write.stamp + 1.0
+        actor.view[location] = write.stamp + 1.0
         self.histories[location].append(Write(write.stamp + 1.0, change(write.value), write.view, attached=True))
         return write.value
 
-    def is_vacant(self, who: Task, seat: Seat) -> bool:
+    def is_vacant(self, actor: Task, row: Row) -> bool:
         """F_OFD_GETLK: who learns that somebody is gone sees all that it wrote."""
-        if seat.vacant:
-            self.fence(who, SEQ_CST)
-        return seat.vacant
+        if row.vacant:
+            self.fence(actor, SEQ_CST)
+        return row.vacant
 
-    def open_file(self, who: Task, uid: int) -> bool:
+    def open_file(self, actor: Task, uid: int) -> bool:
         """Has the pool a name?"""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         return uid in self.files
 
-    def name_file(self, who: Task, uid: int) -> None:
+    def name_file(self, actor: Task, uid: int) -> None:
         """From now on it can be opened."""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         self.files.add(uid)
 
-    def unlink_file(self, who: Task, uid: int) -> None:
+    def unlink_file(self, actor: Task, uid: int) -> None:
         """Who has mapped it goes on."""
-        self.fence(who, SEQ_CST)
+        self.fence(actor, SEQ_CST)
         self.files.discard(uid)
 
 
@@ -236,23 +236,23 @@ class Pool:
         return initial
 
 
-class Hub:
+class SharedChannel:
     """The shared words, and what really happened to them."""
 
-    def __init__(self, rng: Random, rules: Rules, *, capacity: int, rows: int, viewers: int, settled: bool) -> None:
+    def __init__(self, rng: Random, rules: Rules, *, capacity: int, rows: int, viewers: int, configured: bool) -> None:
         self.rng, self.rules, self.capacity = rng, rules, capacity
         self.load, self.rmw, self.cas = CPUS[int(rng.random() * len(CPUS))]
-        self.rows = [Seat(f"publisher's row {row}") for row in range(rows)]
-        self.viewers = [Seat(f"subscriber's row {row}") for row in range(viewers)]
+        self.rows = [Row(f"publisher's row {row}") for row in range(rows)]
+        self.viewers = [Row(f"subscriber's row {row}") for row in range(viewers)]
         self.pools: dict[int, Pool] = {}
         self.subscribers: dict[str, Task] = {}  # those that may view, by name
         self.views: dict[tuple[int, int], set[Task]] = {}  # (uid, slot) -> who holds it
         self.messages: list[Message] = []  # published at position `capacity`, `capacity` + 1, ...
-        self.told = 0  # messages before this position have a publisher that returned from its call
-        initial: dict[str, Any] = {TAIL: capacity if settled else 0, ATTENTION: (0, False, False)}
-        initial |= {self.entry(i): Entry(i, WITHDRAWN, 0) if settled else Entry(0, 0, 0) for i in range(capacity)}
+        self.notified = 0  # messages before this position have a publisher that returned from its call
+        initial: dict[str, Any] = {TAIL: capacity if configured else 0, EVENTCOUNT: (0, False, False)}
+        initial |= {self.entry(i): Entry(i, WITHDRAWN, 0) if configured else Entry(0, 0, 0) for i in range(capacity)}
         initial |= {pool_uid(row): 0 for row in range(rows)}
-        self.machine = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
+        self.kernel = ModelKernel(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
 
     def entry(self, position: int) -> str:
         """The word for that position."""
@@ -262,14 +262,14 @@ class Hub:
         """A file that has no name yet."""
         pool = Pool(len(self.pools) + 1, row, slots)
         self.pools[pool.uid] = pool
-        self.machine.create(pool.words(len(self.viewers)))
+        self.kernel.create(pool.words(len(self.viewers)))
         return pool
 
-    def furnish(self, row: int, slots: int) -> Pool:
+    def assign_pool(self, row: int, slots: int) -> Pool:
         """Of a publisher that joined before everything else."""
         pool = self.new_pool(row, slots)
-        self.machine.create({pool_uid(row): pool.uid})
-        self.machine.files.add(pool.uid)
+        self.kernel.create({pool_uid(row): pool.uid})
+        self.kernel.files.add(pool.uid)
         return pool
 
     # ---- sequentially consistent operations ----
@@ -282,26 +282,26 @@ class Hub:
         """Read, modify, write; the value before."""
         return (self.rmw, location, change)
 
-    def look(self, location: str) -> Op:
+    def load_seq_cst(self, location: str) -> Op:
         """A load."""
         return (self.load, location)
 
     def wake(self, location: str) -> Steps[None]:
         """Whoever sleeps on that word, after something was changed sequentially consistently."""
-        if (yield self.look(location))[1]:
-            yield from wake(location)
+        if (yield self.load_seq_cst(location))[1]:
+            yield from notify(location)
 
     # ---- the lock of those who come and go ----
 
-    def lock(self, who: Member) -> Steps[None]:
+    def lock(self, actor: Participant) -> Steps[None]:
         """The flock of the hub's file."""
-        yield until(lambda: self.machine.lock_owner is None)
-        self.machine.lock_owner = who.task
+        yield until(lambda: self.kernel.lock_owner is None)
+        self.kernel.lock_owner = actor.task
 
     def unlock(self) -> Steps[None]:
         """Let the next one come."""
         yield fence(SEQ_CST)
-        self.machine.lock_owner = None
+        self.kernel.lock_owner = None
 
     # ---- what really happened ----
 
@@ -325,8 +325,8 @@ class Hub:
         if holders := self.holders(pool.uid, slot):
             raise Violation("held", f"pool {pool.uid} writes into slot {slot}, which {holders} hold")
         for i in range(self.capacity):
-            entry = self.machine.newest(self.entry(i))
-            if entry[1:] == (pool.row, slot) and self.machine.newest(pool_uid(pool.row)) == pool.uid:
+            entry = self.kernel.newest(self.entry(i))
+            if entry[1:] == (pool.row, slot) and self.kernel.newest(pool_uid(pool.row)) == pool.uid:
                 raise Violation("held", f"pool {pool.uid} writes into slot {slot}, which is in the ring as {entry}")
         pool.in_hand.add(slot)
 
@@ -336,13 +336,13 @@ class Hub:
             raise Violation("held", f"{task.name} views slot {slot} of pool {uid}, which is being written")
         self.views.setdefault((uid, slot), set()).add(task)
 
-    def gone_viewers(self) -> set[str]:
+    def find_gone_viewers(self) -> set[str]:
         """Subscribers that died, or let go all that they held."""
         return {name for name, task in self.subscribers.items() if task.dead or task.closed}
 
-    def idle(self, pool: Pool, owner: Member) -> dict[int, Write]:
+    def idle(self, pool: Pool, owner: Participant) -> dict[int, Write]:
         """Slots in limbo whose last views were let go, as their publisher can see: it need not withdraw anything."""
-        latest = {slot: self.machine.histories[pins(pool.uid, slot)][-1] for slot in pool.limbo}
+        latest = {slot: self.kernel.histories[pins(pool.uid, slot)][-1] for slot in pool.limbo}
         known = owner.task.view if latest else {}
         return {
             slot: last
@@ -353,15 +353,15 @@ class Hub:
     def withdraw(self, pool: Pool, idle: dict[int, Write]) -> None:
         """A publisher shortens the ring. `idle`: as it was when it began to look for a slot."""
         for slot in pool.limbo:
-            if idle.get(slot) is self.machine.histories[pins(pool.uid, slot)][-1]:
+            if idle.get(slot) is self.kernel.histories[pins(pool.uid, slot)][-1]:
                 raise Violation("depth", f"pool {pool.uid} withdraws a message and has slot {slot}, which nobody views")
 
-    def refuse(self, pool: Pool, gone: set[str]) -> None:
+    def refuse(self, pool: Pool, gone_viewers: set[str]) -> None:
         """A publisher lacks a slot. `gone`: who was gone when it began to look for one."""
         used = [*pool.limbo, *(sent.slot for sent in pool.published)]
         if len(used) != pool.slots:
             raise Violation("refused", f"pool {pool.uid} has {pool.slots} slots, and {used} are in use")
         for slot in used:
-            pinned = {pin.by for pin in self.machine.newest(pins(pool.uid, slot))}
-            if pinned and pinned <= gone:
+            pinned = {pin.by for pin in self.kernel.newest(pins(pool.uid, slot))}
+            if pinned and pinned <= gone_viewers:
                 raise Violation("refused", f"slot {slot} of pool {pool.uid} waits for {sorted(pinned)}, who are gone")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from . import workqueue_store
-from .addresses import ATTENTION
-from .channel_hub import CPUS, Seat
+from . import workqueue_shared
+from .addresses import EVENTCOUNT
+from .channel_shared import CPUS, Row
 from .memory import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Order, View
+from .oracle import Violation
 from .task import Op, Task
-from .truth import Violation
 
 OWNER = "owner"  # of an exclusive vector
 PARTS = range(2)  # of a copy: its time and its item; or of a key's name
@@ -26,7 +26,7 @@ class Name(NamedTuple):
 class Version(NamedTuple):
     """The word of an element: how often it was written, and who writes it."""
 
-    times: int
+    writes: int
     owner: Name | None = None
 
 
@@ -39,7 +39,7 @@ class Rules:
     # Writing.
     lock_load: Order = ACQUIRE  # of a version, before it is asked who lives
     loads_again: bool = True  # else: only the exchange is tried again
-    asks: bool = True  # whether the holder lives
+    holder_checked: bool = True  # whether the holder lives
     steals: bool = True
     generation_named: bool = True  # in versions, and by who owns a vector or a key
     locks_by_exchange: bool = True  # and joiners give back so; else: by a store
@@ -59,8 +59,8 @@ class Rules:
     snapshot_looks: int = 1000  # at versions, while they are not as they were read
     snapshot_compares_all: bool = True  # each time; else: what was read again
     # Rows, vectors and keys change hands.
-    given_back: bool = True  # what names a dead row, by its next owner, before that one has it
-    life_asked: bool = True  # of an exclusive vector's owner, or a key's
+    references_cleared: bool = True  # what names a dead row, by its next owner, before that one has it
+    liveness_checked: bool = True  # of an exclusive vector's owner, or a key's
     owner_first: bool = True  # cleared before the row; after it an exchange would do as well
     owner_by_exchange: bool = True
     count_forgotten: bool = True  # when a vector or key is claimed
@@ -69,11 +69,11 @@ class Rules:
     name_first: bool = True
     # Sleeping.
     sleeper_fence: Order = SEQ_CST  # EDGE sleep: the announcement, then versions are loaded
-    look_again: bool = True
-    attention_last: bool = True  # behind the version; else: looked at before
+    rechecks: bool = True
+    eventcount_last: bool = True  # behind the version; else: looked at before
     flag_stands: bool = True  # until somebody has woken
-    tells_when_late: bool = True  # a call that gives up tells of what it wrote
-    tells_before_wait: bool = True  # for an element that another one holds
+    notifies_when_late: bool = True  # a call that gives up tells of what it wrote
+    notifies_before_wait: bool = True  # for an element that another one holds
 
 
 def version(element: int) -> str:
@@ -111,23 +111,23 @@ def key_name(key: int, i: int) -> str:
     return f"key_name[{key}][{i}]"
 
 
-class Host(workqueue_store.Host):
+class RecordKernel(workqueue_shared.QueueKernel):
     """The machine, and the kernel's answers about rows."""
 
-    def is_gone(self, who: Task, seat: Seat, named: Task | None) -> bool:
+    def is_gone(self, actor: Task, row: Row, process: Task | None) -> bool:
         """`named`: as the row says, perhaps before its lock's holder, who asks the kernel about that process, too."""
-        gone = seat.vacant or (named is not None and named.dead and self.rng.random() < 0.5)
-        if gone:
-            self.fence(who, SEQ_CST)
-        return gone
+        vacant = row.vacant or (process is not None and process.dead and self.rng.random() < 0.5)
+        if vacant:
+            self.fence(actor, SEQ_CST)
+        return vacant
 
     def count_known(self, view: View, location: str) -> int:
         """Of the oldest version that one with this view may load."""
         stamp = view.get(location, 0.0)
-        return max(int(write.value.times) for write in self.histories[location] if write.stamp <= stamp)
+        return max(int(write.value.writes) for write in self.histories[location] if write.stamp <= stamp)
 
 
-class Cells:
+class SharedRecords:
     """The shared words, and what really happened to them."""
 
     def __init__(
@@ -140,15 +140,15 @@ class Cells:
         self.names = names  # that keys may have
         drawn = CPUS[int(rng.random() * len(CPUS))]
         self.load, self.rmw, self.cas = rules.cpu or drawn
-        self.rows = [Seat(f"row {row}") for row in range(rows)]
-        initial: dict[str, Any] = {ATTENTION: (0, False, False), OWNER: None}
+        self.rows = [Row(f"row {row}") for row in range(rows)]
+        initial: dict[str, Any] = {EVENTCOUNT: (0, False, False), OWNER: None}
         for e in self.elements:
             initial |= {version(e): Version(0), key_owner(e): None, key_state(e): 0}
             initial |= {part(e, copy, i): 0 for copy in range(self.copies) for i in PARTS}
             initial |= {key_name(e, i): None for i in PARTS}
         for row in range(rows):
             initial |= {generation(row): 0, uid(row): 0}
-        self.host = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
+        self.kernel = RecordKernel(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.identities: dict[int, Task] = {}  # uid -> whose it is
         self.writes = 0  # begun
         self.times = {0: 0}  # write -> what it says when it was
@@ -158,7 +158,7 @@ class Cells:
         self.instants = {tuple(0 for _ in self.elements)}  # counts of all elements, as they were together
         self.holders: dict[int, Task] = {}  # element -> who writes it
         self.owners: dict[str, Task] = {}  # of the vector, or of a key
-        self.told = dict.fromkeys(self.elements, 0)  # counts whose writers have told of them
+        self.notified = dict.fromkeys(self.elements, 0)  # counts whose writers have told of them
 
     @property
     def exclusive(self) -> bool:
@@ -176,7 +176,7 @@ class Cells:
         """Compare and exchange; the value before."""
         return (self.cas, location, expected, desired)
 
-    def look(self, location: str) -> Op:
+    def load_seq_cst(self, location: str) -> Op:
         """A load."""
         return (self.load, location)
 
@@ -194,7 +194,7 @@ class Cells:
         """Somebody is about to store bytes there; a number for the write."""
         holder = self.holders.get(element)
         if holder and not holder.dead:
-            raise Violation("robbed", f"{task.name} writes element {element}, and {holder.name} is writing it")
+            raise Violation("stolen", f"{task.name} writes element {element}, and {holder.name} is writing it")
         self.holders[element] = task
         self.writes += 1
         return self.writes
@@ -202,62 +202,62 @@ class Cells:
     def complete(self, task: Task, element: int, number: int, count: int) -> None:
         """A version was stored."""
         if self.holders.pop(element, None) is not task:
-            raise Violation("robbed", f"{task.name} completes a write of element {element}, which it no longer has")
+            raise Violation("stolen", f"{task.name} completes a write of element {element}, which it no longer has")
         if count != self.count(element) + 1:
             raise Violation("counted", f"{task.name} makes element {element} {count}; it was {self.count(element)}")
         if self.times[number] < self.times[self.values[element][-1]]:
-            raise Violation("back", f"{task.name} writes element {element} at a time before it was written last")
+            raise Violation("monotonic", f"{task.name} writes element {element} at a time before it was written last")
         self.values[element].append(number)
         self.writers[element].append(task)
         self.instants.add(self.counts())
         view = task.view
-        self.known[element, count] = {e: self.host.count_known(view, version(e)) for e in self.elements}
+        self.known[element, count] = {e: self.kernel.count_known(view, version(e)) for e in self.elements}
 
-    def own(self, task: Task, what: str) -> None:
+    def own(self, task: Task, location: str) -> None:
         """Somebody has the vector, or a key."""
-        owner = self.owners.get(what)
+        owner = self.owners.get(location)
         if owner and not owner.dead:
-            raise Violation("robbed", f"{task.name} takes {what}, and {owner.name} has it")
-        self.owners[what] = task
+            raise Violation("stolen", f"{task.name} takes {location}, and {owner.name} has it")
+        self.owners[location] = task
 
-    def disown(self, task: Task, what: str) -> None:
+    def disown(self, task: Task, location: str) -> None:
         """Its owner wants it no more."""
-        if self.owners.get(what) is task:
-            del self.owners[what]
+        if self.owners.get(location) is task:
+            del self.owners[location]
 
     def key_of(self, name: int) -> int:
         """That has this name."""
-        return next(e for e in self.elements if self.host.newest(key_name(e, 0)) == name)
+        return next(e for e in self.elements if self.kernel.newest(key_name(e, 0)) == name)
 
-    def inherited(self) -> dict[int, int]:
+    def counts_by_dead(self) -> dict[int, int]:
         """Counts by those who died: whoever writes from now on tells of them, too."""
         return {e: max((i + 1 for i, by in enumerate(self.writers[e]) if by.dead), default=0) for e in self.elements}
 
-    def tell(self, counts: Iterable[tuple[int, int]]) -> None:
+    def mark_notified(self, counts: Iterable[tuple[int, int]]) -> None:
         """Nobody may sleep before these."""
         for element, count in counts:
-            self.told[element] = max(self.told[element], count)
+            self.notified[element] = max(self.notified[element], count)
 
     def check_row(self, row: int) -> None:
         """It gets a new owner, whom no word names."""
         words = [*map(version, self.elements), *map(key_owner, self.elements)]
         for location in words:
-            found = self.host.newest(location)
-            name = found.owner if isinstance(found, Version) else found
+            current = self.kernel.newest(location)
+            name = current.owner if isinstance(current, Version) else current
             if name and name.row == row:
                 raise Violation("leak", f"row {row} is handed on, and {location} names it")
 
-    def check_read(self, who: str, element: int, count: int, found: list[int]) -> None:
+    def check_read(self, actor: str, element: int, count: int, parts: list[int]) -> None:
         """All parts are of the write that made this count."""
-        if count >= len(self.values[element]) or set(found) != {self.values[element][count]}:
-            raise Violation("torn", f"{who} takes {found} for count {count} of element {element}")
+        if count >= len(self.values[element]) or set(parts) != {self.values[element][count]}:
+            raise Violation("torn", f"{actor} takes {parts} for count {count} of element {element}")
 
-    def check_snapshot(self, who: str, counts: dict[int, int]) -> None:
+    def check_snapshot(self, actor: str, counts: dict[int, int]) -> None:
         """Who wrote one of these knew of no later one of another; and where all see the newest, it was so."""
         for element, count in counts.items():
             for other, known in self.known.get((element, count), {}).items():
                 if counts[other] < known:
-                    text = f"{who}'s snapshot is {counts}, and who made {element} {count} knew {other} to be {known}"
-                    raise Violation("together", text)
-        if not self.host.staleness and tuple(counts.values()) not in self.instants:
-            raise Violation("together", f"{who}'s snapshot is {counts}, which never was")
+                    text = f"{actor}'s snapshot is {counts}, and who made {element} {count} knew {other} to be {known}"
+                    raise Violation("snapshot", text)
+        if not self.kernel.staleness and tuple(counts.values()) not in self.instants:
+            raise Violation("snapshot", f"{actor}'s snapshot is {counts}, which never was")

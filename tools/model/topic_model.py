@@ -6,7 +6,7 @@ from typing import Any
 
 from .machine import Machine
 from .ops import pause, until
-from .publisher import Publisher, ring_bell
+from .publisher import Publisher, notify_sleepers
 from .rules import Rules
 from .scheduler import Schedule
 from .stock import StockPublisher, StockSubscriber
@@ -16,7 +16,7 @@ from .task import Steps, Task
 from .topic import Geometry, Topic
 
 
-class World:
+class TopicModel:
     """One schedule of one scenario, ready to run."""
 
     def __init__(
@@ -26,12 +26,12 @@ class World:
         traced: bool,
         geometry: Geometry,
         *,
-        ours: Sequence[str] = ("A",),
+        own_uids: Sequence[str] = ("A",),
         slots: Sequence[str] = (),
         publisher: object = "A",
     ) -> None:
         self.rng = rng
-        self.topic = Topic(rules, geometry, tuple(ours), tuple(slots), publisher)
+        self.topic = Topic(rules, geometry, tuple(own_uids), tuple(slots), publisher)
         staleness = (0.0, 0.3, 0.6)[self.below(3)]
         self.machine = Machine(self.topic.initial(), rng, staleness)
         self.schedule = Schedule(rng, self.machine, traced)
@@ -59,7 +59,7 @@ class World:
 
     # ---- publishers ----
 
-    def office(self, uid: str, patience: int = 1000) -> Starter:
+    def new_publisher(self, uid: str, patience: int = 1000) -> Starter:
         """A publisher of ours that may start."""
         return Starter(Publisher(self.topic, uid, self.rng), self.machine, self.publishers, patience)
 
@@ -71,7 +71,7 @@ class World:
         return task
 
     def first(
-        self, office: Starter, count: int, *, most: int = 1, abandons: float = 0, close: bool = True
+        self, starter: Starter, count: int, *, most: int = 1, abandons: float = 0, close: bool = True
     ) -> Steps[None]:
         """The life of the publisher that is in office at the beginning: `count` sends of up to `most` messages.
 
@@ -79,16 +79,16 @@ class World:
         """
         for _ in range(count):
             if abandons and self.chance(abandons):
-                yield from office.publisher.abandon(self.below(self.topic.geometry.need_max))
-            if not (yield from office.publisher.send(self.sizes(most))):
+                yield from starter.publisher.abandon(self.below(self.topic.geometry.need_max))
+            if not (yield from starter.publisher.send(self.sizes(most))):
                 break
         if close:
-            yield from office.close()
+            yield from starter.close()
 
-    def next(self, office: Starter, count: int, *, most: int = 1, close: bool = True) -> Steps[None]:
+    def next(self, starter: Starter, count: int, *, most: int = 1, close: bool = True) -> Steps[None]:
         """The life of one that takes over."""
-        if (yield from office.start()):
-            yield from self.first(office, count, most=most, close=close)
+        if (yield from starter.start()):
+            yield from self.first(starter, count, most=most, close=close)
 
     def stock_sends(self, stock: StockPublisher, count: int) -> Steps[None]:
         """The life of a stock publisher after its start."""
@@ -119,7 +119,7 @@ class World:
                 continue
             if over:
                 if isinstance(reader, Subscriber):
-                    self.topic.truth.check_end(reader)
+                    self.topic.oracle.check_end(reader)
                 return
             yield pause()
 
@@ -144,13 +144,13 @@ class World:
                 pass
             yield from reader.sleep()
 
-    def help_sleepers(self) -> Steps[None]:
+    def run_signal_thread(self) -> Steps[None]:
         """The helper thread: takes signals, one for any number of them, and wakes this process's sleepers."""
         machine = self.machine
         while True:
             yield until(lambda: machine.signalled)
             machine.signalled = False
-            yield from ring_bell(self.topic, counted=self.topic.rules.helper_counts)
+            yield from notify_sleepers(self.topic, counted=self.topic.rules.signal_thread_counts)
 
     # ---- the run ----
 
@@ -159,7 +159,7 @@ class World:
         self.schedule.run()
         for task, reader in self.sleepers:
             if not task.dead:
-                self.topic.truth.check_asleep(reader)
+                self.topic.oracle.check_asleep(reader)
 
 
 def when(condition: Callable[[], bool], steps: Steps[None]) -> Steps[None]:

@@ -10,14 +10,14 @@ from functools import partial
 from operator import eq
 from random import Random
 
-from .addresses import ATTENTION
+from .addresses import EVENTCOUNT
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
 from .ops import cas, fence, futex_wait, futex_wake, load, load_strong, load_x86, rmw, rmw_x86, store
+from .oracle import Violation
 from .protocol import Scenario, mutations_of
 from .scheduler import Schedule
 from .task import Op, Steps, Task
-from .truth import Violation
 
 Word = tuple[int, bool, bool]  # wakes so far, somebody may sleep, a wake is under way and nobody announced itself since
 
@@ -29,7 +29,7 @@ class Rules:
     publishes_by_exchange: bool = True  # else: by a release store
     announcement_shows: bool = True  # to the wake that is under way; else: the flag alone is set
     sleeper_fence: Order = SEQ_CST  # EDGE sleep: the flag is set, then the publishers' words are loaded
-    look_again: bool = True
+    rechecks: bool = True
     wake_counts: bool = True  # before it wakes
     flag_stands: bool = True  # until somebody has woken; else: it is cleared before the wake
     clears_what_it_left: bool = True  # else: whatever the word has become
@@ -43,12 +43,12 @@ def word_of(publisher: int) -> str:
     return f"published[{publisher}]"
 
 
-def announce(word: Word, rules: Rules = PROTOCOL) -> Word:
+def prepare_wait(word: Word, rules: Rules = PROTOCOL) -> Word:
     """Somebody may sleep, whom a wake that is under way need not have found."""
     return (word[0], True, word[2] and not rules.announcement_shows)
 
 
-def wake(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> Steps[bool]:
+def notify(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> Steps[bool]:
     """The flag stands until the wake is over, so that nobody has to trust us to get that far. False: somebody else has
     begun to wake them since the last announcement. `call`: the system call."""
     while True:
@@ -66,17 +66,17 @@ def wake(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> 
     return not old[2]
 
 
-class Crowd:
+class EventcountModel:
     """Some publishers and two sleepers, on one kind of CPU."""
 
     def __init__(self, rng: Random, rules: Rules, traced: bool, *, x86: bool) -> None:
         self.rng, self.rules, self.x86 = rng, rules, x86
         count = 2 + self.below(2)
         self.words = [word_of(publisher) for publisher in range(count)]
-        self.told = [0] * count  # messages whose publisher has returned from its call
+        self.notified = [0] * count  # messages whose publisher has returned from its call
         self.cursors: dict[Task, list[int]] = {}
         start: Word = (0, False, False)
-        machine = Machine({**dict.fromkeys(self.words, 0), ATTENTION: start}, rng, (0.0, 0.3, 0.6)[self.below(3)])
+        machine = Machine({**dict.fromkeys(self.words, 0), EVENTCOUNT: start}, rng, (0.0, 0.3, 0.6)[self.below(3)])
         self.schedule = Schedule(rng, machine, traced)
         for publisher in range(count):
             stopped_within = 20 if self.below(2) else 0
@@ -96,11 +96,11 @@ class Crowd:
         """A few messages, one after the other."""
         for number in range(1, 2 + self.below(3)):
             yield from self.count_up(self.words[publisher], number)
-            # EDGE sleep: the message is published, then attention is loaded.
-            word: Word = yield (load_x86 if self.x86 else load_strong)(ATTENTION)
+            # EDGE sleep: the message is published, then eventcount is loaded.
+            word: Word = yield (load_x86 if self.x86 else load_strong)(EVENTCOUNT)
             if word[1]:
-                yield from wake(ATTENTION, self.rules) if self.rules.flag_stands else self.wake_alone()
-            self.told[publisher] = number
+                yield from notify(EVENTCOUNT, self.rules) if self.rules.flag_stands else self.wake_alone()
+            self.notified[publisher] = number
 
     def count_up(self, word: str, number: int) -> Steps[None]:
         """Publish one."""
@@ -111,21 +111,21 @@ class Crowd:
 
     def wake_alone(self) -> Steps[None]:
         """As the ring does it, which has one publisher at a time."""
-        yield rmw(ATTENTION, lambda word: (word[0] + 1, False, False))
+        yield rmw(EVENTCOUNT, lambda word: (word[0] + 1, False, False))
         yield futex_wake()
 
     # ---- sleepers ----
 
     def follow(self, cursor: list[int]) -> Steps[None]:
         """Read what is there, and sleep."""
-        announced = partial(announce, rules=self.rules)
+        prepare = partial(prepare_wait, rules=self.rules)
         while True:
             while (yield from self.take(cursor)):
                 pass
-            expected: Word = announced((yield rmw(ATTENTION, announced)))
+            expected: Word = prepare((yield rmw(EVENTCOUNT, prepare)))
             yield fence(self.rules.sleeper_fence)
-            if not self.rules.look_again or not (yield from self.take(cursor)):
-                yield futex_wait(ATTENTION, partial(eq, expected))
+            if not self.rules.rechecks or not (yield from self.take(cursor)):
+                yield futex_wait(EVENTCOUNT, partial(eq, expected))
 
     def take(self, cursor: list[int]) -> Steps[bool]:
         """Look at all publishers' words; False: nothing is new."""
@@ -141,31 +141,31 @@ class Crowd:
         self.schedule.run()
         stopped = any(task.dead for task in self.schedule.tasks)
         for task, cursor in self.cursors.items():
-            if any(seen < told for seen, told in zip(cursor, self.told, strict=True)):
-                text = f"{task.name} sleeps at {cursor}, and the publishers have gone on from {self.told}"
-                raise Violation("past" if stopped else "wake", text)
+            if any(seen < notified for seen, notified in zip(cursor, self.notified, strict=True)):
+                text = f"{task.name} sleeps at {cursor}, and the publishers have gone on from {self.notified}"
+                raise Violation("lost-wake" if stopped else "wake", text)
 
 
-def attention(rng: Random, rules: Rules, traced: bool) -> Crowd:
+def eventcount(rng: Random, rules: Rules, traced: bool) -> EventcountModel:
     """Several publishers, some of which may stop for ever, and two sleepers, on AArch64."""
-    return Crowd(rng, rules, traced, x86=False)
+    return EventcountModel(rng, rules, traced, x86=False)
 
 
-def attention_x86(rng: Random, rules: Rules, traced: bool) -> Crowd:
+def eventcount_x86(rng: Random, rules: Rules, traced: bool) -> EventcountModel:
     """The same on x86, where a load may overtake a store before it."""
-    return Crowd(rng, rules, traced, x86=True)
+    return EventcountModel(rng, rules, traced, x86=True)
 
 
-SCENARIOS: dict[str, Scenario] = {"attention": attention, "attention_x86": attention_x86}
+SCENARIOS: dict[str, Scenario] = {"eventcount": eventcount, "eventcount_x86": eventcount_x86}
 
 mutation = mutations_of(PROTOCOL)
 ALL = [
-    mutation("many-release", "attention_x86", "published by a release store", publishes_by_exchange=False),
-    mutation("many-announce", "attention", "an announcement hides from a wake", announcement_shows=False),
-    mutation("many-sleeper-fence", "attention", "no fence: attention, the words", sleeper_fence="relaxed"),
-    mutation("many-no-look", "attention", "nobody looks again before the sleep", look_again=False),
-    mutation("many-count", "attention", "a wake is not counted", wake_counts=False),
-    mutation("many-clear-first", "attention", "the flag is cleared before the wake", flag_stands=False),
-    mutation("many-clear-all", "attention", "the flag is cleared, whose it may be", clears_what_it_left=False),
+    mutation("many-release", "eventcount_x86", "published by a release store", publishes_by_exchange=False),
+    mutation("many-announce", "eventcount", "an announcement hides from a wake", announcement_shows=False),
+    mutation("many-sleeper-fence", "eventcount", "no fence: eventcount, the words", sleeper_fence="relaxed"),
+    mutation("many-no-look", "eventcount", "nobody looks again before the sleep", rechecks=False),
+    mutation("many-count", "eventcount", "a wake is not counted", wake_counts=False),
+    mutation("many-clear-first", "eventcount", "the flag is cleared before the wake", flag_stands=False),
+    mutation("many-clear-all", "eventcount", "the flag is cleared, whose it may be", clears_what_it_left=False),
 ]
 MUTATIONS = {each.name: each for each in ALL}

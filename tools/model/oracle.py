@@ -9,9 +9,9 @@ Position = tuple[int, int]  # (cycle, offset in words)
 class Violation(Exception):
     """A property does not hold."""
 
-    def __init__(self, what: str, text: str) -> None:
-        super().__init__(f"{what}: {text}")
-        self.what = what
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.broken = key
 
 
 PROPERTIES = {
@@ -22,7 +22,7 @@ PROPERTIES = {
     "overlap": "nobody publishes over what another publisher published",
     "progress": "a newcomer gets in when the living publishers before it have gone on for so long that a send is over",
     "wake": "nobody sleeps while there is something to read",
-    "past": "when a publisher has returned from its call, nobody sleeps before its message, whoever else is stopped",
+    "lost-wake": "after a publisher returned from its call, nobody sleeps before its message, whoever is stopped",
     "held": "no client holds a buffer while the server writes into it",
     "awaited": "a frame that a client has still to come to is overwritten only when its turn has come",
     "round": "while somebody unknown may count on it, the oldest frame that nobody holds is overwritten",
@@ -30,14 +30,14 @@ PROPERTIES = {
     "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",
     "best": "a receiver gets no message while a better one was sent before its last scan began",
     "once": "each message is acknowledged exactly once",
-    "robbed": "nobody takes away what a living one holds, before its lease is over",
+    "stolen": "what a living participant holds is not taken away before its lease is over",
     "leak": "every place can be had again, and of a dead owner nothing is left for the next one in its row",
     "fair": "a wake goes to the longest sleeper, and no call is woken without result more often than its turn allows",
-    "told": "whoever wants to know is told when an empty queue gets a message that nobody waits for",
-    "back": "who reads an element sees nothing older than before, times included, and in the end the newest",
+    "notified": "registered processes are notified when an empty queue gets a message that nobody waits for",
+    "monotonic": "reads of an element never go back, timestamps included, and end with the newest value",
     "counted": "the count of an element is the number of its completed writes",
     "inherited": "whatever a dead writer had can be had by the next one",
-    "together": "a snapshot shows what was there at one instant",
+    "snapshot": "a snapshot shows what was there at one instant",
     "stuck": "every operation ends",
 }
 
@@ -63,7 +63,7 @@ class Reader(Protocol):
         """Messages of this era before the cursor, by its own count; None: it does not know."""
 
 
-class Truth:
+class Oracle:
     """The messages in the order in which they were published."""
 
     def __init__(self) -> None:
@@ -79,10 +79,10 @@ class Truth:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def publish(self, who: str, begin: Position, end: Position, messages: Sequence[int]) -> None:
+    def publish(self, actor: str, begin: Position, end: Position, messages: Sequence[int]) -> None:
         """`write_pointer` moved from `begin` to `end`."""
         if begin != self.position:
-            raise Violation("overlap", f"{who} publishes from {begin} to {end}, but the ring is at {self.position}")
+            raise Violation("overlap", f"{actor} publishes from {begin} to {end}, but the ring is at {self.position}")
         self.position = end
         if messages:
             self.last_end = end
