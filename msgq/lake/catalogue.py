@@ -63,8 +63,8 @@ class Entry:
 
 
 def is_lake(directory: Directory) -> bool:
-    """Return whether somebody has made a lake there, also a release that kept a journal."""
-    return has_table(directory, "messages") or directory.has("_journal")
+    """Return whether a directory is a lake."""
+    return has_table(directory, "messages")
 
 
 def quoted(name: str) -> str:

@@ -26,7 +26,6 @@ from msgq.lake.figures.pictures import pictures
 from msgq.lake.gathering import gathered
 from msgq.lake.ranges import RANGES, ordered, ranges_of
 from msgq.lake.table import File, Table
-from msgq.source import TOPIC
 
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
@@ -98,7 +97,7 @@ def derive_part(lake: Directory, part: str) -> Written:
     kept = _Kept(lake, part, anew=True)
     with pq.ParquetFile(messages_table(lake).path(part), filesystem=lake.files) as file:
         for group in range(file.num_row_groups):
-            table = _encoded(_complete(file.read_row_group(group)))
+            table = _encoded(file.read_row_group(group))
             order, starts, repeats = ordered(table)
             kept.add(table.take(pa.array(order)), starts, repeats)
     return kept.written()
@@ -112,7 +111,7 @@ def join_parts(lake: Directory, parts: Sequence[str]) -> Written:
         for part in parts:
             with pq.ParquetFile(table.path(part), filesystem=lake.files) as file:
                 for group in range(file.num_row_groups):
-                    yield from _complete(file.read_row_group(group)).select(COLUMNS.names).to_batches()
+                    yield from file.read_row_group(group, COLUMNS.names).to_batches()
 
     return write_parts(rows(), lake)
 
@@ -232,12 +231,3 @@ def _encoded(table: pa.Table) -> pa.Table:
         if not pa.types.is_dictionary(table.schema.types[index]):
             table = table.set_column(index, name, table.column(name).dictionary_encode())
     return table.unify_dictionaries().combine_chunks()
-
-
-def _complete(rows: pa.Table) -> pa.Table:
-    """Return all columns, with those that a part of a previous release lacks."""
-    for one in COLUMNS:
-        if one.name not in rows.column_names:
-            value = pa.scalar(TOPIC.kind if one.name == "kind" else None, one.type)
-            rows = rows.append_column(one.name, pa.repeat(value, rows.num_rows))
-    return rows

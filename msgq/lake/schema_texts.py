@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from msgq.common.schema import Schema, parted, schema_of
 from msgq.lake.directory import Directory
-from msgq.lake.old import old_schemas
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.table import Table
 
@@ -46,7 +45,7 @@ def read_schemas(lake: Directory) -> dict[int, Schema]:
     """Return all that are there."""
     snapshot = _table(lake).snapshot()
     if snapshot is None:
-        return old_schemas(lake)
+        return {}
     found = {}
     for row in snapshot.read().to_pylist():
         encoding, written_in = parted(row["encoding"])

@@ -80,8 +80,6 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
 def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     parts = [write_parts([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
-    old = pq.ParquetFile(messages_table(lake).path(parts[0])).read().drop_columns(["kind", "key"])
-    pq.write_table(old, messages_table(lake).path(parts[0]))  # as a release without kinds wrote it
     joined = join_parts(lake, parts)
     rows = pq.ParquetFile(messages_table(lake).path(joined.parts[0].path)).read()
     assert rows.select(["endpoint", "sequence", "kind", "bytes"]).to_pylist() == [

@@ -216,18 +216,6 @@ def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
     }
 
 
-def test_tables_of_a_release_with_one_for_each_endpoint_go_away(tmp_path: Path) -> None:
-    lake = filled(tmp_path)
-    old = tmp_path / "silver" / "e0" / "date=1970-01-01"
-    old.mkdir(parents=True)
-    (old / "old.parquet").write_bytes(b"")
-    (tmp_path / "silver" / "_state.json").write_text('{"done": [], "tables": {}}')
-    lake.decode()
-    assert not old.parent.exists()
-    assert not (tmp_path / "silver" / "_state.json").exists()
-    check(lake)
-
-
 def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,7 +153,7 @@ def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> 
 def test_what_a_user_can_mend_is_said_in_one_line(
     spark: Any, tmp_path: Path, arguments: Any, code: Any, text: Any
 ) -> None:
-    (tmp_path / "lake" / "_journal").mkdir(parents=True)  # a lake with nothing in it
+    (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)  # a lake with nothing in it
     done = run("lake", *(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output
 
@@ -221,7 +221,7 @@ def test_lake_master_sets_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
 ) -> None:
     monkeypatch.setattr(sessions, "_active", lambda: None)  # a test before may have left one
-    (tmp_path / "lake" / "_journal").mkdir(parents=True)
+    (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     logs.write(tmp_path / "a.mcap")
     words = [word.format(tmp_path) for word in more]
     done = run("lake", verb, tmp_path / "lake", *words, "--master", "moon", code=1)

@@ -130,7 +130,7 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.nightly
 def test_kill_9_of_java_in_a_query_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "lake" / "_journal").mkdir(parents=True)
+    (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"
     command = [sys.executable, "-m", "msgq", "lake", "sql", str(tmp_path / "lake"), query, "--master", "local[2]"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

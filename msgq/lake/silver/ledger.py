@@ -19,7 +19,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileType
 
 from msgq.decoding.arrow_types import common_columns
 from msgq.lake.directory import Directory
@@ -31,7 +30,6 @@ from msgq.lake.table import ConflictError, File, Snapshot, Table, has_table, tab
 _FILES_MAX = 64  # of the ledger, until they become one
 _DATE = pa.field("date", pa.date32())
 _SYNCED = "silver/_synced.json"
-_STATE_BEFORE = "silver/_state.json"  # of a release with a table for each endpoint
 #: Decodes parts, knowing what tables there are, and gives the ledger of each.
 Run = Callable[[Sequence[str], Mapping[str, Known]], Iterable[pa.Table]]
 
@@ -160,7 +158,6 @@ class Ledger:
         """Make the tables what the ledger says: whoever was to do it may have been killed."""
         while (state := self._state()).version != self._lake.get(_SYNCED, -1):
             self._sync(state)
-            self._remove_old()
             self._lake.put(_SYNCED, state.version)
 
     def _state(self) -> _State:
@@ -210,15 +207,6 @@ class Ledger:
             now = table.snapshot()
             if now is None or (base is not None and now.version == base.version):
                 raise
-
-    def _remove_old(self) -> None:
-        """Remove the tables of a release that had one for each endpoint."""
-        if not self._lake.has(_STATE_BEFORE):
-            return
-        for name in self._lake.names("silver", FileType.Directory):
-            if not has_table(self._lake, f"silver/{name}"):
-                self._lake.remove(f"silver/{name}")
-        self._lake.files.delete_file(self._lake.path(_STATE_BEFORE))
 
 
 def _described(row: Mapping[str, Any]) -> tuple[Family, pa.Schema]:

@@ -62,9 +62,7 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
     decoder, files = RowDecoder(schemas), _Files(lake, part, tables)
     path = messages_table(lake).path(part)
     try:
-        about = pq.read_metadata(path, filesystem=lake.files)
-        texts = [name for name in _TEXTS if name in about.schema.names]  # parts of other releases lack some
-        with pq.ParquetFile(path, filesystem=lake.files, metadata=about, read_dictionary=texts) as source:
+        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_TEXTS) as source:
             for number in range(source.num_row_groups):
                 for decoded in decoder.decoded(_needed(source, number)):
                     if decoded.rows.num_rows:
@@ -82,8 +80,7 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
 
 def _needed(source: pq.ParquetFile, number: int) -> pa.Table:
     """Read a row group; the payloads only if something here decodes some of them."""
-    there = [name for name in (*NEEDED.names, *SOURCES.names) if name in source.schema_arrow.names]
-    about = source.read_row_group(number, [name for name in there if name != "data"])
+    about = source.read_row_group(number, [name for name in (*NEEDED.names, *SOURCES.names) if name != "data"])
     if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
         return about.append_column("data", source.read_row_group(number, ["data"]).column("data"))
     return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))

@@ -107,7 +107,7 @@ class RowDecoder:
     def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
         """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are.
 
-        What has none of `SOURCES`, as a part that a release without kinds wrote, is a topic.
+        Messages without `SOURCES` are topics.
         """
         for group, is_topic in _groups(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()

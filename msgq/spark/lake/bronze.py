@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
@@ -26,7 +25,6 @@ from msgq.lake.derived import Derived, View
 from msgq.lake.directory import Directory
 from msgq.lake.gathering import packed
 from msgq.lake.inputs import Input, Inputs
-from msgq.lake.old import OldLake, old_schemas
 from msgq.lake.parts import Written, derive_part, join_parts, messages_table, write_parts
 from msgq.lake.ranges import overlapping
 from msgq.lake.repeats import KEYS, part_keys, part_without
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 
 #: Of rows that are appended.
 _OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
-#: What messages have that do not say it: those of files of other programs, and of a release without kinds.
+#: What messages have that do not say it: those of files of other programs.
 _UNNAMED = {"run": "", "epoch": 0, "kind": TOPIC.kind}
 _NEEDED = ("endpoint", "sequence", "log_time", "data")
 _TEXTS_ONCE = pa.schema(
@@ -99,22 +97,14 @@ class Bronze:
 
     def messages(self) -> DataFrame:
         """Return all messages."""
-        from pyspark.sql import functions as F
-
-        found = self._store.files_of(self._table, self._paths(), spark_schema(BRONZE))
-        return found.withColumn("kind", F.coalesce("kind", F.lit(_UNNAMED["kind"])))
+        return self._store.files_of(self._table, self._paths(), spark_schema(BRONZE))
 
     def _paths(self) -> list[str]:
         """Return the parts that are to be read. Raises RecordingError where the version is not there any more."""
         now = self._table.snapshot()
         if self._version is not None:
             return self._paths_before(now, self._version)
-        old: list[str] = []
-        if now is None:
-            with suppress(FileNotFoundError):  # who writes first takes an old lake's journal away
-                old = OldLake(self._store).parts()
-            now = self._table.snapshot()
-        return old if now is None else list(now.files)
+        return [] if now is None else list(now.files)
 
     def _paths_before(self, now: Snapshot | None, version: int) -> list[str]:
         """Return the parts of a version, which may have been removed since."""
@@ -153,9 +143,7 @@ class Bronze:
 
     def problems(self) -> DataFrame:
         """Return what could not be read."""
-        found = OldLake(self._store).problems()  # nothing, once the lake is no old one
-        found = self._inputs.problems() if self._table.snapshot() else found
-        rows = pa.Table.from_batches(problem_rows(found, PROBLEMS), PROBLEMS)
+        rows = pa.Table.from_batches(problem_rows(self._inputs.problems(), PROBLEMS), PROBLEMS)
         return self._store.spark.createDataFrame(rows, spark_schema(PROBLEMS))
 
     # ---- writing ----
@@ -190,25 +178,10 @@ class Bronze:
         """
         base = self._table.snapshot()
         if base is None:
-            self._begin()
+            with suppress(ConflictError):  # another process has just created the table
+                self._table.commit(None, BRONZE)
             base = self._table.snapshot()
         self._derive(set() if base is None else set(base.files))
-
-    def _begin(self) -> None:
-        """Make the table of messages, of what an old lake has, where there is one."""
-        old, table = OldLake(self._store), self._table
-        try:
-            old.settle()
-            write_schemas(self._store, old_schemas(self._store).values())
-            self._inputs.add(old.inputs(), old.problems())
-            table.commit(None, BRONZE, [table.file(part, self._about(part)) for part in old.parts()])
-        except (ConflictError, FileNotFoundError):
-            if table.snapshot() is None:  # else somebody else has just done the same
-                raise
-        old.remove()
-
-    def _about(self, part: str) -> pq.FileMetaData:
-        return pq.read_metadata(self._table.path(part), filesystem=self._store.files)
 
     def optimize(self) -> Optimized:
         """Put small parts together, and what is derived of them.

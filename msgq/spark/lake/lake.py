@@ -100,7 +100,7 @@ class Lake:
     def messages(self) -> DataFrame:
         """Return all messages: the columns that the source gives, `schema_id`, `options`, `bytes` of the payload,
         `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `class`: "large" from 64 KiB on, else "small", and
-        timestamps. `kind` is "topic" where a part was written by a release without kinds.
+        timestamps.
         """
         return tables.with_timestamps(self._bronze.messages())
 
