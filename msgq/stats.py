@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from msgq.common import naming
+from msgq.common.stats import Participant
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.common.stats.endpoint import EndpointCounts, EndpointStats
+from msgq.common.stats.meter import Distribution, MeterReading
+from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.common.stats.topic import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
+from msgq.common.stats.workqueue import QueueHandleInfo, QueueMessage, QueueStats
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.figures import Participant
-from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
-from msgq.figures.endpoints import EndpointCounts, EndpointStats
-from msgq.figures.meters import Distribution, MeterReading
-from msgq.figures.queues import QueueHandleInfo, QueueMessage, QueueStats
-from msgq.figures.records import RecordKeyInfo, RecordStats, RecordWriterInfo
-from msgq.figures.topics import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
 from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_name, kind_of
 
 __all__ = [

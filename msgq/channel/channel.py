@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import backend as backends
 from msgq.common import naming
+from msgq.common.queue_events import SUFFIX
 from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl.base.liveness import process_name
-from msgq.queue_events import SUFFIX
 
 if TYPE_CHECKING:
-    from msgq.figures.channels import ChannelStats
+    from msgq.common.stats.channel import ChannelStats
     from msgq.impl.channel import Hub, Publisher, Subscriber
 
 #: Where backends have their channels.

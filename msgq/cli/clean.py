@@ -12,11 +12,11 @@ from msgq.cli.common.render import echo, echo_json, in_bytes
 from msgq.common import naming
 from msgq.common.selection import Selection
 from msgq.kinds import kind_of
-from msgq.remains.gates_and_claims import clear_claims, clear_gates
-from msgq.remains.removal import Removal
-from msgq.remains.table import REMAINS
+from msgq.kinds.cleanup import CLEANERS
+from msgq.kinds.removal import Removal
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
+from msgq.topic.leftovers import clear_claims, clear_gates
 
 _EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
@@ -78,7 +78,7 @@ def command(
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
         removals += clear_claims(None if all_prefixes else where, not dry_run)
-        removals += _sweep(where, not dry_run, told)
+        removals += _remove_orphans(where, not dry_run, told)
     outcomes = list(_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
@@ -91,9 +91,9 @@ def command(
 def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     chosen = _chosen(endpoints, prefix)
-    for one in REMAINS:
-        if one.spared is not None and not endpoints:
-            yield from one.spared(prefix)
+    for one in CLEANERS:
+        if one.keep_reasons is not None and not endpoints:
+            yield from one.keep_reasons(prefix)
         else:
             names = [one.kind.plain(name) for name in chosen if kind_of(name) is one.kind]
             yield from one.clear(names, prefix, remove=remove, force=force)
@@ -107,7 +107,7 @@ def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
     every = [one.endpoint for one in endpoint_stats(prefix)]
     there = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_told_by_queue(name, there)]
-    stay = {one.kind for one in REMAINS if one.spared is not None}
+    stay = {one.kind for one in CLEANERS if one.keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
@@ -121,11 +121,11 @@ def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
     return [name for name in every if not endpoints or name in meant]
 
 
-def _sweep(prefix: str, remove: bool, told: Container[tuple[str, str]]) -> Iterator[Removal]:
+def _remove_orphans(prefix: str, remove: bool, told: Container[tuple[str, str]]) -> Iterator[Removal]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
-    for kind in REMAINS:
+    for kind in CLEANERS:
         for one in [prefix] if prefix else ["", *naming.prefixes()]:
-            for removal in kind.sweep(one, remove):
+            for removal in kind.remove_orphans(one, remove):
                 if remove or (removal.prefix, removal.endpoint) not in told:
                     yield removal
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq import queue_events
+from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
 from msgq.decoding.capnproto.schema import struct_of

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import arrow_array
 from msgq.decoding.heads import heads
-from msgq.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
 
 HEAD = np.dtype(list(FIELDS))
 #: By the number of an event what it is; "": there is none of this number.

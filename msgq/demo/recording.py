@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgq.common.queue_events import Event
 from msgq.demo import plan
 from msgq.kinds import CHANNEL, QUEUE, RECORDS
-from msgq.queue_events import Event
 from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
 
 PICTURES_A_SECOND = 2.0

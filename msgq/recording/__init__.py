@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msgq.recording.format.recover import Recovery, recover, reindex
     from msgq.recording.player.player import Player, PlayerStats
     from msgq.recording.player.replaying import replay
-    from msgq.recording.player.schedule import played
+    from msgq.recording.player.schedule import playback_messages
     from msgq.recording.reader.comparing import Comparison, Difference, Tally, Tolerance, compare
     from msgq.recording.reader.extras import Attachment, Header, Metadata
     from msgq.recording.reader.message import EndpointInfo, Message
@@ -53,7 +53,7 @@ __all__ = [
     "Writer",
     "compare",
     "examine",
-    "played",
+    "playback_messages",
     "recover",
     "reindex",
     "replay",
@@ -87,7 +87,7 @@ _MODULES = {
     "Undecoded": "decoding.decoders",
     "Writer": "recording.format.new_log",
     "compare": "recording.reader.comparing",
-    "played": "recording.player.schedule",
+    "playback_messages": "recording.player.schedule",
     "replay": "recording.player.replaying",
 }
 

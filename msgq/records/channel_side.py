@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.figures.channels import PublisherInfo
+    from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 2
 SPARE_SLOTS = 2  # of a publisher's pool: then no message leaves the channel before its turn

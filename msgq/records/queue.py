@@ -27,7 +27,7 @@ from msgq.records.topic_side import TopicSide
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from msgq.figures.channels import PublisherInfo
+    from msgq.common.stats.channel import PublisherInfo
 
 ORIGIN_MAX = 2**63 - 1
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from msgq.common.schema import Schema
-    from msgq.figures.channels import PublisherInfo
+    from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY = 4096  # of a new queue
 

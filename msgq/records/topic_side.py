@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from msgq.common.schema import Schema
-    from msgq.figures.channels import PublisherInfo
+    from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 4  # a message may take a third of a ring
 CHUNK_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most

@@ -20,7 +20,8 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
 from msgq.kinds import QUEUE, RECORDS, kind_of
-from msgq.outlets import Outlet, Place, Played, UnplayableError, Wanted, open_outlet
+from msgq.kinds.opening import open_writer
+from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.order import Order
@@ -28,7 +29,7 @@ from msgq.simulation.places import as_played, consume, observe, subscribe
 from msgq.simulation.sending import SentMessage, describe_sent_entry
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
-Given = Played | tuple[int, str, bytes]
+Given = PlaybackMessage | tuple[int, str, bytes]
 
 
 class Engine(Bus):
@@ -43,7 +44,7 @@ class Engine(Bus):
         self._programs: list[Program] = []
         self._handlers: dict[Arrivals, FunctionNode] = {}
         self._player = Node("play")
-        self._outlets: dict[str, Outlet] = {}
+        self._writers: dict[str, EndpointWriter] = {}
         self._servers: dict[str, Any] = {}
         self._inputs: list[tuple[int, int, Given, Iterator[Given]]] = []  # a heap: time, number of the recording
         self._recordings = 0
@@ -101,12 +102,12 @@ class Engine(Bus):
         self._recordings += 1
         self._pull(recording, self._recordings, self.clock.now_ns)
 
-    def prepare(self, wanted: Wanted) -> None:
+    def prepare(self, wanted: EndpointSpec) -> None:
         """Make what is played to."""
         self._act(self._player, partial(self._open, wanted))
 
-    def _open(self, wanted: Wanted) -> None:
-        self._outlets[wanted.endpoint] = open_outlet(wanted, Place("fake", naming.prefix()), self._servers)
+    def _open(self, wanted: EndpointSpec) -> None:
+        self._writers[wanted.endpoint] = open_writer(wanted, PlaybackTarget("fake", naming.prefix()), self._servers)
 
     def close(self) -> None:
         """End all programs, and close all sockets."""
@@ -332,15 +333,15 @@ class Engine(Bus):
         return True
 
     def _send(self, given: Given) -> None:
-        message = given if isinstance(given, Played) else as_played(*given, self)
+        message = given if isinstance(given, PlaybackMessage) else as_played(*given, self)
         endpoint, source = message.endpoint, message.source
         try:
-            if endpoint not in self._outlets:
+            if endpoint not in self._writers:
                 tracked = message.age_ns is not None
                 keys = (source.key,) if source.key else ()
                 options = source.parsed_options()
                 what = endpoint, source.kind, message.schema, options, 0, tracked
-                self._open(Wanted(*what, keys=keys, sample=message.data))
-            self._outlets[endpoint].send(message)
+                self._open(EndpointSpec(*what, keys=keys, sample=message.data))
+            self._writers[endpoint].send(message)
         except UnplayableError as error:
             raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

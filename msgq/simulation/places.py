@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from msgq.channel import Channel
 from msgq.common import naming
+from msgq.common.message_source import MessageSource
 from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.channel import Subscriber
@@ -17,9 +18,8 @@ from msgq.impl.fake.records_store import BoardStore
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.workqueue import MessageQueue
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, kind_of
-from msgq.outlets import Played
-from msgq.outlets.queues import sent_event
-from msgq.source import Source
+from msgq.kinds.playback import PlaybackMessage
+from msgq.workqueue.playback import sent_event
 
 
 def subscribe(place: str, node: str) -> SubSocket | Subscriber:
@@ -59,12 +59,12 @@ def is_board(bus: Bus, name: str) -> bool:
     return isinstance(bus.records.get((naming.prefix(), name)), BoardStore)
 
 
-def as_played(time_ns: int, place: str, data: bytes, bus: Bus) -> Played:
+def as_played(time_ns: int, place: str, data: bytes, bus: Bus) -> PlaybackMessage:
     """Return a message that somebody gave as three things as a recording has it; see `Simulation.play`."""
     kind = kind_of(place)
     if kind is QUEUE:
-        return Played(time_ns, place, sent_event(data, 0, 0, time_ns), source=Source(QUEUE.name))
+        return PlaybackMessage(time_ns, place, sent_event(data, 0, 0, time_ns), source=MessageSource(QUEUE.name))
     if kind is RECORDS and is_board(bus, kind.plain(place)):
         key, _, value = data.partition(b"\0")
-        return Played(time_ns, place, value, source=Source(RECORDS.name, key=key.decode()))
-    return Played(time_ns, place, data, source=Source(kind.name))
+        return PlaybackMessage(time_ns, place, value, source=MessageSource(RECORDS.name, key=key.decode()))
+    return PlaybackMessage(time_ns, place, data, source=MessageSource(kind.name))

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from msgq import record_changes
+from msgq.common import record_changes
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.bus import Entry, Source, Topic
@@ -14,8 +15,6 @@ from msgq.impl.fake.channel_order import Line
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.impl.fake.workqueue_store import Queue
 from msgq.kinds import CHANNEL, FRAMES, QUEUE, RECORDS
-from msgq.source import TOPIC
-from msgq.source import Source as From
 
 
 class SentMessage(NamedTuple):
@@ -26,8 +25,8 @@ class SentMessage(NamedTuple):
     time_ns : when, in virtual time.
     node : by which node; "main": the test itself, "play": a recording.
     endpoint : where to, with the mark of its kind.
-    data : what. Of a vector a change of one element, as `msgq.record_changes` has it: a call that writes several is
-        several messages. Of a board the value, of a work queue the message.
+    data : what. Of a vector a change of one element, as `msgq.common.record_changes` has it: a call that writes
+        several elements is several messages. Of a board the value, of a work queue the message.
     source : its kind, publisher, key and options.
     schema : what the data mean; of a work queue, what its messages are.
     priority : of a message of a work queue.
@@ -37,7 +36,7 @@ class SentMessage(NamedTuple):
     node: str
     endpoint: str
     data: bytes
-    source: From = TOPIC
+    source: MessageSource = TOPIC
     schema: Schema | None = None
     priority: int = 0
 
@@ -62,25 +61,26 @@ def describe_sent_entry(time_ns: int, node: str, source: Source[Any], entry: Ent
     endpoint = source.endpoint
     if isinstance(source, Topic):
         if source.picture is not None:
-            yield SentMessage(time_ns, node, f"{endpoint}/image", source.picture(entry[1]), From(FRAMES), source.schema)
+            picture = source.picture(entry[1])
+            yield SentMessage(time_ns, node, f"{endpoint}/image", picture, MessageSource(FRAMES), source.schema)
             return
         yield SentMessage(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
     elif isinstance(source, Line):
         yield SentMessage(time_ns, node, endpoint, entry[1], _channel_source(source, entry, node), source.schema)
     elif isinstance(source, Queue):
         sizes = {"max_messages": source.max_messages, "max_message_size": source.max_message_size}
-        said = From(QUEUE.name, node, options=json.dumps(sizes))
+        said = MessageSource(QUEUE.name, node, options=json.dumps(sizes))
         yield SentMessage(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
     elif isinstance(source, BoardStore):
         key, data, _ = source.held(entry)
         form = {"form": "board", "keys": source.capacity, "value_bytes": source.value_bytes}
-        said = From(RECORDS.name, key=key, options=json.dumps(form))
+        said = MessageSource(RECORDS.name, key=key, options=json.dumps(form))
         yield SentMessage(time_ns, node, endpoint, data, said, source.schema)
     elif isinstance(source, VectorStore):
         yield from _changes(time_ns, node, source, entry)
 
 
-def _channel_source(line: Line, entry: Entry, node: str) -> From:
+def _channel_source(line: Line, entry: Entry, node: str) -> MessageSource:
     pool = line.order.at(entry[0]).pool
     name = "" if pool is None else pool.node
     options = {
@@ -89,13 +89,13 @@ def _channel_source(line: Line, entry: Entry, node: str) -> From:
         "stamps": line.geometry["stamps"],
     }
     # Who gave no name has the process's, which is another one in each process.
-    return From(CHANNEL.name, node if name in ("", process_name()) else name, options=json.dumps(options))
+    return MessageSource(CHANNEL.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 
 def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[SentMessage]:
     indices, rows, _ = store.held(entry)
     form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
-    said = From(RECORDS.name, options=json.dumps(form))
+    said = MessageSource(RECORDS.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
         change = record_changes.Change(index, store.begin(index), time_ns)

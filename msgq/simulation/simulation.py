@@ -17,7 +17,7 @@ from msgq.impl import fake
 from msgq.impl.base.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
-from msgq.outlets import Played, Wanted
+from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.simulation.engine import Engine, Given
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
@@ -158,16 +158,17 @@ class Simulation:
         self._names.append(f"{wanted}-{taken + 1}" if taken else wanted)
         return self._names[-1]
 
-    def play(self, recording: Iterable[Played | tuple[float, str, bytes]]) -> None:
+    def play(self, recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> None:
         """Send recorded messages at their times, as the node "play".
 
         Parameters
         ----------
         recording : (time, endpoint, data), by time; the time is a float in seconds or an int in nanoseconds. Read as
             needed, so it may be long. Messages of the same time are sent together, and may arrive in any order. Data of
-            a work queue are the message, of a vector a change as `msgq.record_changes` has it, of a board the key, a
-            zero byte, and the value; the vector or board is there by then. Or `Played`, as `msgq.recording.played`
-            gives them, which says publishers, keys and priorities, and what is needed to make what is not there.
+            a work queue are the message, of a vector a change as `msgq.common.record_changes` has it, of a board
+            the key, a zero byte, and the value; the vector or board is there by then. Or `PlaybackMessage`, as
+            `msgq.recording.playback_messages` gives them, with publishers, keys and priorities, and the options of
+            endpoints that do not exist yet.
 
         Raises
         ------
@@ -175,7 +176,7 @@ class Simulation:
         """
         self._engine.play(_in_nanoseconds(recording))
 
-    def prepare(self, wanted: Wanted) -> None:
+    def prepare(self, wanted: EndpointSpec) -> None:
         """Make an endpoint as it was recorded, before something is played to it, as the node "play".
 
         Raises
@@ -232,9 +233,9 @@ class Simulation:
         return self._engine.run_until_idle(*spans)
 
 
-def _in_nanoseconds(recording: Iterable[Played | tuple[float, str, bytes]]) -> Iterator[Given]:
+def _in_nanoseconds(recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> Iterator[Given]:
     for message in recording:
-        if isinstance(message, Played):
+        if isinstance(message, PlaybackMessage):
             yield message
             continue
         time, endpoint, data = message

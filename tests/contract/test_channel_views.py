@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq.common.stats.channel import PublisherInfo
 from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
@@ -17,7 +18,6 @@ from msgq.errors import (
     TooManySubscribersError,
     TooManyViewsError,
 )
-from msgq.figures.channels import PublisherInfo
 from tests.contract.conftest import Channels
 
 

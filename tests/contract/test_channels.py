@@ -13,6 +13,7 @@ import pytest
 
 from msgq.channel import Channel
 from msgq.common.schema import Schema
+from msgq.common.stats.channel import PublisherInfo
 from msgq.errors import (
     ChannelMismatchError,
     DeadlockError,
@@ -27,7 +28,6 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.figures.channels import PublisherInfo
 from tests.contract.conftest import Channels
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, in_fork, run_child
 

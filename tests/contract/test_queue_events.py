@@ -16,6 +16,7 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
+from msgq.common.queue_events import FORMAT, HEAD_BYTES, SCHEMA, Event, events_channel
 from msgq.errors import (
     EndpointNameError,
     InvalidValueError,
@@ -27,7 +28,6 @@ from msgq.errors import (
 )
 from msgq.impl.base.origin import set_origin
 from msgq.impl.workqueue.options import O_CREAT
-from msgq.queue_events import FORMAT, HEAD_BYTES, SCHEMA, Event, events_channel
 from tests.contract import queue_actors
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, SHM, Child, in_fork, wait_until

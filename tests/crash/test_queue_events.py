@@ -12,7 +12,7 @@ from typing import Any
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.queue_events import FORMAT, Event, events_channel
+from msgq.common.queue_events import FORMAT, Event, events_channel
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import PLACES, Place, ended, place, points, program
 

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 from msgq.common import timing
+from msgq.common.queue_events import Event
 from msgq.common.units import NS_PER_S
 from msgq.lake.figures.times import LEAST, MOST, begins, since
-from msgq.queue_events import Event
 from msgq.report import figures
 from msgq.report.gold import Gold, lake_tables
 from tests.lake import golds

@@ -21,15 +21,21 @@ LAYERS = [
         "msgq.common.units",
         "msgq.common.texts",
         "msgq.common.schema",
-        "msgq.source",
+        "msgq.common.message_source",
         "msgq.common.native",
         "msgq.impl.base.core",
     },
-    {"msgq.impl.base.liveness", "msgq.figures", "msgq.common.dtypes", "msgq.common.timing", "msgq.queue_events"},
+    {
+        "msgq.impl.base.liveness",
+        "msgq.common.stats",
+        "msgq.common.dtypes",
+        "msgq.common.timing",
+        "msgq.common.queue_events",
+    },
     {
         "msgq.common.naming",
         "msgq.common.selection",
-        "msgq.record_changes",
+        "msgq.common.record_changes",
         "msgq.common.extras",
         "msgq.impl.base.event_loop",
     },
@@ -46,7 +52,9 @@ LAYERS = [
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
     {"msgq.impl", "msgq.backend", "msgq.stats"},
-    {"msgq.api", "msgq.channel", "msgq.fake_events", "msgq.bridge", "msgq.remains"},
+    {"msgq.kinds.removal"},
+    {"msgq.kinds.persistent", "msgq.kinds.playback"},
+    {"msgq.api", "msgq.topic", "msgq.channel", "msgq.workqueue", "msgq.fake_events", "msgq.bridge"},
     {"msgq.records"},
     {"msgq.ipc_pyx"},
     {"msgq.decoding"},
@@ -54,7 +62,7 @@ LAYERS = [
     {"msgq.visionipc"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.outlets"},
+    {"msgq.kinds.cleanup", "msgq.kinds.opening"},
     {"msgq.simulation"},
     {"msgq.recording.format"},
     {"msgq.recording.reader"},
@@ -140,7 +148,7 @@ OUTSIDE = {
         *("msgq.impl.channel.subscriber", "msgq.impl.fake.channel_subscriber"),
         *("msgq.impl.ring.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
-        *("msgq.records", "msgq.record_changes", "msgq.outlets"),
+        *("msgq.records", "msgq.common.record_changes"),
         *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
@@ -260,7 +268,7 @@ def test_importing_msgq_and_its_sockets_loads_nothing_slow() -> None:
     """Each of these takes as long as the sockets with all that they need, and no socket needs it."""
     loaded = loaded_by("import msgq; msgq.PubSocket; msgq.SubSocket; msgq.Poller") - loaded_by("pass")
     assert not loaded & {"dataclasses", "inspect", "logging", "pathlib", "re", "socket", "tempfile", "typing"}
-    assert not {name for name in loaded if within(name, "msgq.figures") or within(name, "msgq.masters")}
+    assert not {name for name in loaded if within(name, "msgq.common.stats") or within(name, "msgq.masters")}
 
 
 def test_nobody_imports_the_zmq_backend_by_name() -> None:

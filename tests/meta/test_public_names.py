@@ -20,13 +20,13 @@ from msgq import (
     bridge,
     errors,
     fake_events,
-    figures,
     recording,
     simulation,
     stats,
 )
 from msgq.common import selection
-from msgq.figures import channels, endpoints, meters, queues, records, topics
+from msgq.common import stats as stat_values
+from msgq.common.stats import channel, endpoint, meter, records, topic, workqueue
 from msgq.impl.base import poller
 
 TOP = {
@@ -153,8 +153,8 @@ RECORDS = {
     stats.EndpointCounts: "messages bytes lost received",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early until",
-    channels.PublisherInfo: "name pid",
-    channels.ChannelMessage: "position publish_time origin_time publisher",
+    channel.PublisherInfo: "name pid",
+    channel.ChannelMessage: "position publish_time origin_time publisher",
     msgq.Schema: "name encoding data identity layout version schema_encoding",
     bridge.FlowStats: "topic direction host messages bytes lost dropped state",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked kind "
@@ -240,7 +240,7 @@ FUNCTIONS = {
     recording.Player.stop: "(self)",
     recording.Player.close: "(self)",
     recording.Player.stats: "(self)",
-    recording.played: "(log, time_source='publish_time', remap=mappingproxy({}))",
+    recording.playback_messages: "(log, time_source='publish_time', remap=mappingproxy({}))",
     recording.replay: "(log, *programs, seed=0, time_source='publish_time', remap=mappingproxy({}), faults=None, "
     "idle_timeout=10.0, max_runtime=60.0)",
     selection.Selection: "(wanted=None, unwanted=())",
@@ -422,15 +422,15 @@ def test_names_of_the_simulation() -> None:
         "Exploration",
         "Fault",
         "Faults",
-        "Played",
+        "PlaybackMessage",
         "SentMessage",
         "Simulation",
-        "Source",
+        "MessageSource",
         "explore",
     }
     assert simulation.SentMessage._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
-    assert simulation.Played._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
-    assert simulation.Source._fields == ("kind", "publisher", "key", "options")
+    assert simulation.PlaybackMessage._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
+    assert simulation.MessageSource._fields == ("kind", "publisher", "key", "options")
     members = {"add", "clock", "decisions", "on", "play", "prepare"}
     members |= {"run", "run_until_idle", "sent_messages", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
@@ -439,7 +439,7 @@ def test_names_of_the_simulation() -> None:
 def test_names_of_recordings() -> None:
     reading = {"Attachment", "EndpointInfo", "Header", "LogReader", "Message", "Metadata", "Problem"}
     reading |= {"DecodedBatch", "Schemas", "Undecoded"}
-    playing = {"Player", "PlayerStats", "played", "replay"}
+    playing = {"Player", "PlayerStats", "playback_messages", "replay"}
     comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
     recorded = {"FrameStream", "RecordingLimits", "Recorder", "RecorderStats", "Writer"}
     mending = {"Finding", "Recovery", "examine", "recover", "reindex"}
@@ -466,12 +466,12 @@ def test_names_of_recordings() -> None:
 
 def test_names_of_stats() -> None:
     named = set()
-    for module in (figures, topics, channels, records, queues, endpoints, meters):
+    for module in (stat_values, topic, channel, records, workqueue, endpoint, meter):
         there = {record.__name__ for record in RECORDS if record.__module__ == module.__name__}
         assert defined_in(module) - {"Tracked"} == there  # a tuple: one is made for each message
         named |= there - {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
         assert all(getattr(stats, name) is getattr(module, name) for name in there & named)
-    assert topics.Tracked._fields == ("data", "publish_time", "origin_time")
+    assert topic.Tracked._fields == ("data", "publish_time", "origin_time")
     kinds = ("endpoint", "topic", "channel", "queue", "record")
     functions = {f"{kind}{what}" for kind in kinds for what in ("", "s", "_inodes")} | {"queue_messages"}
     assert defined_in(stats) == functions

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import posix_ipc, queue_events
+from msgq import posix_ipc
+from msgq.common import queue_events
 from msgq.impl.base import clock
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.notice import Notice

@@ -14,8 +14,9 @@ import pytest
 
 import msgq
 import visionipc
-from msgq import figures, stats
+from msgq import stats
 from msgq.channel import Channel
+from msgq.common import stats as stat_values
 from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
@@ -67,9 +68,11 @@ ELSEWHERE = {
 
 
 def statistics() -> set[type]:
-    """Return the classes of statistics: those of msgq.figures, and of visionipc."""
-    modules = [import_module(f"msgq.figures.{module.name}") for module in pkgutil.iter_modules(figures.__path__)]
-    modules += [figures, visionipc]
+    """Return the classes of statistics: those of msgq.common.stats, and of visionipc."""
+    modules = [
+        import_module(f"msgq.common.stats.{package.name}") for package in pkgutil.iter_modules(stat_values.__path__)
+    ]
+    modules += [stat_values, visionipc]
     classes = {one for module in modules for one in vars(module).values() if dataclasses.is_dataclass(one)}
     return {one for one in classes if isinstance(one, type) and not issubclass(one, Schema)}
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from msgq import queue_events
+from msgq.common import queue_events
+from msgq.common.message_source import MessageSource
+from msgq.common.queue_events import Event
+from msgq.common.record_changes import Change, change_schema, packed
 from msgq.common.schema import Schema
-from msgq.queue_events import Event
-from msgq.record_changes import Change, change_schema, packed
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
-from msgq.source import Source
 from visionipc.recorded import IMAGE
 
 NS = 1_000_000_000
@@ -38,7 +38,13 @@ class Log:
         self._counts: dict[Any, int] = {}
 
     def add(
-        self, ms: float, endpoint: str, data: bytes, source: Source, schema: Schema | None, age_ns: int | None = None
+        self,
+        ms: float,
+        endpoint: str,
+        data: bytes,
+        source: MessageSource,
+        schema: Schema | None,
+        age_ns: int | None = None,
     ) -> None:
         key = endpoint, source, schema
         if key not in self._channels:
@@ -50,35 +56,35 @@ class Log:
         self._writer.write(self._channels[key], data, time, sequence=0, origin_time=origin)
 
     def topic(self, ms: float, data: bytes, name: str = "topic", age_ns: int | None = None) -> None:
-        self.add(ms, name, data, Source(), SCHEMA, age_ns)
+        self.add(ms, name, data, MessageSource(), SCHEMA, age_ns)
 
     def channel(self, ms: float, data: bytes, publisher: str, age_ns: int | None = None, **options: Any) -> None:
-        source = Source("channel", publisher, options=json.dumps({**CHANNEL, **options}))
+        source = MessageSource("channel", publisher, options=json.dumps({**CHANNEL, **options}))
         self.add(ms, "channel/lidar", data, source, SCHEMA, age_ns)
 
     def vector(
         self, ms: float, index: int, value: tuple[float, ...], item: np.dtype[Any] = QUOTE, **options: Any
     ) -> None:
-        source = Source("records", options=json.dumps({**VECTOR, **options}))
+        source = MessageSource("records", options=json.dumps({**VECTOR, **options}))
         self._counts[index] = count = self._counts.get(index, 0) + 1
         data = packed(Change(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
         self.add(ms, "records/quotes", data, source, change_schema(item))
 
     def board(self, ms: float, key: str, value: bytes) -> None:
-        self.add(ms, "records/state", value, Source("records", key=key, options=json.dumps(BOARD)), SCHEMA)
+        self.add(ms, "records/state", value, MessageSource("records", key=key, options=json.dumps(BOARD)), SCHEMA)
 
     def queue(self, ms: float, data: bytes, priority: int = 0, event: Event = Event.SENT, payload: bool = True) -> None:
         self._counts["queue"] = number = self._counts.get("queue", 0) + 1
         time = BEGIN + round(ms * MS)
         fields = (event, 3, priority, 0, number, time, time, 0, len(data), 1234)
         head = struct.pack(queue_events.FORMAT, *fields)
-        source = Source("queue", "sender", options=json.dumps(QUEUE))
+        source = MessageSource("queue", "sender", options=json.dumps(QUEUE))
         with_payload = payload and event is Event.SENT
         self.add(ms, "queue/jobs", head + (data if with_payload else b""), source, queue_events.SCHEMA)
 
     def picture(self, ms: float, data: bytes, frame_id: int = 7, encoding: str = "rgb8", **layout: int) -> None:
         sizes = {"height": 2, "width": 2, "step": 6, **layout}
-        source = Source("frames")
+        source = MessageSource("frames")
         self.add(ms, "visionipc_cam_3/image", picture(data, frame_id, encoding, **sizes), source, IMAGE)
 
 

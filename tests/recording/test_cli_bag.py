@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from mcap.opcode import Opcode
 
+from msgq.common.message_source import MessageSource
 from msgq.recording import LogReader
 from msgq.recording.format.container import HEAD
-from msgq.source import Source
 from tests.command import run
 from tests.recording import all_kinds
 from tests.recording.logs import FOREIGN, by_library, channel, chunk, chunks, message, write, write_foreign, write_log
@@ -162,9 +162,9 @@ def test_a_table_says_who_published_and_which_key(tmp_path: Path) -> None:
     def fill(log: all_kinds.Log) -> None:
         for i, (name, source) in enumerate(
             [
-                ("channel/lidar", Source("channel", "left")),
-                ("channel/lidar", Source("channel", "right")),
-                ("records/state", Source("records", "", "camera")),
+                ("channel/lidar", MessageSource("channel", "left")),
+                ("channel/lidar", MessageSource("channel", "right")),
+                ("records/state", MessageSource("records", "", "camera")),
             ]
         ):
             log.add(i, name, b"1", source, None)

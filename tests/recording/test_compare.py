@@ -219,11 +219,11 @@ def test_replay_against_a_reference(tmp_path: Path) -> None:
 
 def test_a_simulation_is_compared_without_what_was_played(tmp_path: Path) -> None:
     path = speed_log(tmp_path / "a.mcap")
-    from msgq.recording import played
+    from msgq.recording import playback_messages
 
     with Simulation() as sim:
         sim.add(averages)
-        sim.play(played(LogReader(path)))
+        sim.play(playback_messages(LogReader(path)))
         sim.run()
     found = compare(sim, sim)
     assert found

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.messages import messages
 from msgq.recording.reader.ordering import FoundMessages
-from msgq.source import TOPIC, Source
 
-CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), Source("channel", "me"))]
+CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
 
 
 def found(**others: Any) -> FoundMessages:

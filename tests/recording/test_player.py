@@ -22,7 +22,7 @@ import pytest
 import msgq
 from msgq import errors, stats
 from msgq.impl import fake
-from msgq.recording import LogReader, Player, played
+from msgq.recording import LogReader, Player, playback_messages
 from tests.recording.logs import write_log
 from tests.support import DEADLINE_MS, SHM, Child, Task, in_fork, say, wait_until
 
@@ -160,7 +160,9 @@ def test_publish_time_decides_and_log_time_if_asked(sent: Any, tmp_path: Path, u
     sent.clear()
     virtual(path, time_source="log_time").run()
     assert [data for *_, data in sent] == [b"1", b"2", b"3", b"4", b"5"]
-    assert [time_ns for time_ns, *_ in played(LogReader(path), "log_time")] == [m.log_time for m in LogReader(path)]
+    assert [time_ns for time_ns, *_ in playback_messages(LogReader(path), "log_time")] == [
+        m.log_time for m in LogReader(path)
+    ]
 
 
 def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any) -> None:
@@ -170,7 +172,7 @@ def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any)
     times = [BEGIN + i * NS // 50 for i in range(2000)]
     messages = ((names[i % 3], times[i], b"%d" % i, times[i] - late[i]) for i in range(2000))
     path = write_log(tmp_path / "a.mcap", *messages)
-    found = list(played(LogReader(path)))
+    found = list(playback_messages(LogReader(path)))
     assert all(before[0] <= after[0] for before, after in pairwise(found))
     for i, name in enumerate(names):
         assert [int(message.data) for message in found if message.endpoint == name] == list(range(i, 2000, 3))
@@ -254,7 +256,10 @@ def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
     assert player.endpoints == ("old.front", "old.rear", unique("laser"))
     player.run()
     assert [name for _, name, _ in sent] == list(player.endpoints)
-    assert [m.endpoint for m in played(LogReader(path), remap={pattern: r"/old/"})][:2] == ["old.front", "old.rear"]
+    assert [m.endpoint for m in playback_messages(LogReader(path), remap={pattern: r"/old/"})][:2] == [
+        "old.front",
+        "old.rear",
+    ]
     with pytest.raises(errors.InvalidValueError, match=r"nowhere.* cannot be remapped"):
         virtual(path, remap={re.compile("nowhere"): "x"})
     with pytest.raises(errors.InvalidValueError, match="invalid group reference"):

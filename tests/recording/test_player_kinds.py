@@ -14,12 +14,12 @@ import pytest
 
 import msgq
 from msgq import errors
-from msgq.record_changes import Change, change_schema, packed
+from msgq.common.message_source import MessageSource
+from msgq.common.record_changes import Change, change_schema, packed
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.format import conventions
 from msgq.recording.player.names import Names
 from msgq.recording.player.schedule import latched
-from msgq.source import Source
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
 from visionipc import FrameFormat, VisionIpcClient
@@ -92,7 +92,7 @@ def test_a_channel_has_its_publishers_and_its_geometry(log: Any) -> None:
 
 def test_a_broadcast_goes_back_too(log: Any) -> None:
     def fill(log: Log) -> None:
-        log.add(0, "channel/all:broadcast", b"x", Source("channel", "a"), None)
+        log.add(0, "channel/all:broadcast", b"x", MessageSource("channel", "a"), None)
 
     path = log(fill)
     _, player = play(path)
@@ -334,7 +334,7 @@ def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path)
     """Whoever described the channel last had small ones."""
     with Writer(tmp_path / "a.mcap") as writer:
         for name, size in (("front", 4096), ("rear", 64)):
-            told = Source("channel", name, options=json.dumps({"slot_bytes": size}))
+            told = MessageSource("channel", name, options=json.dumps({"slot_bytes": size}))
             number = writer.channel("channel/c", metadata=conventions.channel_metadata(1, "", source=told))
             writer.write(number, bytes(size), BEGIN)
     with Player(tmp_path / "a.mcap") as player:
@@ -380,7 +380,9 @@ def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:
 def test_options_that_make_no_sense(log: Any, options: str) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
-        log.add(1, "records/v", packed(Change(0, 1, 5), b"12345678"), Source("records", options=options), CHANGES)
+        log.add(
+            1, "records/v", packed(Change(0, 1, 5), b"12345678"), MessageSource("records", options=options), CHANGES
+        )
 
     done, player = play(log(fill))
     assert (done.messages, list(player.skipped)) == (1, ["records/v"])
@@ -391,7 +393,7 @@ def test_changes_that_make_no_sense(log: Any) -> None:
     def fill(log: Log) -> None:
         log.vector(0, 1, (1, 2))
         log.vector(1, 99, (1, 2))
-        source = Source("records", options=json.dumps(VECTOR))
+        source = MessageSource("records", options=json.dumps(VECTOR))
         log.add(2, "records/quotes", b"short", source, change_schema(QUOTE))
         log.add(3, "records/quotes", packed(Change(0, 1, 5), b"too long" * 9), source, change_schema(QUOTE))
         log.vector(4, 2, (3, 4))
@@ -403,7 +405,7 @@ def test_changes_that_make_no_sense(log: Any) -> None:
 def test_kinds_of_the_future(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
-        log.add(1, "thing/x", b"1", Source("thing"), None)
+        log.add(1, "thing/x", b"1", MessageSource("thing"), None)
 
     _, player = play(log(fill))
     assert list(player.skipped) == ["thing/x"]
@@ -470,7 +472,7 @@ def test_pictures_that_change_their_size(log: Any) -> None:
 def test_pictures_that_cannot_go_back(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
-        log.add(1, "visionipc_cam_1/compressed", b"jpeg", Source("frames"), None)
+        log.add(1, "visionipc_cam_1/compressed", b"jpeg", MessageSource("frames"), None)
         log.picture(2, bytes(12), encoding="yuv422")
 
     _, player = play(log(fill))

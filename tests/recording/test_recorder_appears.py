@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.queue_events import Event
+from msgq.common.queue_events import Event
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import recorder as recording
 from msgq.recording.recorder.endpoints import RecordedEndpoints

@@ -12,8 +12,8 @@ import pytest
 from mcap.reader import make_reader
 
 import msgq
-from msgq import errors, queue_events
-from msgq.common import naming
+from msgq import errors
+from msgq.common import naming, queue_events
 from msgq.recording import LogReader
 from msgq.recording.format.recover import recover
 from msgq.recording.reader.copying import write_mcap

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.recording import LogReader, Player, compare, played, replay
+from msgq.recording import LogReader, Player, compare, playback_messages, replay
 from msgq.recording.player.replaying import write_sent
 from msgq.simulation import Faults, Simulation
 from tests.command import run
@@ -192,7 +192,7 @@ def test_what_cannot_be_played_is_told(tmp_path: Path, caplog: pytest.LogCapture
 def test_played_is_what_a_simulation_plays(path: Path) -> None:
     """With what the log says of publishers and keys, a part of it can be left out."""
     with Simulation() as sim:
-        sim.play(message for message in played(LogReader(path)) if message.source.publisher != "rear")
+        sim.play(message for message in playback_messages(LogReader(path)) if message.source.publisher != "rear")
         sim.run()
         assert {m.publisher for m in sim.sent_messages if m.endpoint == "channel/lidar"} == {"front"}
         assert len(sim.sent_messages) == 55

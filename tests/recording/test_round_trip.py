@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.common.record_changes import unpacked
 from msgq.common.schema import Schema
 from msgq.impl.base import clock
-from msgq.outlets.queues import is_sent, payload
-from msgq.record_changes import unpacked
 from msgq.recording import FrameStream, LogReader, Message, Player, Recorder
+from msgq.workqueue.playback import is_sent, payload
 from tests.support import Task, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.common.dtypes import struct_schema
+from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.queue_events import FORMAT, SCHEMA, Event
 from msgq.common.schema import Schema
-from msgq.queue_events import FORMAT, SCHEMA, Event
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
-from msgq.source import TOPIC, Source
 from tests.spark.rows import SECOND
 
 RUN = "ab" * 16
@@ -38,7 +38,7 @@ class Said(NamedTuple):
     sequence: int
     log_time: int
     data: bytes
-    source: Source = TOPIC
+    source: MessageSource = TOPIC
     schema: Schema | None = None
     epoch: int = 1
     publish_time: int | None = None
@@ -64,18 +64,18 @@ def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
 
 def on_channel(name: str, publisher: str, sequence: int, log_time: int, data: bytes = b"data", **more: Any) -> Said:
     return Said(
-        f"channel/{name}", sequence, log_time, data, Source("channel", publisher, "", OPTIONS["channel"]), **more
+        f"channel/{name}", sequence, log_time, data, MessageSource("channel", publisher, "", OPTIONS["channel"]), **more
     )
 
 
 def of_vector(name: str, number: int, log_time: int, index: int, count: int, epoch: int = 1) -> Said:
     data = np.array((index, count, log_time, (index + count / 10, 0)), CHANGE).tobytes()
-    source = Source("records", options=OPTIONS["vector"])
+    source = MessageSource("records", options=OPTIONS["vector"])
     return Said(f"records/{name}", number, log_time, data, source, struct_schema(CHANGE), epoch)
 
 
 def of_board(name: str, key: str, count: int, log_time: int, epoch: int, data: bytes = b'{"key": 5}') -> Said:
-    source = Source("records", key=key, options=OPTIONS["board"])
+    source = MessageSource("records", key=key, options=OPTIONS["board"])
     return Said(f"records/{name}", count, log_time, data, source, Schema("Limit", "json", b"{}"), epoch)
 
 
@@ -109,7 +109,7 @@ def of_queue(name: str, told: Sequence[Told], late: Iterable[int] | None = None,
             sequence,
             one.time + delay,
             one.data(payload),
-            Source("queue", one.publisher, "", OPTIONS["queue"]),
+            MessageSource("queue", one.publisher, "", OPTIONS["queue"]),
             SCHEMA,
             one.epoch,
             one.time,

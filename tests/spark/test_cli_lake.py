@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from examples import questions
-from msgq.queue_events import Event
+from msgq.common.queue_events import Event
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from msgq.spark.runtime import session as sessions

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
-from msgq.queue_events import Event
 from msgq.recording import LogReader
 from msgq.recording.format.writer import channel_records
-from msgq.source import TOPIC, Source
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.lake.export import write_log
@@ -50,7 +50,7 @@ def one_of_each() -> list[Said]:
     """Return messages of each kind, and topics, at different times; those of queues last."""
     said = [
         Said("imu", 0, BEGIN, b"plain"),
-        Said("visionipc_camera_0/image", 0, BEGIN + 1, b"frame", Source("frames")),
+        Said("visionipc_camera_0/image", 0, BEGIN + 1, b"frame", MessageSource("frames")),
         on_channel("scans", "front", 0, BEGIN + 2, origin_time=BEGIN - 5),
         on_channel("scans", "rear", 1, BEGIN + 3),
         of_vector("poses", 0, BEGIN + 4, 2, 9),
@@ -110,7 +110,7 @@ def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkey
         largest = 100
 
         def __init__(self, _: Any) -> None:
-            sources = [Source("channel", "front"), Source("records", key="speed")]
+            sources = [MessageSource("channel", "front"), MessageSource("records", key="speed")]
             names = ["channel/scans", "records/limits"]
             self.channels = {
                 number: channel_records(number, name, None, 1, "published", source=source)

@@ -16,9 +16,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
 
 import msgq
+from msgq.common.queue_events import HEAD_BYTES, Event
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.queue_events import HEAD_BYTES, Event
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.live_stream import LiveStreamReader
 from msgq.spark.source.partitions import Partition

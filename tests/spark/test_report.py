@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq.queue_events import Event
+from msgq.common.queue_events import Event
 from msgq.report.gold import lake_tables
 from msgq.report.page import write_report
 from msgq.spark.lake import Lake

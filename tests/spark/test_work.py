@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.queue_events import Event
+from msgq.common.queue_events import Event
 from msgq.spark import read, tables
 from tests.spark.kind_logs import BEGIN, History, Said, Told, a_history, of_queue, on_channel, write_kinds
 from tests.spark.rows import SECOND, listed, message, messages

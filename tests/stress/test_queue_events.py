@@ -16,7 +16,7 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.queue_events import FORMAT, HEAD_BYTES, Event, events_channel
+from msgq.common.queue_events import FORMAT, HEAD_BYTES, Event, events_channel
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, Child, say
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from msgq import stats
-from msgq.figures.queues import QueueHandleInfo
+from msgq.common.stats.workqueue import QueueHandleInfo
 from msgq.workqueue import MessageQueue
 from tests.stress import queues
 from tests.stress.channels import message

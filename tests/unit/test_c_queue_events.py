@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 import msgq
-from msgq import queue_events, stats
+from msgq import stats
 from msgq.channel import Channel
+from msgq.common import queue_events
+from msgq.common.queue_events import FORMAT, HEAD_BYTES, Event
 from msgq.errors import LeaseExpiredError, MessageTooLargeError, QueueFullError, SegmentError
 from msgq.impl.base.origin import set_origin
-from msgq.queue_events import FORMAT, HEAD_BYTES, Event
 from msgq.recording import LogReader
 from msgq.recording.recorder.recorder import Recorder
 from tests.support import DEADLINE, SHM, wait_until

@@ -16,8 +16,8 @@ import msgq
 from msgq.channel import Channel, Node
 from msgq.common import naming
 from msgq.common.schema import Schema
+from msgq.common.stats.channel import ChannelStats, ChannelSubscriber
 from msgq.errors import MsgqError, PoolExhaustedError, SegmentError
-from msgq.figures.channels import ChannelStats, ChannelSubscriber
 from msgq.impl.channel import Subscriber
 from tests.support import SHM, Child, Task, hear, in_fork, say
 

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq.channel import Channel, Node
+from msgq.channel import Channel, Node, cleanup
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.remains import channels
-from msgq.remains.removal import Users, reason
+from msgq.kinds.removal import Users, reason
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
@@ -225,8 +224,8 @@ def test_channel_that_is_opened_while_it_is_cleared_is_a_new_one(prefix: str, mo
         return Users((), ())
 
     with monkeypatch.context() as patch:
-        patch.setattr(channels, "users", lambda stats: slow(stats) if not opened else Users((), ()))
-        (removal,) = channels.clear_channels(["scans"], prefix)
+        patch.setattr(cleanup, "users", lambda stats: slow(stats) if not opened else Users((), ()))
+        (removal,) = cleanup.remove_unused(["scans"], prefix)
     assert (removal.removed, removal.reason) == (True, reason((), ()))
     with opened[0].result() as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
@@ -265,7 +264,7 @@ def test_pools_of_the_dead_go_when_their_messages_are_gone(prefix: str) -> None:
 def test_two_cleans_at_once(prefix: str) -> None:
     for number in range(30):
         killed(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
-    tasks = [Task(lambda: list(channels.clear_channels([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(cleanup.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"channel/c{number}" for number in range(30))
     assert files(prefix) == []
@@ -310,7 +309,7 @@ def test_the_doctor_sees_views_that_are_kept_long(prefix: str, monkeypatch: pyte
         assert checked()[0] == "ok"
         publisher.send_many([b"x"] * 2)
         assert checked()[0] == "ok", "not for long"
-        monkeypatch.setattr(channels, "KEPT_LONG_S", 0.0)
+        monkeypatch.setattr(cleanup, "KEPT_LONG_S", 0.0)
         status, text = checked()
         assert status == "warning"
         assert f"{os.getpid()} keeps 1 views of old messages" in text

@@ -20,7 +20,7 @@ import pytest
 import msgq
 from msgq.common import naming
 from msgq.impl.ring.topic import unlink_orphan, unlink_topic
-from msgq.remains import topics
+from msgq.topic import cleanup
 from tests import command
 from tests.support import DEADLINE, SHM, Child, Task, hear, run_child, say
 
@@ -123,7 +123,7 @@ def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
 
 def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None:
     prefix_that_ended(prefix, "topic")
-    assert topics.orphans(prefix) == ["topic"]
+    assert cleanup.orphans(prefix) == ["topic"]
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
         inode = os.stat(naming.side_path("topic", prefix)).st_ino
         assert not unlink_orphan("topic", prefix)
@@ -190,13 +190,13 @@ def test_orphans_are_cleared_beside_processes_that_connect(prefix: str) -> None:
         child.say()
         over = threading.Event()
 
-        def sweep() -> int:
+        def remove_orphans() -> int:
             count = 0
             while not over.is_set():
-                count += len(list(topics.clear_orphans(prefix)))
+                count += len(list(cleanup.clear_orphans(prefix)))
             return count
 
-        sweeping = Task(sweep)
+        sweeping = Task(remove_orphans)
         try:
             assert child.hear() == 0
         finally:
@@ -223,14 +223,14 @@ def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.Monk
     """Right before each of the steps that a clean takes for one topic."""
     for endpoint in ("here", "stays"):
         msgq.pub_sock(endpoint, 4096).close()
-    real = getattr(topics, step)
+    real = getattr(cleanup, step)
 
     def vanish(endpoint: str, *rest: Any) -> Any:
         if endpoint == "here":
             unlink_topic(endpoint, prefix)
         return real(endpoint, *rest)
 
-    monkeypatch.setattr(topics, step, vanish)
+    monkeypatch.setattr(cleanup, step, vanish)
     assert [one["endpoint"] for one in outcomes() if one["endpoint"] != "here"] == ["stays"]
     assert not list(SHM.glob(f"msgq*_{prefix}/*"))
 

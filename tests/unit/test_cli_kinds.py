@@ -33,7 +33,7 @@ from msgq.impl.channel.publisher import Publisher
 from msgq.impl.channel.subscriber import Subscriber
 from msgq.impl.records.snapshot import RecordWatch
 from msgq.kinds import KINDS
-from msgq.remains.table import REMAINS
+from msgq.kinds.cleanup import CLEANERS
 from tests import command
 from tests.support import DEADLINE, SHM
 
@@ -117,7 +117,7 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_each_table_has_every_kind() -> None:
     tables = (ROWS, boards.WATCHES, info._LINES, stats._READ)
     assert all(set(table) == set(KINDS) for table in tables)
-    assert [one.kind for one in REMAINS] == list(KINDS)
+    assert [one.kind for one in CLEANERS] == list(KINDS)
 
 
 def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
@@ -343,7 +343,7 @@ def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
 
 def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
-    for one, count in zip(REMAINS, (3, 2, 2, 1), strict=True):
+    for one, count in zip(CLEANERS, (3, 2, 2, 1), strict=True):
         assert found[one.check].startswith(f"{count} {one.noun}, ")
         assert found[one.check].endswith("the dead left nothing in them")
 

@@ -18,10 +18,9 @@ from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.remains import queues
-from msgq.remains.kept import Kept
-from msgq.remains.removal import Users
-from msgq.workqueue import Job, MessageQueue
+from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import Users
+from msgq.workqueue import Job, MessageQueue, cleanup
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
@@ -269,7 +268,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
     users = Users((), ("python 17",))
-    monkeypatch.setattr(Kept, "users", lambda kind, one: users)
+    monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; --force removes it"
     assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
@@ -291,7 +290,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
-    tasks = [Task(lambda: list(queues.QUEUES.clear(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(cleanup.QUEUES.clear(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"queue/{name}" for name in names)
     assert files(prefix) == []
@@ -374,5 +373,5 @@ def test_what_cannot_be_repaired_is_told(prefix: str, monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         raise SegmentError("it is another user's", "jobs", "", errno.EACCES)
 
-    monkeypatch.setattr(queues, "MessageQueue", refuse)
+    monkeypatch.setattr(cleanup, "MessageQueue", refuse)
     assert "it is another user's" in command.run("doctor", "--fix", "--json", code=1).output

@@ -14,9 +14,9 @@ from click.shell_completion import ShellComplete
 from msgq import Board, SeqlockVector, stats
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.remains.kept import Kept
-from msgq.remains.records import RECORDS
-from msgq.remains.removal import Users
+from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import Users
+from msgq.records.cleanup import RECORDS
 from tests import command
 from tests.support import SHM, Child, Task
 from tests.unit.test_record_stats import change, declare, held_by, killed, write_one
@@ -221,7 +221,7 @@ def test_what_somebody_writes_stays(prefix: str) -> None:
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make("v")
     users = Users((), ("python 17",))
-    monkeypatch.setattr(Kept, "users", lambda kind, one: users)
+    monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; it has 1 value; --force removes it"
     assert outcomes("records/v", "--force") == {"records/v": "removed"}

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from msgq import pub_sock, sub_sock
 from msgq.cli.app import app
-from msgq.remains.topics import users
 from msgq.stats import Participant, SubscriberInfo, TopicStats
+from msgq.topic.cleanup import users
 from tests.support import SHM, Child, hear, say
 
 HEADER_BYTES, WRITE_UID = 384, 16

@@ -13,8 +13,8 @@ import pytest
 
 from msgq import stats
 from msgq.common.schema import Schema
+from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
-from msgq.figures.queues import QueueMessage
 from msgq.impl.base import clock
 from msgq.impl.workqueue.peek import Onlooker
 from msgq.workqueue import MessageQueue

@@ -8,8 +8,8 @@ import pytest
 
 from msgq import stats
 from msgq.common import naming
+from msgq.common.queue_events import events_channel
 from msgq.impl.workqueue import removal, snapshot
-from msgq.queue_events import events_channel
 from msgq.workqueue import MessageQueue
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from msgq import stats
 from msgq.common.schema import Schema
+from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, QueueFullError, SegmentError
-from msgq.figures.queues import QueueHandleInfo, QueueStats
 from msgq.impl.base import clock
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.workqueue import Job, MessageQueue

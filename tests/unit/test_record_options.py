@@ -14,6 +14,7 @@ import pytest
 from msgq import errors
 from msgq.common.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
 from msgq.common.schema import Schema
+from msgq.common.stats import Participant
 from msgq.decoding.decoders import Decoders
 from msgq.errors import (
     CorruptSegmentError,
@@ -23,7 +24,6 @@ from msgq.errors import (
     RecordMismatchError,
     RecordTypeError,
 )
-from msgq.figures import Participant
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value
 from msgq.recording.reader.message import Message

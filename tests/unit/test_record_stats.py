@@ -17,9 +17,9 @@ import pytest
 
 from msgq import Board, SeqlockVector, stats
 from msgq.common.schema import Schema
+from msgq.common.stats import Participant
+from msgq.common.stats.records import RecordStats, RecordWriterInfo
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, SegmentError
-from msgq.figures import Participant
-from msgq.figures.records import RecordStats, RecordWriterInfo
 from msgq.impl.base import clock
 from msgq.impl.records.snapshot import remove_record
 from tests.support import SHM, Child, Task, hear, say, wait_until

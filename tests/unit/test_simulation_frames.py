@@ -196,10 +196,12 @@ class TestNodes:
                 with client.frame() as frame:
                     again.append((frame.frame_id, bytes(frame.view)))
 
-        from msgq.simulation import Played
+        from msgq.simulation import PlaybackMessage
 
         with Simulation() as other:
             other.add(viewer)
-            other.play(Played(m.time_ns, m.endpoint, m.data, None, m.source, m.schema) for m in sim.sent_messages)
+            other.play(
+                PlaybackMessage(m.time_ns, m.endpoint, m.data, None, m.source, m.schema) for m in sim.sent_messages
+            )
             other.run()
         assert again == [(number, bytes([number]) * 12) for number, _ in seen]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.common.record_changes import Change, change_schema, packed
 from msgq.errors import InvalidValueError, KeyTakenError, MultipleWritersError, SegmentError
-from msgq.outlets.queues import sent_event
-from msgq.record_changes import Change, change_schema, packed
-from msgq.simulation import Fault, Played, Simulation, Source
+from msgq.simulation import Fault, MessageSource, PlaybackMessage, Simulation
+from msgq.workqueue.playback import sent_event
 
 S = 1_000_000_000
 VECTOR = '{"form": "vector", "length": 4, "copies": 2, "exclusive": false}'
@@ -50,10 +50,16 @@ class TestPlaying:
         with Simulation() as sim:
             sim.play(
                 [
-                    Played(1, "records/numbers", change(3, 9), None, Source("records", options=VECTOR), INTEGERS),
-                    Played(2, "records/board", b"on", None, Source("records", key="mode", options=BOARD)),
-                    Played(3, "queue/jobs", sent_event(b"job", 5, 1, 3), None, Source("queue")),
-                    Played(4, "channel/scans", b"scan", None, Source("channel", "lidar", options='{"capacity": 8}')),
+                    PlaybackMessage(
+                        1, "records/numbers", change(3, 9), None, MessageSource("records", options=VECTOR), INTEGERS
+                    ),
+                    PlaybackMessage(
+                        2, "records/board", b"on", None, MessageSource("records", key="mode", options=BOARD)
+                    ),
+                    PlaybackMessage(3, "queue/jobs", sent_event(b"job", 5, 1, 3), None, MessageSource("queue")),
+                    PlaybackMessage(
+                        4, "channel/scans", b"scan", None, MessageSource("channel", "lidar", options='{"capacity": 8}')
+                    ),
                 ]
             )
             sim.run()

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import msgq
+from msgq.common.queue_events import FORMAT, Event
 from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, SegmentError, StateError
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
-from msgq.queue_events import FORMAT, Event
 from msgq.simulation import Fault, Faults, Simulation, explore
 from tests.contract.queue_actors import waiting_call
 

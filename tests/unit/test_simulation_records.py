@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq.common.record_changes import Change, packed
 from msgq.errors import DeadlockError, InvalidValueError, MultipleWritersError, SegmentError
 from msgq.impl.base.origin import set_origin
-from msgq.record_changes import Change, packed
 from msgq.records import Board, SeqlockVector
 from msgq.simulation import Fault, Faults, Simulation, explore
 

@@ -14,9 +14,9 @@ from msgq.cli.common.board import Watched
 from msgq.cli.common.names import Followed, Names, is_told_by_queue
 from msgq.cli.common.render import console, echo_json, styled
 from msgq.common import naming
+from msgq.common.queue_events import events_channel
 from msgq.impl.meter import TopicMeter, watch
 from msgq.kinds import CHANNEL, QUEUE, TOPIC, kind_of
-from msgq.queue_events import events_channel
 from msgq.stats import endpoint_inodes
 
 _EPILOG = (

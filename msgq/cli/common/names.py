@@ -9,10 +9,10 @@ import click
 
 from msgq.cli.common.render import echo
 from msgq.common import timing
+from msgq.common.queue_events import queue_of
 from msgq.common.selection import Choice, Selection, chosen
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.kinds import CHANNEL, QUEUE, checked, kind_of
-from msgq.queue_events import queue_of
 from msgq.stats import endpoint_inodes
 
 _T = TypeVar("_T")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgq.cli.common.render import in_units, publisher
-from msgq.figures.endpoints import EndpointCounts
-from msgq.figures.records import RecordStats
-from msgq.figures.topics import TopicCounts
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.records import RecordStats
+from msgq.common.stats.topic import TopicCounts
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_name
 from msgq.stats import ChannelStats, Participant, QueueStats, TopicStats
 

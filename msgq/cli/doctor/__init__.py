@@ -15,11 +15,12 @@ from msgq.common.texts import some
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.topic import unlink_topic
-from msgq.kinds import kind_of
-from msgq.remains import gates_and_claims, table, topics
-from msgq.remains.removal import Flaw
-from msgq.remains.table import REMAINS, ailments
+from msgq.kinds import cleanup, kind_of
+from msgq.kinds.cleanup import CLEANERS, diagnose
+from msgq.kinds.removal import Issue
 from msgq.stats import endpoints
+from msgq.topic import cleanup as topic_cleanup
+from msgq.topic import leftovers
 
 _EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
 _SHOWN = 10  # flaws of a check that are shown, errors first
@@ -89,17 +90,18 @@ def round_trip() -> Check:
 
 def segments(prefix: str) -> Check:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
-    return _judged("segments", list(table.unreadable(prefix)), "every one can be read")
+    return _judged("segments", list(cleanup.unreadable(prefix)), "every one can be read")
 
 
 def files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
-    lost = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in topics.orphans(prefix)]
-    flaws = [Flaw(text, wrong=True) for text in lost] + topics.strangers(prefix) + _elsewhere(prefix)
+    names = topic_cleanup.orphans(prefix)
+    lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
+    flaws = [Issue(text, wrong=True) for text in lost] + topic_cleanup.strangers(prefix) + _elsewhere(prefix)
     return _judged("files", flaws, "every one belongs where it is, to whom it should")
 
 
-def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
+def _judged(check: str, flaws: Sequence[Issue], good: str) -> Check:
     if not flaws:
         return Check(check, "ok", good)
     ordered = sorted(flaws, key=lambda flaw: not flaw.wrong)
@@ -108,30 +110,30 @@ def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
     return Check(check, "error" if wrong else "warning", some(texts, _SHOWN, "; "))
 
 
-def _elsewhere(prefix: str) -> list[Flaw]:
+def _elsewhere(prefix: str) -> list[Issue]:
     """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
-    prefixes = [] if prefix else topics.orphaned_prefixes()
+    prefixes = [] if prefix else topic_cleanup.orphaned_prefixes()
     if not prefixes:
         return []
-    left = [one for where in prefixes for one in topics.clear_orphans(where, remove=False) if one.endpoint]
+    left = [one for where in prefixes for one in topic_cleanup.clear_orphans(where, remove=False) if one.endpoint]
     size = in_bytes(sum(one.bytes for one in left))
     text = f"{len(prefixes)} prefixes that ended left {len(left)} side segments without a ring, {size}"
-    return [Flaw(f"{text} (`msgq clean` removes them)", wrong=False)]
+    return [Issue(f"{text} (`msgq clean` removes them)", wrong=False)]
 
 
 def states(prefix: str) -> Iterator[Check]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
-    for one in REMAINS:
+    for one in CLEANERS:
         found = [stats for stats in every if kind_of(stats.endpoint) is one.kind]
         size = in_bytes(sum(stats.bytes for stats in found))
         good = f"{len(found)} {one.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
-        yield _judged(one.check, ailments(one, found, prefix), good)
+        yield _judged(one.check, diagnose(one, found, prefix), good)
 
 
 def left_behind(prefix: str) -> Check:
     """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
-    dead = [*gates_and_claims.clear_gates(prefix, remove=False), *gates_and_claims.clear_claims(prefix, remove=False)]
+    dead = [*leftovers.clear_gates(prefix, remove=False), *leftovers.clear_claims(prefix, remove=False)]
     if not dead:
         return Check("leftovers", "ok", "no gates or ZMQ claims of the dead")
     text = some((f"{one.endpoint}: {one.reason}" for one in dead), _SHOWN, "; ")
@@ -140,5 +142,5 @@ def left_behind(prefix: str) -> Check:
 
 def repair(prefix: str) -> Check:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
-    done, failed = table.repair(prefix)
+    done, failed = cleanup.repair(prefix)
     return Check("repair", "error" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")

@@ -10,11 +10,11 @@ from typing import Any
 from msgq.cli.common.render import in_us
 from msgq.cli.echo.feeds import ChannelFeed, Feed, Item
 from msgq.common import naming
+from msgq.common.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_channel
 from msgq.common.schema import Schema
+from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
-from msgq.figures.queues import QueueMessage
 from msgq.impl.workqueue.peek import Onlooker
-from msgq.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_channel
 
 _SAY_S = 1.0  # between two complaints of one queue
 _ALL = 2**62  # messages of a channel that are still there

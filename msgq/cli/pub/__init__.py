@@ -14,7 +14,14 @@ from msgq.cli.common import options
 from msgq.cli.common.payload import encode
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.cli.pub.outlets import ChannelOutlet, Outlet, QueueOutlet, TopicOutlet, Wanted, records_outlet
+from msgq.cli.pub.targets import (
+    ChannelTarget,
+    PublishOptions,
+    PublishTarget,
+    QueueTarget,
+    TopicTarget,
+    open_records_target,
+)
 from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
@@ -23,11 +30,11 @@ from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
 
 Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
-_OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
-    TOPIC: TopicOutlet,
-    CHANNEL: ChannelOutlet,
-    QUEUE: QueueOutlet,
-    RECORDS: records_outlet,
+_TARGETS: dict[Kind, Callable[[PublishOptions], PublishTarget]] = {
+    TOPIC: TopicTarget,
+    CHANNEL: ChannelTarget,
+    QUEUE: QueueTarget,
+    RECORDS: open_records_target,
 }
 
 
@@ -100,22 +107,22 @@ def command(
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
-    wanted = Wanted(checked(endpoint), message_format == "json", force, priority, index, key, timeout)
+    wanted = PublishOptions(checked(endpoint), message_format == "json", force, priority, index, key, timeout)
     wanted.check()
     with naming.chosen(prefix):
-        outlet = _OUTLETS[kind_of(endpoint)](wanted)
-        encode = _encoder(message_format or ("json" if _packs(outlet.schema) else "text"), outlet.schema)
+        target = _TARGETS[kind_of(endpoint)](wanted)
+        encode = _encoder(message_format or ("json" if _packs(target.schema) else "text"), target.schema)
         if message is not None:
-            encode(message, outlet.former())  # an error comes before the first message
+            encode(message, target.former())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
-        with outlet:
+        with target:
             with until_interrupted(), _in_time():
                 if wait_for_subscribers is not None:
-                    outlet.wait(wait_for_subscribers)
-                payloads = _payloads(outlet, encode, message, data)
-                _publish(outlet, payloads, rate, _most(count, rate, lines))
+                    target.wait(wait_for_subscribers)
+                payloads = _payloads(target, encode, message, data)
+                _publish(target, payloads, rate, _most(count, rate, lines))
             if as_json:
-                echo_json(outlet.summary())
+                echo_json(target.summary())
 
 
 @contextlib.contextmanager
@@ -155,25 +162,25 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
     return encoders[kind]
 
 
-def _payloads(outlet: Outlet, encode: Encode, message: str | None, data: bytes | None) -> Iterator[bytes]:
+def _payloads(target: PublishTarget, encode: Encode, message: str | None, data: bytes | None) -> Iterator[bytes]:
     """Yield the same message or data forever, or the lines of the standard input."""
     while data is not None:
         yield data
     while message is not None:
-        yield encode(message, outlet.former())
+        yield encode(message, target.former())
     for line in sys.stdin:
-        yield encode(line.removesuffix("\n"), outlet.former())
+        yield encode(line.removesuffix("\n"), target.former())
 
 
 def _most(count: int | None, rate: float | None, lines: bool) -> int | None:
     return count if count is not None or lines or rate is not None else 1
 
 
-def _publish(outlet: Outlet, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
+def _publish(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
     due_s, sent = time.monotonic(), 0
     while (most is None or sent < most) and (data := next(payloads, None)) is not None:
         if rate is not None:
             time.sleep(max(0.0, due_s - time.monotonic()))
             due_s = max(due_s + 1 / rate, time.monotonic() - 1)  # after a stop, no flood to catch up
-        outlet.send(data)
+        target.send(data)
         sent += 1

@@ -15,7 +15,7 @@ from msgq.impl.base.segment cimport (
 
 from msgq.common import naming, sharing
 from msgq.errors import CorruptSegmentError, SegmentError
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 
 
 cdef extern from "base/liveness_lock.h" nogil:

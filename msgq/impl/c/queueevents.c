@@ -14,7 +14,7 @@ enum {
 static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42; /* no limit: what is asked for is what a pool has */
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 static const char MQC_EVENTS_SUFFIX[] = ":events";
-/* SCHEMA of msgq/queue_events.py */
+/* SCHEMA of msgq/common/queue_events.py */
 static const char MQC_EVENTS_FIELDS[] =
     "[[\"event\", \"|u1\"], [\"row\", \"|u1\"], [\"priority\", \"<u2\"], [\"deliveries\", \"<u4\"], "
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
-from msgq.figures.channels import ChannelStats
-from msgq.figures.endpoints import EndpointCounts
+from msgq.common.stats.channel import ChannelStats
+from msgq.common.stats.endpoint import EndpointCounts
 
 @disjoint_base
 class Hub:

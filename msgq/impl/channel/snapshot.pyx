@@ -24,9 +24,9 @@ import os
 
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.figures import Participant
-from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
-from msgq.figures.endpoints import EndpointCounts
+from msgq.common.stats import Participant
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.common.stats.endpoint import EndpointCounts
 
 
 cdef extern from "channel/snapshot.h" nogil:

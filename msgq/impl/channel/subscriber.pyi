@@ -10,7 +10,7 @@ import numpy.typing as npt
 from _typeshed import WriteableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.figures.channels import ChannelMessage, PublisherInfo
+from msgq.common.stats.channel import ChannelMessage, PublisherInfo
 from msgq.impl.base.views import HeldView
 from msgq.impl.base.waiting import Waitable
 from msgq.impl.channel.hub import Hub

@@ -30,7 +30,7 @@ from msgq.errors import (
     CorruptSegmentError, InvalidValueError, LostMessagesError, MessageSizeError, MessageTooLargeError, SegmentError,
     StateError, TooManyViewsError,
 )
-from msgq.figures.channels import ChannelMessage, PublisherInfo
+from msgq.common.stats.channel import ChannelMessage, PublisherInfo
 from msgq.impl.sockets.checks import pickle_error, timeout_ns
 
 

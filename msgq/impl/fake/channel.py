@@ -11,8 +11,8 @@ import os
 from typing import cast
 
 from msgq.common import naming, sharing
+from msgq.common.stats.channel import ChannelStats
 from msgq.errors import SegmentError
-from msgq.figures.channels import ChannelStats
 from msgq.impl.fake import channel_order
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.channel_order import Line

@@ -6,8 +6,8 @@ import os
 import threading
 from typing import cast
 
-from msgq.figures import Participant
-from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.common.stats import Participant
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
 from msgq.impl.fake.channel_order import Hub, Line, Pool, Slot
 from msgq.impl.fake.channel_subscriber import Membership
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.common import naming
+from msgq.common.stats.channel import ChannelMessage, PublisherInfo
 from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
@@ -16,7 +17,6 @@ from msgq.errors import (
     StateError,
     TooManyViewsError,
 )
-from msgq.figures.channels import ChannelMessage, PublisherInfo
 from msgq.impl.fake.bus import forked_error
 from msgq.impl.fake.channel_cursor import Cursor
 from msgq.impl.fake.channel_order import Entry, Hub, Pool, Slot

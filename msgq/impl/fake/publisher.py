@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.schema import Schema, require_schema
+from msgq.common.stats.topic import PublisherStats
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
-from msgq.figures.topics import PublisherStats
 from msgq.impl.base.context import Context
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.records_handle import Handle, Watcher

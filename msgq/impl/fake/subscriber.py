@@ -8,9 +8,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from msgq.common import naming
+from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.base.context import Context
 from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error, need
 from msgq.impl.fake.socket import check_connect

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq.common import naming, sharing
+from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Bus, current_bus, forked_error
@@ -28,7 +29,6 @@ from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, ro
 from msgq.impl.sockets.checks import closed_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
-from msgq.queue_events import Event
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

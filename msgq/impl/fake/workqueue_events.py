@@ -6,6 +6,7 @@ import contextlib
 import os
 import struct
 
+from msgq.common.queue_events import FORMAT, SCHEMA, Event, events_channel
 from msgq.errors import MsgqError
 from msgq.impl.base.liveness import process_name
 from msgq.impl.base.origin import origin_time as thread_origin
@@ -13,7 +14,6 @@ from msgq.impl.base.origin import set_origin
 from msgq.impl.fake.channel import Publisher, open_hub
 from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
 from msgq.impl.workqueue import options
-from msgq.queue_events import FORMAT, SCHEMA, Event, events_channel
 
 _PAYLOAD = options.EVENTS.index("payload")
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgq.common.naming import QUEUE_MARK
+from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
 from msgq.impl.workqueue import options
-from msgq.queue_events import Event
 
 _numbers = itertools.count(1)
 

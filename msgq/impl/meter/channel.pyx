@@ -10,7 +10,7 @@ from msgq.impl.meter.meter cimport Meter, mq_meter
 from msgq.common import naming
 from msgq.errors import EndpointClosedError, SegmentError
 from msgq.impl.channel.hub import open_hub
-from msgq.queue_events import events_channel
+from msgq.common.queue_events import events_channel
 
 
 cdef extern from "meter/channel.h" nogil:

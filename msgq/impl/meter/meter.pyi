@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from typing_extensions import disjoint_base
 
-from msgq.figures.meters import MeterReading
+from msgq.common.stats.meter import MeterReading
 
 @disjoint_base
 class Meter:

@@ -11,7 +11,7 @@ from msgq.impl.base.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_n
 from msgq.impl.base.wake cimport sleep_on
 
 from msgq.errors import InvalidValueError
-from msgq.figures.meters import Distribution, MeterReading
+from msgq.common.stats.meter import Distribution, MeterReading
 
 
 cdef extern from "sys/prctl.h" nogil:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from typing_extensions import disjoint_base
 
-from msgq.figures.endpoints import EndpointCounts
-from msgq.figures.records import RecordStats
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.records import RecordStats
 
 @disjoint_base
 class RecordWatch:

@@ -14,8 +14,8 @@ from msgq.impl.records.core cimport (
 )
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 
-from msgq.figures.endpoints import EndpointCounts
-from msgq.figures.records import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 
 
 cdef extern from "records/snapshot.h" nogil:

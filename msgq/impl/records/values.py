@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 
 if TYPE_CHECKING:
     import numpy as np

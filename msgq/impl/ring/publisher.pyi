@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 from _typeshed import ReadableBuffer
 
-from msgq.figures.topics import PublisherStats
+from msgq.common.stats.topic import PublisherStats
 from msgq.impl.ring.pub_connection import PubConnection
 
 class PubSocket(PubConnection):

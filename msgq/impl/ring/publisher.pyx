@@ -346,7 +346,7 @@ cdef class PubSocket(PubConnection):
         wait_for_readers(self._await_count, timeout, interval, n, self._endpoint)
 
     def stats(self):
-        from msgq.figures.topics import PublisherStats
+        from msgq.common.stats.topic import PublisherStats
         return PublisherStats(self._endpoint, self._publisher.sequence, self._publisher.bytes)
 
 

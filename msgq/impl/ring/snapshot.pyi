@@ -2,7 +2,7 @@
 
 from typing_extensions import disjoint_base
 
-from msgq.figures.topics import TopicCounts, TopicStats
+from msgq.common.stats.topic import TopicCounts, TopicStats
 
 @disjoint_base
 class TopicWatch:

@@ -14,8 +14,8 @@ from msgq.impl.ring.core cimport (
 from msgq.impl.base.liveness cimport is_alive
 from msgq.impl.ring.topic cimport check_topic, find_side, Topic, watch_topic
 
-from msgq.figures import Participant
-from msgq.figures.topics import SubscriberInfo, TopicCounts, TopicStats
+from msgq.common.stats import Participant
+from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 
 
 cdef extern from "ring/snapshot.h" nogil:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from _typeshed import WriteableBuffer
 
-from msgq.figures.topics import SubscriberStats, Tracked
+from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.impl.ring.connection import Connection
 from msgq.impl.sockets.pyzmq_names import Frame
 

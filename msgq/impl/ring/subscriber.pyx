@@ -38,7 +38,7 @@ cdef object _load_tracked():
     """Return the class of what `receive_tracked` returns; late, as its module takes as long as all that sockets need.
     """
     global _tracked
-    from msgq.figures.topics import Tracked
+    from msgq.common.stats.topic import Tracked
     _tracked = Tracked
     return Tracked
 
@@ -91,7 +91,7 @@ cdef class SubSocket(Connection):
         return self._ticket != CLOSED and self._subscriber.side != NULL and mq_side_tracked(self._subscriber.side)
 
     def stats(self):
-        from msgq.figures.topics import SubscriberStats  # late, as `_tracked`
+        from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):

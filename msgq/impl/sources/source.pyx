@@ -29,13 +29,14 @@ from msgq.impl.sources.core cimport (
 import json
 import os
 
-from msgq import kinds, record_changes
+from msgq import kinds
+from msgq.common import record_changes
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
 from msgq.impl.channel.hub import open_hub
 from msgq.impl.records.options import dtype_there
 from msgq.impl.workqueue.snapshot import QueueWatch
-from msgq.queue_events import events_channel
+from msgq.common.queue_events import events_channel
 from msgq.common.schema import Schema
 
 

@@ -21,7 +21,7 @@ typedef enum {
     MQ_EVENT_RECEIVED, /* taken and acknowledged in one */
 } mq_queue_event_kind;
 
-/* What is published, as msgq/queue_events.py has it. Times are the host's clock, ns. */
+/* What is published, as msgq/common/queue_events.py has it. Times are the host's clock, ns. */
 typedef struct {
     uint8_t event;
     uint8_t row; /* whose handle did it */
@@ -34,7 +34,7 @@ typedef struct {
     uint32_t size;
     uint32_t pid;
 } mq_queue_event;
-_Static_assert(sizeof(mq_queue_event) == 48, "as msgq/queue_events.py has it");
+_Static_assert(sizeof(mq_queue_event) == 48, "as msgq/common/queue_events.py has it");
 
 typedef struct {
     mq_queue_event event;

@@ -29,7 +29,7 @@ from msgq.impl.channel.hub import open_hub
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.base.liveness import process_name
 from msgq.impl.workqueue import options
-from msgq.queue_events import SCHEMA, events_channel
+from msgq.common.queue_events import SCHEMA, events_channel
 
 
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has

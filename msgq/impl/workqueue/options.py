@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgq.common import naming
+from msgq.common.queue_events import HEAD_BYTES, events_channel
 from msgq.common.schema import Schema, require_schema
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import (
@@ -28,7 +29,6 @@ from msgq.errors import (
     TooManyHandlesError,
 )
 from msgq.impl.sockets.checks import is_number, timeout_ns
-from msgq.queue_events import HEAD_BYTES, events_channel
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK

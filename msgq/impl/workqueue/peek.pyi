@@ -5,7 +5,7 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
-from msgq.figures.queues import QueueMessage
+from msgq.common.stats.workqueue import QueueMessage
 
 @disjoint_base
 class Onlooker:
@@ -31,7 +31,7 @@ class Onlooker:
 
     @property
     def events(self) -> bool:
-        """Whether the queue publishes what happens to its messages (`msgq.queue_events`)."""
+        """Whether the queue publishes what happens to its messages (`msgq.common.queue_events`)."""
 
     @property
     def sent(self) -> int:

@@ -7,7 +7,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from msgq.impl.workqueue.core cimport mq_queue, mq_queue_parts, mq_word_priority
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq.figures.queues import QueueMessage
+from msgq.common.stats.workqueue import QueueMessage
 from msgq.impl.workqueue import options
 
 

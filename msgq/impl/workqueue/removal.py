@@ -6,9 +6,9 @@ import contextlib
 import os
 
 from msgq.common import naming
+from msgq.common.queue_events import events_channel
 from msgq.errors import MsgqError
 from msgq.impl.channel.hub import open_hub
-from msgq.queue_events import events_channel
 
 
 def remove_events(queue: str, in_prefix: str) -> None:

@@ -15,8 +15,8 @@ from msgq.impl.workqueue.core cimport (
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq.figures.endpoints import EndpointCounts
-from msgq.figures.queues import QueueHandleInfo, QueueStats
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.impl.workqueue.removal import remove_events
 
 

@@ -11,8 +11,8 @@ import zmq
 
 from msgq.common import naming
 from msgq.common.schema import Schema, require_schema
+from msgq.common.stats.topic import PublisherStats
 from msgq.errors import InvalidValueError, IpcError
-from msgq.figures.topics import PublisherStats
 from msgq.impl.base.context import Context
 from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_stamps_error
 from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers

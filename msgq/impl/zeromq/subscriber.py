@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from msgq.common import naming
+from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.base.context import Context
 from msgq.impl.sockets.awaitable import Awaitable
 from msgq.impl.sockets.checks import (

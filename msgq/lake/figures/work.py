@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.queue_events import FIELDS, Event
 from msgq.common.units import NS_PER_S
 from msgq.decoding.events import event_heads
 from msgq.kinds import QUEUE
@@ -15,7 +16,6 @@ from msgq.lake.figures import spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import MOST, begins, since
 from msgq.lake.figures.windows import HOUR, filling, is_of_kind
-from msgq.queue_events import FIELDS, Event
 
 _ABOUT: list[tuple[str, pa.DataType]] = [
     ("run", pa.string()),

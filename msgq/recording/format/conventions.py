@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.format.rosbag2 import SQLITE_SUFFIX, bag_files, sqlite_error
-from msgq.source import TOPIC, Source
 
 PROFILE = "msgq"
 SUFFIX = ".mcap"
@@ -89,7 +89,11 @@ def beside(path: Path, what: str) -> Path:
 
 
 def channel_metadata(
-    epoch: int, counting: str, tracked: bool = False, source: Source = TOPIC, hidden: Mapping[str, str] | None = None
+    epoch: int,
+    counting: str,
+    tracked: bool = False,
+    source: MessageSource = TOPIC,
+    hidden: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.
 

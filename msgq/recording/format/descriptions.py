@@ -16,12 +16,12 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
+from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.format import conventions
 from msgq.recording.format.container import RecordStream
 from msgq.recording.format.hidden import NONE_HIDDEN, HiddenLosses, hidden_losses
 from msgq.recording.format.scan import UNKNOWN
-from msgq.source import TOPIC, Source, source_of
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
 DESCRIBING_BYTES_MAX = 32 << 20
@@ -66,7 +66,7 @@ class Channel:
     counted: bool  # a gap in the sequence is a loss
     schema: Schema | None
     tracked: bool = False  # messages had stamps, which their origins are from
-    source: Source = TOPIC
+    source: MessageSource = TOPIC
     record: ChannelRecord = _NOTHING
     hidden: HiddenLosses = NONE_HIDDEN
 
@@ -254,7 +254,7 @@ class Descriptions:
             record.metadata.get(conventions.SEQUENCE) == conventions.PUBLISHED,
             _schema(record, schema),
             record.metadata.get(conventions.TRACKED) == "1",
-            source_of(record.metadata),
+            parse_metadata(record.metadata),
             ChannelRecord(record.message_encoding, tuple(record.metadata.items()), schema),
             hidden_losses(record.metadata),
         )

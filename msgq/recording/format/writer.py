@@ -18,6 +18,7 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq import __version__
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.format import conventions
@@ -38,7 +39,6 @@ from msgq.recording.format.hidden import HiddenLosses
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.whole_chunk import WholeChunk
-from msgq.source import TOPIC, Source
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 _BLOCK_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def channel_records(
     epoch: int,
     counting: str,
     tracked: bool = False,
-    source: Source = TOPIC,
+    source: MessageSource = TOPIC,
     hidden: HiddenLosses | None = None,
 ) -> ChannelRecords:
     """Return a channel of a recording of ours; see `conventions.channel_metadata` for what it says."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgq.common.selection import Choice
 from msgq.errors import EndpointNameError, InvalidValueError
-from msgq.kinds import FRAMES, KINDS, PICTURES, TOPIC, kind_of
+from msgq.kinds import FRAMES, KINDS, RECORDED_PICTURES, TOPIC, kind_of
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `Names`.
 Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[Choice, str]
@@ -76,7 +76,7 @@ def _without_slashes(name: str, kind: str) -> str:
 def _checked(name: str, kind: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
     if kind == FRAMES:
-        if not PICTURES.fullmatch(name):
+        if not RECORDED_PICTURES.fullmatch(name):
             text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
             raise InvalidValueError(text)
         return name

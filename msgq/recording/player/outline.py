@@ -12,13 +12,13 @@ from mcap.opcode import Opcode
 
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
-from msgq.outlets.topics import RING_BYTES, ring_bytes
 from msgq.recording.format.container import HEAD
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.scan import Columns
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.summing import told
+from msgq.topic.playback import RING_BYTES, ring_bytes
 
 _ROWS = 16384
 _INDEX_BYTES = 32 << 20  # of message indexes that are looked into

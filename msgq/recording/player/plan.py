@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgq.common.queue_events import HEAD_BYTES
 from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import CHANNEL, FRAMES, QUEUE
-from msgq.outlets import Wanted
-from msgq.outlets.queues import NO_PAYLOAD, has_payload, is_sent
-from msgq.queue_events import HEAD_BYTES
+from msgq.kinds.playback import EndpointSpec
 from msgq.recording.format.scan import Columns
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.outline import Outline, may_be
 from msgq.recording.reader.reader import LogReader
+from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
 
 _RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
@@ -28,20 +28,20 @@ class Plan(NamedTuple):
 
     Attributes
     ----------
-    wanted : by the new name.
+    specs : by the new name.
     skipped : why an endpoint of the log is not played, by its name there.
     former : the names in the log, by the new ones.
     outline : of the log.
     """
 
-    wanted: dict[str, Wanted]
+    specs: dict[str, EndpointSpec]
     skipped: dict[str, str]
     former: dict[str, str]
     outline: Outline
 
     def skip(self, name: str, why: str) -> None:
         """Let an endpoint, by its new name, not be played."""
-        del self.wanted[name]
+        del self.specs[name]
         self.skipped[self.former.pop(name)] = why
 
     def skip_others(self, endpoints: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
             text = f"both {found.former[name]!r} and {old!r} would be played there; remap one of them"
             raise InvalidValueError(text, name)
         found.former[name] = old
-        found.wanted[name] = Wanted(
+        found.specs[name] = EndpointSpec(
             name,
             info.kind,
             info.schema,
@@ -96,7 +96,7 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
         )
     _leave_out_announcements(found)
     _look_inside(log, found)
-    if not found.wanted:
+    if not found.specs:
         reasons = some((f"{name!r}: {why}" for name, why in found.skipped.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return found
@@ -104,7 +104,7 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
 
 def _leave_out_announcements(found: Plan) -> None:
     """Leave out topics of streams whose pictures go back into frames: their server publishes there."""
-    pictures = [old for name, old in found.former.items() if found.wanted[name].kind == FRAMES and old.endswith(_RAW)]
+    pictures = [old for name, old in found.former.items() if found.specs[name].kind == FRAMES and old.endswith(_RAW)]
     announced = {old.removesuffix(_RAW) for old in pictures}
     for name, old in list(found.former.items()):
         if old in announced:
@@ -121,13 +121,13 @@ def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
 def _look_inside(log: LogReader, found: Plan) -> None:
     """Find a picture of each stream, and the queues whose events have no payloads."""
     new = {old: name for name, old in found.former.items()}
-    kinds = {old: found.wanted[name].kind for old, name in new.items()}
+    kinds = {old: found.specs[name].kind for old, name in new.items()}
     wanted = {old for old, kind in kinds.items() if kind in (FRAMES, QUEUE.name)}
     undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
     for endpoint, data in _first(log, wanted):
         if kinds[endpoint] == FRAMES:
             name = new[endpoint]
-            found.wanted[name] = found.wanted[name]._replace(sample=data)
+            found.specs[name] = found.specs[name]._replace(sample=data)
             wanted.discard(endpoint)
         elif is_sent(data):
             undecided.discard(endpoint)

@@ -18,11 +18,11 @@ from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import RECORDS
-from msgq.outlets import Place
+from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.player.names import Names, Remap
-from msgq.recording.player.outlets import Outlets
 from msgq.recording.player.schedule import TIME_SOURCES, Schedule, Ticks, latched, timed
 from msgq.recording.player.sending import Sending
+from msgq.recording.player.writers import Writers
 from msgq.recording.reader.reader import LogReader
 
 _LONG_S = 60.0  # a wait of its own in longer ones
@@ -151,16 +151,16 @@ class Player:
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, time_source)
-        place = Place(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
+        place = PlaybackTarget(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
         self._records = self._log.full_history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
-        self._outlets = Outlets(self._log, before, self._names, clock_endpoint, place)
-        self._sending = Sending(self._outlets)
-        self.endpoints = tuple(name for name in self._outlets.by_name if name != clock_endpoint)
-        self.skipped: Mapping[str, str] = self._outlets.plan.skipped
+        self._writers = Writers(self._log, before, self._names, clock_endpoint, place)
+        self._sending = Sending(self._writers)
+        self.endpoints = tuple(name for name in self._writers.by_name if name != clock_endpoint)
+        self.skipped: Mapping[str, str] = self._writers.plan.skipped
         self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(self._awaited) - set(self.endpoints):
-            self._outlets.close()
+            self._writers.close()
             raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
         self._changed = threading.Condition()
@@ -262,7 +262,7 @@ class Player:
     def stats(self) -> PlayerStats:
         """Return what was done so far."""
         position = (self._position_ns - self._first_ns) / NS_PER_S
-        unplayed = dict(self._outlets.unplayed)
+        unplayed = dict(self._writers.unplayed)
         late = self._late_ns, self._late_max_ns
         by_kind = self._sending.by_kind
         messages = sum(by_kind.values())
@@ -278,7 +278,7 @@ class Player:
                 self.stop()
                 while self._running:
                     self._changed.wait()
-        self._outlets.close()
+        self._writers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -298,7 +298,7 @@ class Player:
         KeyboardInterrupt : Ctrl-C; the publishers are closed.
         """
         with self._changed:
-            if self._running or self._outlets.closed:
+            if self._running or self._writers.closed:
                 raise StateError("a player plays once; make another one")
             self._running = True
         try:
@@ -312,25 +312,25 @@ class Player:
             with self._changed:
                 self._running = False
                 self._changed.notify_all()
-            self._outlets.close()
+            self._writers.close()
         return self.stats()
 
     def _wait_for_readers(self) -> None:
         for name in self._awaited:
-            while not self._stopping and not self._outlets.by_name[name].wait_for_readers(_LOOK_S):
+            while not self._stopping and not self._writers.by_name[name].wait_for_readers(_LOOK_S):
                 pass
 
     def _pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
-        self._outlets.restore(latched(self._records.between(None, begin_ns), self._names))
+        self._writers.restore(latched(self._records.between(None, begin_ns), self._names))
         schedule = Schedule(
-            self._log.between(begin_ns), self._time_source, self._names, self._outlets.by_name.__contains__
+            self._log.between(begin_ns), self._time_source, self._names, self._writers.by_name.__contains__
         )
         ticks = Ticks(*self._tick, begin_ns)
         for batch in schedule:
             # What was published before, and recorded after we begin, comes now.
             self._sending.begin(schedule, batch.not_before(begin_ns))
-            self._outlets.plan.skip_others(schedule.left_out)
+            self._writers.plan.skip_others(schedule.left_out)
             if not self._play(ticks):
                 break
         with self._changed:
@@ -358,7 +358,7 @@ class Player:
                 if most == 0:
                     return False
                 if is_tick:
-                    self._outlets.send(ticks.take())
+                    self._writers.send(ticks.take())
                     continue
                 self._steps -= self._paused
                 row = self._send_due(row, min(row + most, len(times)), ticks.next_ns)

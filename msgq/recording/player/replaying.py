@@ -10,13 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 import msgq
-from msgq import queue_events
+from msgq.common import queue_events
+from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS, TOPIC
-from msgq.outlets import UnplayableError
-from msgq.outlets.queues import sent_event
-from msgq.outlets.topics import RING_BYTES, ring_bytes
+from msgq.kinds.playback import UnplayableError
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
 from msgq.recording.player.names import Names, Remap
@@ -24,7 +23,8 @@ from msgq.recording.player.plan import Plan, plan
 from msgq.recording.player.schedule import Schedule, latched
 from msgq.recording.reader.reader import LogReader
 from msgq.simulation import Faults, SentMessage, Simulation
-from msgq.source import Source
+from msgq.topic.playback import RING_BYTES, ring_bytes
+from msgq.workqueue.playback import sent_event
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def replay(
     programs : what `Simulation.add` takes: ordinary code, or generator functions, that make their sockets by
         ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` gives them the log's time.
     seed : decides the order of what happens at the same time, and the faults.
-    time_source, remap : as of `played`.
+    time_source, remap : as of `playback_messages`.
     faults : what goes wrong by chance; None: nothing.
     idle_timeout : the run ends when the log is played and no program has sent a message for this many seconds of
         virtual time. It also ends when nothing can happen any more.
@@ -79,8 +79,8 @@ def replay(
         state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
         for program in programs:
             sim.add(program)
-        schedule = Schedule(log, time_source, names, found.wanted.__contains__)
-        sim.play(chain((message for message in state if message.endpoint in found.wanted), schedule.each()))
+        schedule = Schedule(log, time_source, names, found.specs.__contains__)
+        sim.play(chain((message for message in state if message.endpoint in found.specs), schedule.each()))
         if not sim.run_until_idle(idle_timeout, max_runtime):
             _log.warning(
                 "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
@@ -93,7 +93,7 @@ def replay(
 
 def _prepare(sim: Simulation, found: Plan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
-    for name, one in list(found.wanted.items()):
+    for name, one in list(found.specs.items()):
         try:
             if one.kind != TOPIC.name:
                 sim.prepare(one._replace(publishers=(), keys=()))  # these come with their first messages
@@ -110,7 +110,7 @@ def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
     ------
     RecordingError : the file exists, or cannot be written.
     """
-    channels: dict[tuple[str, Source, Schema | None], int] = {}
+    channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
     queued: dict[str, int] = {}
     with Writer(path) as writer:
         for message in sent:

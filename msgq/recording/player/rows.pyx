@@ -86,7 +86,7 @@ cdef class Direct:
                 socket._refuse()
             try:
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
-            except MessageTooLargeError:  # an outlet says of it what is to be said
+            except MessageTooLargeError:  # an writer says of it what is to be said
                 break
             self.messages += 1
             self.bytes += size

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from msgq.common.queue_events import Event
+from msgq.common.record_changes import INDEX_BYTES
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.kinds import QUEUE
-from msgq.outlets import Played
-from msgq.queue_events import Event
-from msgq.record_changes import INDEX_BYTES
+from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.rows import NO_AGE, published
 from msgq.recording.reader.bursts import MessageBatch, Waiting
@@ -76,7 +76,7 @@ class Schedule:
         self._is_named = np.array([name is not None for name in self.names])
         self._is_queue = np.array([channel.source.kind == QUEUE.name for channel in self.log.channels])
 
-    def messages(self, batch: MessageBatch, rows: slice) -> list[Played]:
+    def messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
         """Return some messages of a batch one by one."""
         chosen = batch.rows(rows)
         codes, begins = chosen.code.tolist(), chosen.offset.tolist()
@@ -91,16 +91,18 @@ class Schedule:
             [channels[code].schema for code in codes],
             strict=True,
         )
-        return list(map(Played._make, fields))
+        return list(map(PlaybackMessage._make, fields))
 
-    def each(self) -> Iterator[Played]:
+    def each(self) -> Iterator[PlaybackMessage]:
         """Give the messages one by one."""
         for batch in self:
             for begin in range(0, len(batch), _ROWS):
                 yield from self.messages(batch, slice(begin, begin + _ROWS))
 
 
-def played(log: LogReader, time_source: str = "publish_time", remap: Remap = MappingProxyType({})) -> Iterator[Played]:
+def playback_messages(
+    log: LogReader, time_source: str = "publish_time", remap: Remap = MappingProxyType({})
+) -> Iterator[PlaybackMessage]:
     """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
 
     Parameters
@@ -120,7 +122,7 @@ def played(log: LogReader, time_source: str = "publish_time", remap: Remap = Map
     return Schedule(log, time_source, Names(remap)).each()
 
 
-def latched(before: LogReader, names: Names) -> list[Played]:
+def latched(before: LogReader, names: Names) -> list[PlaybackMessage]:
     """Return the last change of each element of a vector, and of each key of a board; oldest first.
 
     Parameters
@@ -128,7 +130,7 @@ def latched(before: LogReader, names: Names) -> list[Played]:
     before : what was written to vectors and boards before the time that counts; see `LogReader.full_history`.
     names : where endpoints are played.
     """
-    found: dict[tuple[str, str, bytes], Played] = {}
+    found: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in Schedule(before, "log_time", names).each():
         key = message.source.key
         what = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
@@ -180,11 +182,11 @@ class Ticks:
         self._count = 0
         self.next_ns: float = math.inf if endpoint is None else begin_ns
 
-    def take(self) -> Played:
+    def take(self) -> PlaybackMessage:
         """Return the next one, as a message that is due then; it is taken."""
         time_ns, self._count = int(self.next_ns), self._count + 1
         self.next_ns = self._begin_ns + round(self._count * NS_PER_S / self._rate_hz)
-        return Played(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
+        return PlaybackMessage(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
 
 
 def ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -1,13 +1,13 @@
-"""Messages of a schedule to the outlets, and how many these were."""
+"""Messages of a schedule to the writers, and how many these were."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from msgq.kinds import TOPIC
-from msgq.recording.player.outlets import Outlets
 from msgq.recording.player.rows import Direct
 from msgq.recording.player.schedule import Schedule, ages
+from msgq.recording.player.writers import Writers
 from msgq.recording.reader.bursts import MessageBatch
 
 _ONE_BY_ONE = 64
@@ -23,8 +23,8 @@ class Sending:
     times : of its messages, ns since the epoch.
     """
 
-    def __init__(self, outlets: Outlets) -> None:
-        self._outlets = outlets
+    def __init__(self, writers: Writers) -> None:
+        self._writers = writers
         self._direct = Direct()
         self._others: Counter[str] = Counter()
         self._other_bytes = 0
@@ -32,7 +32,7 @@ class Sending:
     def begin(self, schedule: Schedule, batch: MessageBatch) -> None:
         """Let what is sent be of a batch of this schedule."""
         for name in schedule.names[len(self._direct) :]:
-            self._direct.add(self._outlets.publisher(name))
+            self._direct.add(self._writers.publisher(name))
         self._schedule, self.batch = schedule, batch
         self.times: memoryview[int] = batch.time.data
         self._ages = ages(batch)
@@ -47,7 +47,7 @@ class Sending:
         codes = self.batch.code[row:end].tolist()
         count = next((place for place, code in enumerate(codes) if place and self._direct.takes(code)), len(codes))
         for message in self._schedule.messages(self.batch, slice(row, row + count)):
-            if self._outlets.send(message):
+            if self._writers.send(message):
                 self._others[message.source.kind] += 1
                 self._other_bytes += len(message.data)
         return row + count

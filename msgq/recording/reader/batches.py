@@ -14,7 +14,7 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.reader.contents import Contents
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
-_SOURCE = ("kind", "publisher", "key")  # fields of Source
+_SOURCE = ("kind", "publisher", "key")  # fields of MessageSource
 HIDDEN = ("lost_before", "lost_after")
 _TYPES = dict.fromkeys((*NAMES, "origin_time", "offset", *HIDDEN), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),

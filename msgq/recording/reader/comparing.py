@@ -16,12 +16,12 @@ from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS
-from msgq.outlets import UnplayableError
-from msgq.outlets.queues import payload
+from msgq.kinds.playback import UnplayableError
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.values import Tolerance, difference
 from msgq.simulation import SentMessage, Simulation
+from msgq.workqueue.playback import payload
 
 __all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
 

@@ -109,7 +109,7 @@ class Contents:
         return stated
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
-        """Return what a field of `Source` says, and for each code the index of what it says of its messages."""
+        """Return what a field of `MessageSource` says, and for each code the index of what it says of its messages."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(getattr(channel.source, name), len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
-from msgq.source import TOPIC, Source
 
 
 class Message(NamedTuple):
@@ -35,7 +35,7 @@ class Message(NamedTuple):
     epoch: int
     schema: Schema | None
     origin_time: int = 0
-    source: Source = TOPIC
+    source: MessageSource = TOPIC
 
     @property
     def kind(self) -> str:

@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgq import kinds, source
-from msgq.common import naming
+from msgq import kinds
+from msgq.common import message_source, naming
+from msgq.common.queue_events import events_channel, queue_of
 from msgq.common.schema import Schema
 from msgq.common.selection import Selection
 from msgq.decoding.stamps import time_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source, open_source
 from msgq.kinds import Kind
-from msgq.queue_events import events_channel, queue_of
 from msgq.recording.format import conventions
 from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.writer import ChannelRecords, channel_records
@@ -404,9 +404,9 @@ class RecordedEndpoints:
             publisher, key = recorded.source.part(part)
             counting = conventions.PUBLISHED if counted else conventions.RECEIVED
             epoch = self._epoch(recorded.endpoint, number, tap_epoch)
-            described = source.TOPIC
+            described = message_source.TOPIC
             if recorded.source.kind != kinds.TOPIC.name:
-                described = source.Source(recorded.source.kind, publisher, key, recorded.source.options)
+                described = message_source.MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
             yield channel, channel_records(channel, *fields, hidden=_hidden(first, lost_before))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from msgq.common.message_source import MessageSource
 from msgq.kinds import recorded_kind
 from msgq.recording.format.chunk import CHANNEL_IDS, Chunk
 from msgq.recording.format.conventions import FIRST_SEQUENCE, LOST_BEFORE, PUBLISHED
 from msgq.recording.format.figures import Figures
 from msgq.recording.format.hidden import Hidden, HiddenLosses, hidden_losses, lost_at_ends
 from msgq.recording.format.writer import ChannelRecords, channel_records
-from msgq.source import Source
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Ledger:
         recorded = {channel.channel.topic for channel in self._channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
-                source = Source(recorded_kind(endpoint))
+                source = MessageSource(recorded_kind(endpoint))
                 yield channel_records(
                     0, endpoint, None, 1, PUBLISHED, source=source, hidden=HiddenLosses(unrecorded=lost)
                 )

@@ -14,6 +14,7 @@ from typing import Self
 
 from msgq import kinds
 from msgq.common import naming
+from msgq.common.message_source import MessageSource
 from msgq.common.selection import Choice, Selection
 from msgq.errors import (
     ForkedSocketError,
@@ -33,7 +34,6 @@ from msgq.recording.recorder.memory import Memory
 from msgq.recording.recorder.output import Output, RecordingLimits
 from msgq.recording.recorder.ros_images import FrameReceiver, FrameStream
 from msgq.recording.recorder.wall_clock import WallClock
-from msgq.source import Source
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
 _SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
@@ -183,7 +183,7 @@ class Recorder:
 
     def _frame_channel(self, choice: FrameStream) -> int:
         number = self._capture.new_channel()
-        described = Source(kinds.FRAMES)
+        described = MessageSource(kinds.FRAMES)
         self._channels[number] = channel_records(
             number, choice.endpoint, choice.schema, 1, conventions.RECEIVED, source=described
         )

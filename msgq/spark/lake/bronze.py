@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.message_source import TOPIC
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.columns import BRONZE, COLUMNS
@@ -31,7 +32,6 @@ from msgq.lake.repeats import KEYS, part_keys, part_without
 from msgq.lake.schema_texts import known_schema_ids, write_schemas
 from msgq.lake.table import ConflictError, File, Snapshot
 from msgq.recording.format.problem import Problem, valid_text
-from msgq.source import TOPIC
 from msgq.spark import tables
 from msgq.spark.lake.store import Store
 from msgq.spark.lake.tasks import Found, done, done_of_each, done_with, given_tasks, planned, together

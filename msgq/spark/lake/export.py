@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
@@ -19,7 +20,6 @@ from msgq.lake.sorted_runs import RUN, merged, write_runs
 from msgq.recording.format import conventions
 from msgq.recording.format.hidden import Hidden, HiddenLosses
 from msgq.recording.format.new_log import Writer
-from msgq.source import Source
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ _KEPT = {
     "origin_time": _INTEGER,
     "lost_before": _INTEGER,
     "lost_after": _INTEGER,
-    **dict.fromkeys(Source._fields, ("string",)),
+    **dict.fromkeys(MessageSource._fields, ("string",)),
 }
-_CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *Source._fields)  # of which a channel is
+_CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *MessageSource._fields)  # of which a channel is
 _TURN = 1 << 32  # a sequence has 32 bits
 _ORDER = ("log_time", "endpoint", "epoch", "sequence")
 
@@ -142,7 +142,7 @@ class _Channels:
         self._new(values, HiddenLosses(after=_hidden(values, "lost_after")))
 
     def _new(self, values: dict[str, Any], hidden: HiddenLosses) -> int:
-        source = Source(_kind(values), *(values.get(name) or "" for name in Source._fields[1:]))
+        source = MessageSource(_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
         counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
         metadata = conventions.channel_metadata(epoch, counting, source=source, hidden=hidden.metadata())

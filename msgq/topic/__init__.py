@@ -1,4 +1,4 @@
-"""What nobody alive needs any more, of each kind, and how it is removed; clean and doctor go through `table.REMAINS`.
+"""What nobody alive needs any more, of each kind, and how it is removed; clean and doctor go through `table.CLEANERS`.
 
 Nothing is removed that somebody may be using. Whoever has mapped a file keeps what is mapped: only its name goes.
 

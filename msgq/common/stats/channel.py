@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from msgq.common.schema import Schema
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What vectors and boards leave that nobody alive needs any more.
 
-They keep their values while nobody is there, so they go only when they are named, see `msgq.remains.kept`. Who writes
+They keep their values while nobody is there, so they go only when they are named (`msgq.kinds.persistent`). Who writes
 is entered, and so keeps the vector or board where it is. Who reads leaves no trace, nor does who has it open and has
 not written so far: they go on with what they have mapped, and nobody who comes later writes there.
 
@@ -13,8 +13,8 @@ from msgq.common import naming
 from msgq.common.naming import RECORDS_MARK
 from msgq.common.texts import plural, some
 from msgq.impl.records.snapshot import remove_record
-from msgq.remains.kept import Kept
-from msgq.remains.removal import Flaw
+from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import Issue
 from msgq.stats import RecordStats, records
 from msgq.stats import record as read_record
 
@@ -25,7 +25,7 @@ def _values(record: RecordStats) -> str:
     return f"; it has {plural(record.ever, 'value')}" if record.ever else ""
 
 
-RECORDS = Kept(
+RECORDS = PersistentKind(
     noun="vector or board",
     mark=RECORDS_MARK,
     file=naming.records_path,
@@ -39,12 +39,12 @@ RECORDS = Kept(
 )
 
 
-def ailments(record: RecordStats) -> list[Flaw]:
+def diagnose(record: RecordStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, what they left, full rows."""
     name = RECORDS_MARK + record.name
     flaws = []
     if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
-        flaws.append(Flaw(f"{name} has {WRITERS_MAX} handles that write, as many as it may", wrong=True))
+        flaws.append(Issue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", wrong=True))
     left = []
     for one in record.writers:
         if one.participant.alive is False:
@@ -55,5 +55,5 @@ def ailments(record: RecordStats) -> list[Flaw]:
     if gone > 0:
         left.append(f"{plural(gone, 'element')} of writers that are gone")
     if left:
-        flaws.append(Flaw(f"{name}: {some(left)} (reclaimed by the next writer)", wrong=False))
+        flaws.append(Issue(f"{name}: {some(left)} (reclaimed by the next writer)", wrong=False))
     return flaws

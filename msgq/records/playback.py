@@ -10,11 +10,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgq import backend as backends
-from msgq import record_changes
+from msgq.common import record_changes
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
 from msgq.impl.base.origin import origin_time, set_origin
 from msgq.impl.records import arrays
-from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, as_recorded_error, usable_schema
+from msgq.kinds.playback import (
+    EndpointSpec,
+    EndpointWriter,
+    PlaybackMessage,
+    PlaybackTarget,
+    UnplayableError,
+    mismatch_error,
+    usable_schema,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,13 +33,13 @@ BOARD = "board"  # of the option "form"
 _STAMP_BYTES = 8
 
 
-def open_records(wanted: Wanted, place: Place) -> VectorOutlet | BoardOutlet:
+def open_records(spec: EndpointSpec, place: PlaybackTarget) -> VectorWriter | BoardWriter:
     """Open a vector or a board, as the options say."""
-    is_board = wanted.options.get("form", BOARD if wanted.keys else "") == BOARD
+    is_board = spec.options.get("form", BOARD if spec.keys else "") == BOARD
     try:
-        return BoardOutlet(wanted, place) if is_board else VectorOutlet(wanted, place)
+        return BoardWriter(spec, place) if is_board else VectorWriter(spec, place)
     except RecordMismatchError as error:
-        raise as_recorded_error(error, wanted.endpoint) from None
+        raise mismatch_error(error, spec.endpoint) from None
 
 
 class _Origins:
@@ -48,12 +56,12 @@ class _Origins:
         set_origin(self._former)
 
 
-class VectorOutlet(Outlet):
-    """A writer of a vector, or of a single record. See `Outlet`."""
+class VectorWriter(EndpointWriter):
+    """A writer of a vector, or of a single record. See `EndpointWriter`."""
 
-    def __init__(self, wanted: Wanted, place: Place) -> None:
-        super().__init__(wanted)
-        self._place = place
+    def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
+        super().__init__(spec)
+        self._target = place
         self._vector = self._opened()
         self._item: np.dtype[Any] = self._vector.dtype
         self._tracked = arrays.is_tracked(self._item)
@@ -66,18 +74,18 @@ class VectorOutlet(Outlet):
 
     def _opened(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
-        wanted, place = self.wanted, self._place
+        spec, place = self.spec, self._target
         kind: type[SeqlockVector] = backends.piece("SeqlockVector", place.module)
-        item, length = None, wanted.number("length")
-        if wanted.schema is not None:
+        item, length = None, spec.number("length")
+        if spec.schema is not None:
             try:
-                item = record_changes.item_dtype(wanted.schema)
+                item = record_changes.item_dtype(spec.schema)
             except ValueError as error:
                 raise UnplayableError(str(error)) from None
-        exclusive, copies = wanted.flag("exclusive"), wanted.number("copies")
+        exclusive, copies = spec.flag("exclusive"), spec.number("copies")
         try:
-            vector = kind(wanted.name, item, length, exclusive=exclusive, copies=copies, prefix=place.prefix)
-            there = kind(wanted.name, passive=True, prefix=place.prefix)
+            vector = kind(spec.name, item, length, exclusive=exclusive, copies=copies, prefix=place.prefix)
+            there = kind(spec.name, passive=True, prefix=place.prefix)
         except SegmentError as error:
             if error.errno == errno.ENOENT:
                 raise UnplayableError("it is not there, and the recording does not say how to make it") from None
@@ -85,27 +93,27 @@ class VectorOutlet(Outlet):
         there.close()
         if length not in (None, len(there)):  # the library would open a part of it
             vector.close()
-            raise RecordMismatchError(f"has length {len(there)}, and {length} was recorded", wanted.name)
+            raise RecordMismatchError(f"has length {len(there)}, and {length} was recorded", spec.name)
         return vector
 
-    def send(self, message: Played) -> None:
-        """See `Outlet`."""
+    def send(self, message: PlaybackMessage) -> None:
+        """See `EndpointWriter`."""
         index, item = self._change(message)
         self._write(index, item, self._age_ns(message, item))
 
-    def _change(self, message: Played) -> tuple[int, bytes]:
+    def _change(self, message: PlaybackMessage) -> tuple[int, bytes]:
         """Return the element that changed, and its value."""
         try:
             change, item = record_changes.unpacked(message.data)
         except ValueError as error:
             raise UnplayableError(str(error)) from None
-        if message.schema not in (None, self.wanted.schema) or len(item) != self._item.itemsize:
+        if message.schema not in (None, self.spec.schema) or len(item) != self._item.itemsize:
             raise UnplayableError(f"it is of another dtype than the vector's, {self._item}")
         if message.source.key or change.index >= len(self._vector):
             raise UnplayableError(f"element {change.index} is not one of the vector's {len(self._vector)}")
         return change.index, item
 
-    def _age_ns(self, message: Played, item: bytes) -> int | None:
+    def _age_ns(self, message: PlaybackMessage, item: bytes) -> int | None:
         """Return how old what the value comes from was: tracked records say it themselves."""
         if not self._tracked:
             return message.age_ns
@@ -117,11 +125,11 @@ class VectorOutlet(Outlet):
     def _write(self, index: int, item: bytes, age_ns: int | None) -> None:
         import numpy as np
 
-        with _Origins(self._place.origin(age_ns)):
+        with _Origins(self._target.origin(age_ns)):
             self._vector.write([index], np.frombuffer(item, self._item))
         self._written.add(index)
 
-    def restore(self, messages: Iterable[Played]) -> None:
+    def restore(self, messages: Iterable[PlaybackMessage]) -> None:
         """Write these; what was written since, and had none then, is zero, as it was."""
         former, self._written = self._written, set()
         for message in messages:
@@ -132,26 +140,26 @@ class VectorOutlet(Outlet):
             self._written.discard(index)
 
     def close(self) -> None:
-        """See `Outlet`."""
+        """See `EndpointWriter`."""
         self._vector.close()
 
 
-class BoardOutlet(Outlet):
-    """The owner of keys of a board. See `Outlet`."""
+class BoardWriter(EndpointWriter):
+    """The owner of keys of a board. See `EndpointWriter`."""
 
-    def __init__(self, wanted: Wanted, place: Place) -> None:
-        super().__init__(wanted)
-        self._place = place
+    def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
+        super().__init__(spec)
+        self._target = place
         self._board = backends.piece("Board", place.module)(
-            wanted.name,
-            wanted.number("keys"),
-            wanted.number("value_bytes"),
-            schema=usable_schema(wanted.schema),
+            spec.name,
+            spec.number("keys"),
+            spec.number("value_bytes"),
+            schema=usable_schema(spec.schema),
             prefix=place.prefix,
         )
         self._entries: dict[str, Any] = {}
         try:
-            for key in wanted.keys:
+            for key in spec.keys:
                 self._entry(key)
         except BaseException:
             self._board.close()
@@ -163,8 +171,8 @@ class BoardOutlet(Outlet):
             known = self._entries[key] = self._board.declare(key)
         return known
 
-    def send(self, message: Played) -> None:
-        """See `Outlet`."""
+    def send(self, message: PlaybackMessage) -> None:
+        """See `EndpointWriter`."""
         key = message.source.key
         try:
             entry = self._entry(key)
@@ -173,15 +181,15 @@ class BoardOutlet(Outlet):
         if len(message.data) > self._board.value_bytes:
             text = f"a value of {len(message.data)} bytes does not fit into {self._board.value_bytes}"
             raise UnplayableError(f"{text}, which a value of this board may have")
-        with _Origins(self._place.origin(message.age_ns)):
+        with _Origins(self._target.origin(message.age_ns)):
             entry.write(message.data)
 
-    def restore(self, messages: Iterable[Played]) -> None:
+    def restore(self, messages: Iterable[PlaybackMessage]) -> None:
         """Write these. A key that had none then keeps what it has: it cannot be without again."""
         for message in messages:
             with suppress(UnplayableError):
                 self.send(message)
 
     def close(self) -> None:
-        """See `Outlet`."""
+        """See `EndpointWriter`."""
         self._board.close()

@@ -1,4 +1,4 @@
-"""Where a player sends: an outlet for each endpoint of a log, all of them there before the first message."""
+"""Where a player sends: an writer for each endpoint of a log, all of them there before the first message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from msgq.common.schema import Schema
 from msgq.common.texts import some
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
-from msgq.outlets import Outlet, Place, Played, UnplayableError, Wanted, open_outlet
-from msgq.outlets.topics import TopicOutlet
+from msgq.kinds.opening import open_writer
+from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.recording.player.names import Names
 from msgq.recording.player.plan import plan
 from msgq.recording.reader.reader import LogReader
+from msgq.topic.playback import TopicWriter
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 _CLOCK_SCHEMA = Schema("time_ns", "struct", b'"<u8"')
 
 
-class Outlets:
-    """The outlets of a player.
+class Writers:
+    """The writers of a player.
 
     Attributes
     ----------
@@ -35,53 +36,53 @@ class Outlets:
     """
 
     def __init__(
-        self, log: LogReader, before: LogReader, names: Names, clock_endpoint: str | None, place: Place
+        self, log: LogReader, before: LogReader, names: Names, clock_endpoint: str | None, target: PlaybackTarget
     ) -> None:
         """Open them all, or none; log, before and names are those of `plan`, the others those of `Player`."""
-        self.by_name: dict[str, Outlet] = {}
+        self.by_name: dict[str, EndpointWriter] = {}
         self.unplayed: Counter[str] = Counter()
         self.closed = False
-        self._place = place
+        self._place = target
         self._servers: dict[str, VisionIpcServer] = {}
         self.plan = plan(log, before, names)
-        if clock_endpoint in self.plan.wanted:
+        if clock_endpoint in self.plan.specs:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
         with ExitStack() as stack:
             stack.callback(self.close)
-            for wanted in list(self.plan.wanted.values()):
+            for wanted in list(self.plan.specs.values()):
                 self._open(wanted)
             if not self.by_name:
                 reasons = some((f"{name!r}: {why}" for name, why in self.plan.skipped.items()), separator="; ")
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
-                clock = Wanted(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)
-                self.by_name[clock_endpoint] = open_outlet(clock, place, self._servers)
+                clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)
+                self.by_name[clock_endpoint] = open_writer(clock, target, self._servers)
             stack.pop_all()
 
-    def _open(self, wanted: Wanted) -> None:
-        """Open an outlet, or note why it cannot be played."""
+    def _open(self, wanted: EndpointSpec) -> None:
+        """Open an writer, or note why it cannot be played."""
         try:
             try:
-                outlet = open_outlet(wanted, self._place, self._servers)
+                writer = open_writer(wanted, self._place, self._servers)
             except SegmentSizeError:  # what is there is smaller than the largest message could be: how large is it?
                 largest = self.plan.outline.largest(self.plan.former[wanted.endpoint])
-                outlet = open_outlet(wanted._replace(largest=largest), self._place, self._servers)
-            self.by_name[wanted.endpoint] = outlet
+                writer = open_writer(wanted._replace(largest=largest), self._place, self._servers)
+            self.by_name[wanted.endpoint] = writer
         except UnplayableError as error:
             self.plan.skip(wanted.endpoint, str(error))
 
     def publisher(self, name: str | None) -> PubSocket | None:
         """Return what publishes to a topic; None: it is no topic, or is not played."""
-        outlet = self.by_name.get(name or "")
-        return outlet.socket if isinstance(outlet, TopicOutlet) else None
+        writer = self.by_name.get(name or "")
+        return writer.socket if isinstance(writer, TopicWriter) else None
 
-    def send(self, message: Played) -> bool:
+    def send(self, message: PlaybackMessage) -> bool:
         """Send a message; tell whether it was. False: its endpoint is skipped, or it is counted in `unplayed`."""
-        outlet = self.by_name.get(message.endpoint)
-        if outlet is None:
+        writer = self.by_name.get(message.endpoint)
+        if writer is None:
             return False
         try:
-            outlet.send(message)
+            writer.send(message)
         except UnplayableError as error:
             self.unplayed[f"{message.endpoint}: {error}"] += 1
             return False
@@ -90,16 +91,16 @@ class Outlets:
             return False
         return True
 
-    def restore(self, messages: Iterable[Played]) -> None:
+    def restore(self, messages: Iterable[PlaybackMessage]) -> None:
         """Let vectors and boards have what these messages, oldest first, leave."""
-        by_endpoint: dict[str, list[Played]] = {}
+        by_endpoint: dict[str, list[PlaybackMessage]] = {}
         for message in messages:
             by_endpoint.setdefault(message.endpoint, []).append(message)
-        for name, outlet in self.by_name.items():
-            outlet.restore(by_endpoint.get(name, ()))
+        for name, writer in self.by_name.items():
+            writer.restore(by_endpoint.get(name, ()))
 
     def close(self) -> None:
         """Close them all. Twice does nothing more."""
         self.closed = True
-        for outlet in self.by_name.values():
-            outlet.close()
+        for writer in self.by_name.values():
+            writer.close()

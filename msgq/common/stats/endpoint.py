@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from msgq.common.schema import Schema
-from msgq.figures import Participant
-from msgq.figures.channels import ChannelStats
-from msgq.figures.queues import QueueStats
-from msgq.figures.records import RecordStats
-from msgq.figures.topics import TopicStats
+from msgq.common.stats import Participant
+from msgq.common.stats.channel import ChannelStats
+from msgq.common.stats.records import RecordStats
+from msgq.common.stats.topic import TopicStats
+from msgq.common.stats.workqueue import QueueStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 import time
 
 from msgq.common import naming
-from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted
+from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from visionipc import Geometry, VisionIpcServer
 from visionipc.fake import FakeServer
 from visionipc.recorded import Picture, picture
@@ -16,24 +16,24 @@ _RAW = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
 _LOOK_S = 0.01
 
 
-class FramesOutlet(Outlet):
-    """A stream of a server, which outlets of all streams of its name share. See `Outlet`.
+class FramesWriter(EndpointWriter):
+    """A stream of a server, which writers of all streams of its name share. See `EndpointWriter`.
 
     The picture, its layout, `frame_id` and `timestamp_sof` are the recording's; `timestamp_eof` is when it is played,
     on CLOCK_BOOTTIME, or the fake backend's clock.
     """
 
-    def __init__(self, wanted: Wanted, place: Place, servers: dict[str, VisionIpcServer]) -> None:
-        super().__init__(wanted)
-        found = _RAW.fullmatch(wanted.endpoint)
+    def __init__(self, spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, VisionIpcServer]) -> None:
+        super().__init__(spec)
+        found = _RAW.fullmatch(spec.endpoint)
         if found is None:
             raise UnplayableError("it has no pictures as they were; those that are recorded raw go back into frames")
-        self._place = place
-        self._prefix, self._stream = place.prefix, int(found[2])
+        self._target = target
+        self._prefix, self._stream = target.prefix, int(found[2])
         self._layout: Geometry | None = None
-        first = _picture(wanted.sample)
-        with naming.chosen(place.prefix):
-            self._server = servers.get(found[1]) or _kind(place)(found[1])
+        first = _picture(spec.sample)
+        with naming.chosen(target.prefix):
+            self._server = servers.get(found[1]) or _kind(target)(found[1])
             servers[found[1]] = self._server
             self._server.start_listener()  # refuses a name that another process serves, before anything is made
         self._shape(first)
@@ -48,32 +48,32 @@ class FramesOutlet(Outlet):
             self._server.create_buffers_with_sizes(self._stream, BUFFERS, *sizes, layout.format, layout.channels)
         self._layout = layout
 
-    def send(self, message: Played) -> None:
-        """See `Outlet`."""
+    def send(self, message: PlaybackMessage) -> None:
+        """See `EndpointWriter`."""
         frame = _picture(message.data)
         self._shape(frame)
-        fake = self._place.backend == "fake"
-        now = self._place.time_ns() if fake else time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        fake = self._target.backend == "fake"
+        now = self._target.time_ns() if fake else time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if not self._server.send(self._stream, frame.data, frame.frame_id, frame.timestamp_sof, now):
             raise UnplayableError("clients held all buffers")
 
     def wait_for_readers(self, timeout: float) -> bool:
-        """See `Outlet`."""
+        """See `EndpointWriter`."""
         deadline = time.monotonic() + timeout
-        while self._place.backend != "fake" and not self._server.stats(self._stream).clients:
+        while self._target.backend != "fake" and not self._server.stats(self._stream).clients:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_S)
         return True
 
     def close(self) -> None:
-        """See `Outlet`. It ends all streams of the server."""
+        """See `EndpointWriter`. It ends all streams of the server."""
         self._server.close()
 
 
-def _kind(place: Place) -> type[VisionIpcServer]:
+def _kind(target: PlaybackTarget) -> type[VisionIpcServer]:
     """Return the class of servers of a backend."""
-    return FakeServer if place.backend == "fake" else VisionIpcServer
+    return FakeServer if target.backend == "fake" else VisionIpcServer
 
 
 def _picture(data: bytes) -> Picture:

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgq.common import naming, sharing
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.topic import TopicLock, unlink_orphan, unlink_topic
-from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories
+from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import Participant, TopicStats, topics
 from msgq.stats import topic as read_topic
 
@@ -49,18 +49,18 @@ def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
     return [(role, participant) for role, participant in topic.participants if participant.alive is False]
 
 
-def ailments(topic: TopicStats) -> list[Flaw]:
+def diagnose(topic: TopicStats) -> list[Issue]:
     """Return the dead participants of a topic as flaws. A topic without a living publisher is an error."""
     published = topic.publisher_kind == "stock" or any(
         role == "publisher" and who.alive is not False for role, who in topic.participants
     )
     return [
-        Flaw(f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})", wrong=role == "publisher" and not published)
+        Issue(f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})", wrong=role == "publisher" and not published)
         for role, who in by_role(dead(topic)).items()
     ]
 
 
-def clear_topics(
+def remove_unused(
     endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
 ) -> Iterator[Removal]:
     """Remove topics that nobody uses, and say of each what became of it.
@@ -155,7 +155,7 @@ def _bare(prefix: str) -> bool:
     return False
 
 
-def sweep(prefix: str, remove: bool = True) -> Iterator[Removal]:
+def remove_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
     """Do what `clear_orphans` does, where the directories of a prefix are not those of a stranger."""
     if not prefix or _is_trusted_place(prefix):
         yield from clear_orphans(prefix, remove)
@@ -200,7 +200,7 @@ def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> Removal | None:
     return Removal(endpoint, prefix, path, size, "a side segment that has no ring")
 
 
-def strangers(prefix: str) -> list[Flaw]:
+def strangers(prefix: str) -> list[Issue]:
     """Return which segments have an owner who is not trusted (wrong: they are refused), or a mode that is too open."""
     flaws = []
     for path_of in (naming.ring_path, naming.side_path):
@@ -208,8 +208,8 @@ def strangers(prefix: str) -> list[Flaw]:
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not sharing.trusts(status.st_uid):
                 text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
-                flaws.append(Flaw(f"{path} {text}: until then it is refused", wrong=True))
+                flaws.append(Issue(f"{path} {text}: until then it is refused", wrong=True))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
-                flaws.append(Flaw(text, wrong=False))
+                flaws.append(Issue(text, wrong=False))
     return flaws

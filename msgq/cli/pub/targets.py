@@ -31,7 +31,7 @@ _LOOK_S = 0.02  # between two looks for subscribers
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PublishOptions:
     """What the user said beside the messages.
 
     Attributes
@@ -65,7 +65,7 @@ class Wanted:
                 raise click.UsageError(f"{option} is for {of.mark}NAME" if of.mark else f"{option} is for topics")
 
 
-class Outlet(ABC):
+class PublishTarget(ABC):
     """An endpoint that messages can be published on: made by a look at it, opened by a ``with`` block.
 
     Attributes
@@ -73,7 +73,7 @@ class Outlet(ABC):
     schema : of its messages, as far as it is known.
     """
 
-    def __init__(self, wanted: Wanted, schema: Schema | None) -> None:
+    def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
         self._wanted, self.schema = wanted, schema
         self._name = kind_of(wanted.endpoint).plain(wanted.endpoint)
         self._claims = JSON if wanted.as_json and schema is None else None
@@ -122,10 +122,10 @@ class Outlet(ABC):
         self._close()
 
 
-class TopicOutlet(Outlet):
+class TopicTarget(PublishTarget):
     """A topic, unless somebody who lives publishes there."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, _schema_unless_taken(wanted.endpoint, wanted.force))
         self._socket = PubSocket()
 
@@ -172,10 +172,10 @@ def _schema_there(name: str) -> Schema | None:
         return None
 
 
-class ChannelOutlet(Outlet):
+class ChannelTarget(PublishTarget):
     """A channel, whichever backend is chosen: its files. It is made if it is not there."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, _schema_there(wanted.endpoint))
 
     def _open(self) -> None:
@@ -201,10 +201,10 @@ class ChannelOutlet(Outlet):
             time.sleep(_LOOK_S)
 
 
-class QueueOutlet(Outlet):
+class QueueTarget(PublishTarget):
     """A work queue, whichever backend is chosen: its file. It is made if it is not there."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, _schema_there(wanted.endpoint))
 
     def _open(self) -> None:
@@ -217,10 +217,10 @@ class QueueOutlet(Outlet):
         self._queue.close()
 
 
-class VectorOutlet(Outlet):
+class VectorTarget(PublishTarget):
     """An element of a vector that is there."""
 
-    def __init__(self, wanted: Wanted, vector: SeqlockVector) -> None:
+    def __init__(self, wanted: PublishOptions, vector: SeqlockVector) -> None:
         super().__init__(wanted, struct_schema(vector.dtype))
         self._vector = vector
         if wanted.key is not None:
@@ -251,10 +251,10 @@ class VectorOutlet(Outlet):
         self._vector.close()
 
 
-class BoardOutlet(Outlet):
+class BoardTarget(PublishTarget):
     """A value of a board that is there."""
 
-    def __init__(self, wanted: Wanted, board: Board) -> None:
+    def __init__(self, wanted: PublishOptions, board: Board) -> None:
         super().__init__(wanted, board.schema)
         self._board = board
         if wanted.key is None:
@@ -279,13 +279,13 @@ class BoardOutlet(Outlet):
         self._board.close()
 
 
-def records_outlet(wanted: Wanted) -> Outlet:
+def open_records_target(wanted: PublishOptions) -> PublishTarget:
     """Return a vector or board. click.ClickException: there is none, and of a message nobody knows what to make."""
     name = RECORDS.plain(wanted.endpoint)
     try:
-        return VectorOutlet(wanted, SeqlockVector(name, create=False))
+        return VectorTarget(wanted, SeqlockVector(name, create=False))
     except RecordMismatchError:
-        return BoardOutlet(wanted, Board(name, create=False))
+        return BoardTarget(wanted, Board(name, create=False))
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise

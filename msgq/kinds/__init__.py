@@ -45,7 +45,7 @@ KINDS = (TOPIC, CHANNEL, RECORDS, QUEUE)
 FRAMES = "frames"
 _FRAMES_TOPIC = re.compile(r"visionipc_.+_\d+", re.DOTALL)  # stock's: server, stream
 #: The names of pictures in recordings.
-PICTURES = re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL)
+RECORDED_PICTURES = re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL)
 
 
 def kind_of(endpoint: str) -> Kind:
@@ -62,7 +62,7 @@ def recorded_kind(endpoint: str) -> str:
     """Return what an endpoint's kind is called in a recording that does not say it: pictures are `FRAMES`, and what
     announces frames is a topic as others.
     """
-    return FRAMES if PICTURES.fullmatch(endpoint) else kind_of(endpoint).name
+    return FRAMES if RECORDED_PICTURES.fullmatch(endpoint) else kind_of(endpoint).name
 
 
 def checked(endpoint: str) -> str:

@@ -44,7 +44,7 @@ class Users(NamedTuple):
     unknown: tuple[str, ...]
 
 
-class Flaw(NamedTuple):
+class Issue(NamedTuple):
     """Something that is not as it should be. `wrong`: it keeps this user from using the topic or the channel."""
 
     text: str
@@ -76,7 +76,7 @@ def remove_directories(rings: str, sides: str) -> None:
         os.rmdir(sides)
 
 
-def flaws_of(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[Flaw]:
+def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[Issue]:
     """Return why some of these cannot be read, by a function of `msgq.stats`: damaged (wrong), or not for this user."""
     flaws = []
     for name in names:
@@ -85,5 +85,5 @@ def flaws_of(names: Iterable[str], prefix: str, read: Callable[[str, str], objec
         except (SegmentError, EndpointNameError) as error:  # a name that is no text, too
             if error.errno != errno.ENOENT:  # else it was removed meanwhile
                 damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
-                flaws.append(Flaw(str(error), wrong=damaged))
+                flaws.append(Issue(str(error), wrong=damaged))
     return flaws

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgq.channel import cleanup as channels
 from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind
-from msgq.remains import channels, queues, records, topics
-from msgq.remains.removal import Flaw, Removal, flaws_of
+from msgq.kinds.removal import Issue, Removal, read_issues
+from msgq.records import cleanup as records
 from msgq.stats import EndpointStats, endpoint
+from msgq.topic import cleanup as topics
+from msgq.workqueue import cleanup as queues
 
 Repairs = tuple[list[str], list[str]]  # what was done, and what could not be
 
@@ -19,11 +22,11 @@ class Clear(Protocol):
     """Removes endpoints of a kind that nobody alive uses, each under its lock."""
 
     def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[Removal]:
-        """Remove these, by names without their mark, and say of each what became of it; see `clear_topics`."""
+        """Remove these, by names without their mark, and say of each what became of it; see `remove_unused`."""
 
 
 @dataclass(frozen=True, slots=True)
-class KindRemains:
+class KindCleaner:
     """What becomes of endpoints of a kind that nobody alive uses.
 
     Attributes
@@ -31,23 +34,22 @@ class KindRemains:
     kind : theirs.
     check, noun : what the doctor's line of them is called, and what several of them are.
     clear : removes them.
-    sweep : takes a prefix, and whether to remove; removes what belongs to none of them, and directories with nothing in
-        them.
-    ailments : takes their stats; returns what a supervisor should know of one.
-    lost : takes a prefix; returns what belongs to none of them.
+    remove_orphans : takes a prefix, and whether to remove; removes what belongs to none of them, and empty directories.
+    diagnose : takes their stats; returns what a supervisor should know of one.
+    orphans : takes a prefix; returns what belongs to none of them.
     repair : takes a prefix; puts right what the dead left. None: whoever comes next does that, or needs nothing.
-    spared : takes a prefix; says of each why it stays. None: they go without being named; else only when they are.
+    keep_reasons : takes a prefix; says of each why it stays. None: they go also without being named.
     """
 
     kind: Kind
     check: str
     noun: str
     clear: Clear
-    sweep: Callable[[str, bool], Iterable[Removal]]
-    ailments: Callable[[Any], list[Flaw]]
-    lost: Callable[[str], list[Flaw]] = lambda prefix: []
+    remove_orphans: Callable[[str, bool], Iterable[Removal]]
+    diagnose: Callable[[Any], list[Issue]]
+    orphans: Callable[[str], list[Issue]] = lambda prefix: []
     repair: Callable[[str], Repairs] | None = None
-    spared: Callable[[str], Iterator[Removal]] | None = None
+    keep_reasons: Callable[[str], Iterator[Removal]] | None = None
 
 
 def _told(removals: Iterable[Removal]) -> Repairs:
@@ -56,44 +58,44 @@ def _told(removals: Iterable[Removal]) -> Repairs:
     return done, [one.reason for one in every if not one.removed]
 
 
-REMAINS = (
-    KindRemains(
+CLEANERS = (
+    KindCleaner(
         TOPIC,
         "topics",
         "topics",
-        clear=topics.clear_topics,
-        sweep=topics.sweep,
-        ailments=topics.ailments,
+        clear=topics.remove_unused,
+        remove_orphans=topics.remove_orphans,
+        diagnose=topics.diagnose,
         repair=lambda prefix: _told(topics.repair(prefix)),
     ),
-    KindRemains(
+    KindCleaner(
         CHANNEL,
         "channels",
         "channels",
-        clear=channels.clear_channels,
-        sweep=channels.clear_pools,
-        ailments=channels.ailments,
-        lost=channels.lost,
+        clear=channels.remove_unused,
+        remove_orphans=channels.clear_pools,
+        diagnose=channels.diagnose,
+        orphans=channels.orphans,
         repair=lambda prefix: _told(channels.repair(prefix)),
     ),
-    KindRemains(
+    KindCleaner(
         RECORDS,
         "records",
         "vectors and boards",
         clear=records.RECORDS.clear,
-        sweep=records.RECORDS.sweep,
-        ailments=records.ailments,
-        spared=records.RECORDS.spared,
+        remove_orphans=records.RECORDS.remove_orphans,
+        diagnose=records.diagnose,
+        keep_reasons=records.RECORDS.keep_reasons,
     ),
-    KindRemains(
+    KindCleaner(
         QUEUE,
         "queues",
         "queues",
         clear=queues.QUEUES.clear,
-        sweep=queues.QUEUES.sweep,
-        ailments=queues.ailments,
+        remove_orphans=queues.QUEUES.remove_orphans,
+        diagnose=queues.diagnose,
         repair=queues.repair,
-        spared=queues.QUEUES.spared,
+        keep_reasons=queues.QUEUES.keep_reasons,
     ),
 )
 
@@ -106,7 +108,7 @@ def repair(prefix: str) -> Repairs:
     What was done, and what could not be though it should, a text each.
     """
     done, failed = [], []
-    for one in REMAINS:
+    for one in CLEANERS:
         if one.repair is not None:
             more, less = one.repair(prefix)
             done += more
@@ -114,19 +116,19 @@ def repair(prefix: str) -> Repairs:
     return done, failed
 
 
-def unreadable(prefix: str) -> list[Flaw]:
+def unreadable(prefix: str) -> list[Issue]:
     """Return what is in the place of an endpoint and cannot be read: damaged (wrong), or not for this user."""
     return [flaw for kind in KINDS for flaw in _unreadable(kind, prefix)]
 
 
-def _unreadable(kind: Kind, prefix: str) -> list[Flaw]:
+def _unreadable(kind: Kind, prefix: str) -> list[Issue]:
     directory, start = kind.files(prefix)
     paths = sorted(Path(directory).glob(f"{start}?*"))
     files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
-    return flaws_of([kind.mark + path.name.removeprefix(start) for path in files], prefix, endpoint)
+    return read_issues([kind.mark + path.name.removeprefix(start) for path in files], prefix, endpoint)
 
 
-def ailments(remains: KindRemains, found: Iterable[EndpointStats], prefix: str) -> list[Flaw]:
+def diagnose(remains: KindCleaner, found: Iterable[EndpointStats], prefix: str) -> list[Issue]:
     """Return what is not as it should be with endpoints of a kind, `found`: what is wrong first."""
-    flaws = [flaw for one in found for flaw in remains.ailments(one.stats)] + remains.lost(prefix)
+    flaws = [flaw for one in found for flaw in remains.diagnose(one.stats)] + remains.orphans(prefix)
     return sorted(flaws, key=lambda flaw: not flaw.wrong)

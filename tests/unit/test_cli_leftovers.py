@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.remains.gates_and_claims import clear_claims
+from msgq.topic.leftovers import clear_claims
 from tests.contract import zmq_actors
 from tests.support import SHM, Child
 from tests.unit import gate_actors

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgq.common.schema import Schema
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 
 
 @dataclass(frozen=True, slots=True)

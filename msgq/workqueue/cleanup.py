@@ -1,6 +1,6 @@
 """What work queues leave that nobody alive needs any more.
 
-A queue is for messages that wait while nobody is there, so it goes only when it is named, see `msgq.remains.kept`.
+A queue is for messages that wait while nobody is there, so it goes only when it is named, see `msgq.kinds.persistent`.
 
 What the dead left in a queue is put right by whoever opens it. Nobody needs to repair one that is in use.
 """
@@ -16,8 +16,8 @@ from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
-from msgq.remains.kept import Kept
-from msgq.remains.removal import Flaw
+from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import Issue
 from msgq.stats import QueueStats, queues
 from msgq.stats import queue as read_queue
 
@@ -27,7 +27,7 @@ def _waiting(queue: QueueStats) -> str:
     return f"; it has {plural(messages, 'message')}" if messages else ""
 
 
-QUEUES = Kept(
+QUEUES = PersistentKind(
     noun="queue",
     mark=QUEUE_MARK,
     file=naming.queue_path,
@@ -72,16 +72,16 @@ def _left(queue: QueueStats) -> list[str]:
     return left
 
 
-def ailments(queue: QueueStats) -> list[Flaw]:
+def diagnose(queue: QueueStats) -> list[Issue]:
     """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
     name = QUEUE_MARK + queue.name
     flaws = []
     if queue.nonsense:
         text = f"{name} has {queue.nonsense} places that nobody can use: another program wrote there"
-        flaws.append(Flaw(f"{text} (make it anew, after `msgq clean {name}`)", wrong=True))
+        flaws.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", wrong=True))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
-        flaws.append(Flaw(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
+        flaws.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
     left = _left(queue)
     if left:
-        flaws.append(Flaw(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", wrong=False))
+        flaws.append(Issue(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", wrong=False))
     return flaws

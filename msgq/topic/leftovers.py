@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.gate.gatefile import gate_owner, unlink_gate
-from msgq.remains.removal import Removal
+from msgq.kinds.removal import Removal
 
 
 def clear_gates(

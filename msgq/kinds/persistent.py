@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from msgq.errors import SegmentError
-from msgq.remains.removal import Removal, Users, reason
+from msgq.kinds.removal import Removal, Users, reason
 from msgq.stats import Participant
 
 
-class Piece(Protocol):
+class FileStats(Protocol):
     """What is known of something in one file."""
 
     @property
@@ -34,11 +34,11 @@ class Piece(Protocol):
         """Of its file."""
 
 
-_Piece = TypeVar("_Piece", bound=Piece)
+_Stats = TypeVar("_Stats", bound=FileStats)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[_Piece]):
+class PersistentKind(Generic[_Stats]):
     """A kind of things that keep what is in them while nobody is there, so that each is removed only when it is named.
 
     Attributes
@@ -56,21 +56,21 @@ class Kept(Generic[_Piece]):
     mark: str
     file: Callable[[str, str], str]
     directories: Callable[[str], tuple[str]]
-    every: Callable[[str], Iterable[_Piece]]
-    read: Callable[[str, str], _Piece]
-    remove: Callable[[str, str, Callable[[_Piece], bool]], bool]
-    participants: Callable[[_Piece], Iterable[Participant]]
-    contents: Callable[[_Piece], str]
+    every: Callable[[str], Iterable[_Stats]]
+    read: Callable[[str, str], _Stats]
+    remove: Callable[[str, str, Callable[[_Stats], bool]], bool]
+    participants: Callable[[_Stats], Iterable[Participant]]
+    contents: Callable[[_Stats], str]
     nobody: str = "nobody uses it"
 
-    def users(self, one: _Piece) -> Users:
+    def users(self, one: _Stats) -> Users:
         """Return who has one open."""
         found = list(self.participants(one))
         living = [str(who) for who in found if who.alive]
         unknown = [str(who) for who in found if who.alive is None]
         return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
-    def spared(self, prefix: str) -> Iterator[Removal]:
+    def keep_reasons(self, prefix: str) -> Iterator[Removal]:
         """Say of each that a prefix has why it stays when nobody names it."""
         for one in self.every(prefix):
             living, _ = self.users(one)
@@ -85,7 +85,7 @@ class Kept(Generic[_Piece]):
         Parameters
         ----------
         names : of them; those that somebody else removes meanwhile are passed over.
-        remove, force : as in `clear_topics`.
+        remove, force : as in `remove_unused`.
         """
         for name in names:
             try:
@@ -94,7 +94,7 @@ class Kept(Generic[_Piece]):
                 if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
                     yield Removal(self.mark + name, prefix, self.file(name, prefix), 0, str(error), removed=False)
 
-    def sweep(self, prefix: str, remove: bool = True) -> tuple[Removal, ...]:
+    def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[Removal, ...]:
         """Remove a prefix's directory when nothing is in it. Who makes one of these meanwhile makes it anew."""
         with contextlib.suppress(OSError):  # there are some in it, or it is gone
             if prefix and remove:
@@ -102,9 +102,9 @@ class Kept(Generic[_Piece]):
         return ()
 
     def _clear(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
-        seen: list[_Piece] = []
+        seen: list[_Stats] = []
 
-        def unused(one: _Piece) -> bool:
+        def unused(one: _Stats) -> bool:
             seen.append(one)
             living, unknown = self.users(one)
             return not living and (force or not unknown)

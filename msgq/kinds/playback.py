@@ -1,4 +1,4 @@
-"""What outlets of all kinds have in common: what is to be made, what is to be sent, and how."""
+"""What writers of all kinds have in common: what is to be made, what is to be sent, and how."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from msgq import backend as backends
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from msgq.kinds import kind_of
-from msgq.source import TOPIC, Source
 
 
-class Played(NamedTuple):
+class PlaybackMessage(NamedTuple):
     """A message that is to be played.
 
     Attributes
@@ -32,17 +32,17 @@ class Played(NamedTuple):
     endpoint: str
     data: bytes
     age_ns: int | None = None
-    source: Source = TOPIC
+    source: MessageSource = TOPIC
     schema: Schema | None = None
 
 
-class Wanted(NamedTuple):
+class EndpointSpec(NamedTuple):
     """An endpoint that is to be played to.
 
     Attributes
     ----------
     endpoint : its name, with the mark of its kind.
-    kind : as `Source` has it.
+    kind : as `MessageSource` has it.
     schema : of the messages in the recording.
     options : what it needs to be made anew, as the recording says; anybody may have written them.
     largest : bytes of the largest message; 0: unknown.
@@ -78,7 +78,7 @@ class Wanted(NamedTuple):
         return value if isinstance(value, bool) else None
 
 
-class Place(NamedTuple):
+class PlaybackTarget(NamedTuple):
     """Where endpoints are to be.
 
     Attributes
@@ -112,18 +112,18 @@ class UnplayableError(Exception):
     """An endpoint, or a message of it, cannot be played; the text says why. For whoever plays, who goes on."""
 
 
-class Outlet:
+class EndpointWriter:
     """Sends to one endpoint. One thread at a time.
 
     Attributes
     ----------
-    wanted : what it was made for.
+    spec : what it was made for.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, spec: EndpointSpec) -> None:
+        self.spec = spec
 
-    def send(self, message: Played) -> None:
+    def send(self, message: PlaybackMessage) -> None:
         """Send a message.
 
         Raises
@@ -133,7 +133,7 @@ class Outlet:
         """
         raise NotImplementedError
 
-    def restore(self, messages: Iterable[Played]) -> None:
+    def restore(self, messages: Iterable[PlaybackMessage]) -> None:
         """Let the state be what these messages leave, the last of each element or key, oldest first.
 
         Only records have a state: elsewhere nothing is done.
@@ -152,7 +152,7 @@ class Outlet:
         raise NotImplementedError
 
 
-def as_recorded_error(error: SegmentError, endpoint: str) -> SegmentError:
+def mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
     """Return the error for an endpoint that is there with another geometry than the recording's."""
     there = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
     advice = "choose another prefix, remap it, or remove what is there"

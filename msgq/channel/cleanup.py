@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 
 from msgq.common import naming, sharing
 from msgq.common.naming import CHANNEL_MARK
+from msgq.common.queue_events import queue_of
 from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
 from msgq.impl.channel.hub import open_hub, remove_orphan
-from msgq.queue_events import queue_of
-from msgq.remains.removal import Flaw, Removal, Users, by_role, reason, remove_directories
+from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import ChannelStats, ChannelViewer, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel
 
@@ -43,7 +43,7 @@ def users(channel: ChannelStats) -> Users:
     return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
 
-def clear_channels(names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False) -> Iterator[Removal]:
+def remove_unused(names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False) -> Iterator[Removal]:
     """Remove channels that nobody uses, each under its lock, and say of each what became of it.
 
     Parameters
@@ -83,13 +83,13 @@ def repair(prefix: str) -> Iterator[Removal]:
     """
     only_dead = [one.name for one in channels(prefix) if any(who.alive is False for _, who in one.participants)]
     queues = queue_inodes(prefix)
-    for one in clear_channels([name for name in only_dead if queue_of(name) not in queues], prefix):
+    for one in remove_unused([name for name in only_dead if queue_of(name) not in queues], prefix):
         if one.removed:
             yield dataclasses.replace(one, reason="only the dead used it")
     yield from clear_pools(prefix)
 
 
-def lost_pools(channel: ChannelStats) -> dict[str, str]:
+def orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     """Return the paths of a channel's pools that lead nowhere, each with the reason why nobody needs it any more."""
     lost = dict.fromkeys(channel.orphans, "a pool that belongs to no publisher")
     for publisher in channel.publishers:
@@ -128,37 +128,37 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
 
 def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
     channel = read_channel(name, prefix)
-    lost = lost_pools(channel)
+    lost = orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
-        lost = lost_pools(open_hub(name, prefix, writable=True).clear_pools())
+        lost = orphaned_pools(open_hub(name, prefix, writable=True).clear_pools())
     for path, why in lost.items():
         yield Removal(CHANNEL_MARK + name, prefix, path, sizes.get(path, 0), why)
 
 
-def lost(prefix: str) -> list[Flaw]:
+def orphans(prefix: str) -> list[Issue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     there = channel_inodes(prefix)
     paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in there]
     if not paths:
         return []
     what = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
-    return [Flaw(f"{what} whose channel is gone (`msgq clean` removes it)", wrong=False)]
+    return [Issue(f"{what} whose channel is gone (`msgq clean` removes it)", wrong=False)]
 
 
-def ailments(channel: ChannelStats) -> list[Flaw]:
+def diagnose(channel: ChannelStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
     name = CHANNEL_MARK + channel.name
     dead = by_role((role, who) for role, who in channel.participants if who.alive is False)
     flaws = [f"{name}: {who} ({_FATE})" for who in dead.values()]
-    pools = [f"{path}, {why}" for path, why in lost_pools(channel).items()]
+    pools = [f"{path}, {why}" for path, why in orphaned_pools(channel).items()]
     if pools:
         flaws.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
     kept = [text for one in channel.viewers if (text := _kept_long(one))]
     if kept:
         flaws.append(f"{name}: {some(kept)}; its publishers lack these slots")
     full = _full(channel)
-    return [*(Flaw(text, wrong=True) for text in full), *(Flaw(text, wrong=False) for text in flaws)]
+    return [*(Issue(text, wrong=True) for text in full), *(Issue(text, wrong=False) for text in flaws)]
 
 
 def _kept_long(viewer: ChannelViewer) -> str:

@@ -7,17 +7,24 @@ import struct
 from typing import TYPE_CHECKING
 
 from msgq import backend as backends
-from msgq import queue_events
+from msgq.common import queue_events
+from msgq.common.queue_events import HEAD_BYTES, Event
 from msgq.errors import QueueMismatchError, SegmentError
 from msgq.impl.workqueue.options import O_CREX
-from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, as_recorded_error
-from msgq.queue_events import HEAD_BYTES, Event
+from msgq.kinds.playback import (
+    EndpointSpec,
+    EndpointWriter,
+    PlaybackMessage,
+    PlaybackTarget,
+    UnplayableError,
+    mismatch_error,
+)
 
 if TYPE_CHECKING:
     from msgq.impl.workqueue import MessageQueue
 
 _HEAD = struct.Struct(queue_events.FORMAT)
-_PLACES = {name: place for place, (name, _) in enumerate(queue_events.FIELDS)}
+_PLACES = {name: target for target, (name, _) in enumerate(queue_events.FIELDS)}
 NO_PAYLOAD = 'its events have no payloads; queues made with events="payload" say them'
 
 
@@ -58,31 +65,31 @@ def payload(event: bytes) -> tuple[bytes, int]:
     return data, head[_PLACES["priority"]]
 
 
-class QueueOutlet(Outlet):
-    """A sender of a queue. It never waits. See `Outlet`."""
+class QueueWriter(EndpointWriter):
+    """A sender of a queue. It never waits. See `EndpointWriter`."""
 
-    def __init__(self, wanted: Wanted, place: Place) -> None:
-        super().__init__(wanted)
-        self._place = place
-        kind: type[MessageQueue] = backends.piece("MessageQueue", place.module)
-        sizes = wanted.number("max_messages"), wanted.number("max_message_size")
+    def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
+        super().__init__(spec)
+        self._target = target
+        kind: type[MessageQueue] = backends.piece("MessageQueue", target.module)
+        sizes = spec.number("max_messages"), spec.number("max_message_size")
         # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
         try:
-            if wanted.options:
-                kind(wanted.name, O_CREX, None, *sizes, prefix=place.prefix, events="payload").close()
+            if spec.options:
+                kind(spec.name, O_CREX, None, *sizes, prefix=target.prefix, events="payload").close()
         except SegmentError as error:
             if error.errno != errno.EEXIST:
                 raise
         try:
-            self._queue = kind(wanted.name, None, None, *sizes, read=False, prefix=place.prefix)
+            self._queue = kind(spec.name, None, None, *sizes, read=False, prefix=target.prefix)
         except QueueMismatchError as error:
-            raise as_recorded_error(error, wanted.endpoint) from None
+            raise mismatch_error(error, spec.endpoint) from None
 
-    def send(self, message: Played) -> None:
-        """See `Outlet`."""
+    def send(self, message: PlaybackMessage) -> None:
+        """See `EndpointWriter`."""
         data, priority = payload(message.data)
-        self._queue.send(data, priority, timeout=0, origin_time=self._place.origin(message.age_ns))
+        self._queue.send(data, priority, timeout=0, origin_time=self._target.origin(message.age_ns))
 
     def close(self) -> None:
-        """See `Outlet`."""
+        """See `EndpointWriter`."""
         self._queue.close()

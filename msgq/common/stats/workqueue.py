@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from msgq.common.schema import Schema
-from msgq.figures import Participant
+from msgq.common.stats import Participant
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class QueueMessage:
     Attributes
     ----------
     priority : from 0 to 32767; larger ones are received first.
-    number : which message of the queue it is, as events say it (`msgq.queue_events`): the same until it is gone. Of two
-        messages the one that was sent later has the larger one, with gaps.
+    number : number of the message in the queue, as events say it (`msgq.common.queue_events`): the same until it is
+        gone. Later messages have larger numbers, with gaps.
     deliveries : how often it was taken so far, and came back.
     sent_time, origin_time : when it was sent, and what its sender gave with it, nanoseconds of the host's clock; 0:
         nothing.

@@ -1,4 +1,4 @@
-"""`msgq.remains`: who uses a topic, what the dead left, and what of it goes; without the command."""
+"""`msgq.topic.cleanup`: who uses a topic, what the dead left, and what of it goes; without the command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 import msgq
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.remains import table, topics
-from msgq.remains.removal import Removal
+from msgq.kinds import cleanup as kinds_cleanup
+from msgq.kinds.removal import Removal
+from msgq.topic import cleanup
 from tests.support import SHM, Child, hear, say
 
 HEADER_BYTES, PUBLISHER_UID = 384, 16
@@ -55,11 +56,11 @@ def alive(prefix: str) -> Iterator[msgq.PubSocket]:
 
 def test_users_and_the_dead_are_told_apart(alive: msgq.PubSocket, prefix: str) -> None:
     pid = killed_publisher("left")
-    living, unknown = topics.users(msgq.stats.topic("alive"))
+    living, unknown = cleanup.users(msgq.stats.topic("alive"))
     assert ([word.split()[-1] for word in living], unknown) == ([str(os.getpid())], ())
-    assert topics.dead(msgq.stats.topic("alive")) == []
-    assert topics.users(msgq.stats.topic("left")) == ((), ())
-    ((role, participant),) = topics.dead(msgq.stats.topic("left"))
+    assert cleanup.dead(msgq.stats.topic("alive")) == []
+    assert cleanup.users(msgq.stats.topic("left")) == ((), ())
+    ((role, participant),) = cleanup.dead(msgq.stats.topic("left"))
     assert (role, participant.pid) == ("publisher", pid)
     assert str(participant).endswith(f" {pid} (dead)")
 
@@ -68,17 +69,17 @@ def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, 
     killed_publisher("left")
     stock_ring(prefix, "stock")
     names = ["alive", "left", "nobody", "stock"]
-    asked = {one.endpoint: one for one in topics.clear_topics(names, prefix, remove=False)}
+    asked = {one.endpoint: one for one in cleanup.remove_unused(names, prefix, remove=False)}
     assert {name: (one.removed, one.forcible) for name, one in asked.items()} == {
         "alive": (False, False),
         "left": (True, False),
         "stock": (False, True),
     }
     assert there("left", prefix)
-    done = {one.endpoint: one for one in topics.clear_topics(names, prefix)}
+    done = {one.endpoint: one for one in cleanup.remove_unused(names, prefix)}
     assert done == asked
     assert [there(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
-    forced = {one.endpoint: one.removed for one in topics.clear_topics(names, prefix, force=True)}
+    forced = {one.endpoint: one.removed for one in cleanup.remove_unused(names, prefix, force=True)}
     assert forced == {"alive": False, "stock": True}
     assert not there("stock", prefix)
 
@@ -86,11 +87,11 @@ def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, 
 def test_a_topic_that_cannot_be_read_is_kept(prefix: str) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "short").write_bytes(bytes(100))
-    (kept,) = topics.clear_topics(["short"], prefix, force=True)
+    (kept,) = cleanup.remove_unused(["short"], prefix, force=True)
     assert (kept.removed, kept.forcible) == (False, False)
     with pytest.raises(SegmentError) as error:
         msgq.stats.topic("short")
-    (flaw,) = table.unreadable(prefix)
+    (flaw,) = kinds_cleanup.unreadable(prefix)
     assert flaw == (str(error.value), True)
 
 
@@ -99,10 +100,10 @@ def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.P
     killed_publisher("left")
     msgq.pub_sock("halved", 4096).close()
     os.unlink(naming.ring_path("halved", prefix))
-    assert topics.orphans(prefix) == ["halved"]
-    found = list(topics.repair(prefix))
+    assert cleanup.orphans(prefix) == ["halved"]
+    found = list(cleanup.repair(prefix))
     assert [(one.endpoint, one.removed) for one in found] == [("halved", True), ("left", True)]
-    assert list(topics.repair(prefix)) == []
+    assert list(cleanup.repair(prefix)) == []
     assert sorted(one.endpoint for one in msgq.stats.topics()) == ["alive", "unused"]
 
 
@@ -111,17 +112,17 @@ def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
     shutil.rmtree(naming.directories(prefix)[0])
     size = os.stat(path := naming.side_path("topic", prefix)).st_size
     wanted = [Removal("topic", prefix, path, size, "a side segment that has no ring")]
-    assert prefix in topics.orphaned_prefixes()
-    assert list(topics.clear_orphans(prefix, remove=False)) == wanted
+    assert prefix in cleanup.orphaned_prefixes()
+    assert list(cleanup.clear_orphans(prefix, remove=False)) == wanted
     assert os.path.exists(path)
-    assert list(topics.clear_orphans(prefix)) == wanted
+    assert list(cleanup.clear_orphans(prefix)) == wanted
     assert not [place for place in naming.directories(prefix) if os.path.exists(place)]
-    assert prefix not in topics.orphaned_prefixes()
+    assert prefix not in cleanup.orphaned_prefixes()
 
 
 def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:
-    assert topics.strangers(prefix) == []
+    assert cleanup.strangers(prefix) == []
     os.chmod(naming.ring_path("alive", prefix), 0o622)
-    ((text, wrong),) = topics.strangers(prefix)
+    ((text, wrong),) = cleanup.strangers(prefix)
     assert "mode 622" in text
     assert not wrong

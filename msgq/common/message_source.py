@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 
-class Source(NamedTuple):
+class MessageSource(NamedTuple):
     """The same for all messages of an MCAP channel, whose metadata say it.
 
     Attributes
@@ -38,9 +38,9 @@ class Source(NamedTuple):
         return options if isinstance(options, dict) else {}
 
 
-TOPIC = Source()
+TOPIC = MessageSource()
 
 
-def source_of(metadata: dict[str, str]) -> Source:
+def parse_metadata(metadata: dict[str, str]) -> MessageSource:
     """Return what a channel's metadata say."""
-    return Source(**{name: metadata[name] for name in Source._fields if metadata.get(name)})
+    return MessageSource(**{name: metadata[name] for name in MessageSource._fields if metadata.get(name)})
