@@ -15,25 +15,25 @@ cat > "$work/probe.c" <<'EOF'
 #include "leases.h"
 #include "snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
-PROBE mq_status publisher_begin(mq_publisher *p, uint64_t n, uint8_t **to) { return mq_publisher_begin(p, n, to); }
-PROBE mq_status publisher_extend(mq_publisher *p, uint64_t need) { return mq_publisher_extend(p, need); }
-PROBE void publisher_announce(mq_publisher *p, uint64_t limit) { mq_publisher_announce(p, limit); }
-PROBE mq_status publisher_commit(mq_publisher *p) { return mq_publisher_commit(p); }
-PROBE void publisher_notify(mq_publisher *p) { mq_publisher_notify(p); }
-PROBE uint64_t publisher_claim(mq_publisher *p, const mq_self *me) { return mq_publisher_claim(p, me, 1, 1); }
-PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_send_in_progress(former); }
-PROBE mq_status subscriber_refresh(mq_subscriber *s) { return mq_subscriber_refresh(s); }
-PROBE bool subscriber_intact(const mq_subscriber *s, uint64_t at) { return mq_subscriber_intact(s, at); }
-PROBE void subscriber_announce_sleep(mq_subscriber *s) { mq_subscriber_announce_sleep(s); }
+PROBE mq_ring_status publisher_begin(mq_ring_publisher *p, uint64_t n, uint8_t **to) { return mq_ring_publisher_begin(p, n, to); }
+PROBE mq_ring_status publisher_extend(mq_ring_publisher *p, uint64_t need) { return mq_ring_publisher_extend_grant(p, need); }
+PROBE void publisher_announce(mq_ring_publisher *p, uint64_t limit) { mq_ring_publisher_announce_limit(p, limit); }
+PROBE mq_ring_status publisher_commit(mq_ring_publisher *p) { return mq_ring_publisher_commit(p); }
+PROBE void publisher_notify(mq_ring_publisher *p) { mq_ring_publisher_notify(p); }
+PROBE uint64_t publisher_claim(mq_ring_publisher *p, const mq_self *me) { return mq_ring_publisher_claim(p, me, 1, 1); }
+PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_ring_send_in_progress(former); }
+PROBE mq_ring_status subscriber_refresh(mq_ring_subscriber *s) { return mq_ring_subscriber_refresh(s); }
+PROBE bool subscriber_intact(const mq_ring_subscriber *s, uint64_t at) { return mq_ring_subscriber_intact(s, at); }
+PROBE void subscriber_announce_sleep(mq_ring_subscriber *s) { mq_ring_subscriber_prepare_wait(s); }
 PROBE uint32_t announce_many(mq_u32 *word) { return mq_eventcount_prepare_wait_mp(word); }
 PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {
     mq_fetch_add_u32(entry, 1);
     return mq_eventcount_has_waiters_mp(word);
 }
-PROBE bool checkpoint_read(const mq_side *side, mq_checkpoint *m) { return mq_checkpoint_read(side, m); }
+PROBE bool checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) { return mq_ring_checkpoint_read(side, m); }
 PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1, true); }
-PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
-PROBE bool schema_read(const mq_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
+PROBE void schema_write(mq_ring_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
+PROBE bool schema_read(const mq_ring_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
 PROBE bool event_set(mq_event *e) { return mq_event_set(e); }
 PROBE bool event_is_set(const mq_event *e) { return mq_event_is_set(e); }
 PROBE int event_clear(mq_event *e) { return mq_event_clear(e); }
@@ -46,7 +46,7 @@ PROBE void lease_leave(mq_leases *t, uint32_t r) { mq_frame_row_set_left(t, r); 
 PROBE int buffer_take(mq_leases *t, uint32_t rows, uint32_t b) { return mq_buffer_take(t, rows, b, 7); }
 PROBE void buffer_publish(mq_leases *t, uint32_t b) { mq_buffer_publish(t, b, 7); }
 PROBE bool row_done(const mq_leases *t, uint32_t r, const uint32_t *g) { return mq_frame_row_is_done(t, r, g); }
-PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_reader_slot_claim(ring, side, NULL, 1, 1); }
+PROBE int slot_join(mq_ring_header *ring, mq_ring_side *side) { return mq_reader_slot_claim(ring, side, NULL, 1, 1); }
 EOF
 
 "$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
@@ -76,7 +76,7 @@ must publisher_commit 'stlr' "EDGE commit and done, release"
 must publisher_commit 'stlr.*stlr' "write_pointer and sent are both released"
 must publisher_commit 'stlr;.*dmb;ish;.*ldr' "EDGE sleep: write_pointer, fence, attention"
 must subscriber_refresh 'ldar' "EDGE commit, acquire"
-must send_in_progress 'ldar.*;ldar' "EDGE done, acquire, before begun is loaded"
+must send_in_progress 'ldar.*;ldar' "EDGE send-done, acquire, before begun is loaded"
 must publisher_announce 'str;.*stlr;.*dmb;ish' "EDGE turn: fields, turn; EDGE grant: the fence behind them"
 must checkpoint_read 'ldar;.*ldr;.*dmb;ishld;.*ldr' "EDGE turn: turn, fields, fence, turn"
 must publisher_extend 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and flags"

@@ -10,12 +10,12 @@
 #include "ring/batch.h"
 
 static mq_ring_header *ring;
-static mq_side *side;
+static mq_ring_side *side;
 static uint32_t data_bytes;
 static int lock_fd;
 static mq_liveness_file roll;
-static mq_publisher publisher;
-static mq_subscriber subscriber;
+static mq_ring_publisher publisher;
+static mq_ring_subscriber subscriber;
 static mq_track track; /* what claim wants */
 
 /* As publisher.pyx does it. */
@@ -27,17 +27,17 @@ static void claim(void) {
     publisher.side = side;
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
-    publisher.whole = mq_canary_none();
-    publisher.fences = !mq_membarrier_register();
+    publisher.canary = mq_canary_none();
+    publisher.needs_fence = !mq_membarrier_register();
     publisher.roll = &roll;
     publisher.track = track;
-    int row = mq_publisher_row_take(&roll, ring, side, &publisher.hold);
+    int row = mq_ring_publisher_row_take(&roll, ring, side, &publisher.hold);
     if (row == MQ_NO_ROW)
         fail("no publisher's row");
-    mq_publisher_claim(&publisher, &self, (uint32_t)random(), row);
-    while (mq_other_send_in_progress(&publisher, false))
+    mq_ring_publisher_claim(&publisher, &self, (uint32_t)random(), row);
+    while (mq_ring_other_send_in_progress(&publisher, false))
         usleep(50);
-    if (mq_publisher_start(&publisher, &self) != MQ_OK)
+    if (mq_ring_publisher_start(&publisher, &self) != MQ_RING_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);
     POINT("gave back", lock);
@@ -53,8 +53,8 @@ static void join(void) {
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
     subscriber.roll = &roll;
-    subscriber.whole = mq_canary_none();
-    if (mq_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_OK)
+    subscriber.canary = mq_canary_none();
+    if (mq_ring_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_RING_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);
     POINT("gave back", lock);
@@ -66,11 +66,11 @@ static void fill(uint8_t *message, uint64_t size, uint64_t number) {
 }
 
 /* What a send says: somebody is to be woken, or it was refused, which ends us. */
-static void heed(mq_status status) {
-    if (status == MQ_NOTIFY)
-        mq_publisher_notify(&publisher);
-    else if (status != MQ_OK) {
-        printf("refused %d by %llu\n", status, (unsigned long long)mq_publisher_current_pid(ring, side));
+static void heed(mq_ring_status status) {
+    if (status == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(&publisher);
+    else if (status != MQ_RING_OK) {
+        printf("refused %d by %llu\n", status, (unsigned long long)mq_ring_publisher_current_pid(ring, side));
         exit(0);
     }
 }
@@ -80,8 +80,8 @@ static void send_one(uint64_t size, uint64_t number) {
     uint8_t *message = malloc(size + 1);
     fill(message, size, number);
     mq_stamps stamps = {.publish_time = (int64_t)number, .origin_time = (int64_t)number};
-    mq_status status = publisher.stamps ? mq_publisher_send_tracked(&publisher, message, size, &stamps)
-                                        : mq_publisher_send(&publisher, message, size);
+    mq_ring_status status = publisher.stamps ? mq_ring_publisher_send_tracked(&publisher, message, size, &stamps)
+                                             : mq_ring_publisher_send(&publisher, message, size);
     free(message);
     heed(status);
 }
@@ -91,17 +91,17 @@ static void send_batch(uint64_t size, uint64_t number) {
     uint8_t *payload, *message = malloc(size + 1);
     for (uint64_t i = 0; i < 3; i++) {
         fill(message, size, number + i);
-        if (publisher.pending && !mq_publisher_has_room(&publisher, size) &&
-            mq_publisher_commit(&publisher) == MQ_NOTIFY)
-            mq_publisher_notify(&publisher);
-        if (mq_publisher_begin(&publisher, size, &payload) != MQ_OK)
+        if (publisher.pending && !mq_ring_publisher_has_room(&publisher, size) &&
+            mq_ring_publisher_commit(&publisher) == MQ_RING_NOTIFY)
+            mq_ring_publisher_notify(&publisher);
+        if (mq_ring_publisher_begin(&publisher, size, &payload) != MQ_RING_OK)
             fail("begin");
         mq_copy_in(payload, message, size);
-        mq_publisher_stage(&publisher, size);
+        mq_ring_publisher_stage(&publisher, size);
     }
     free(message);
-    if (mq_publisher_commit(&publisher) == MQ_NOTIFY)
-        mq_publisher_notify(&publisher);
+    if (mq_ring_publisher_commit(&publisher) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(&publisher);
 }
 
 /* rows:SIZE:NUMBER: three messages from an array, committed as one where there is room. As publisher.pyx does it. */
@@ -111,13 +111,13 @@ static void send_rows(uint64_t size, uint64_t number) {
         fill(rows + i * size, size, number + i);
     for (uint64_t done = 0, block; done < 3; done += block) {
         if (publisher.pending)
-            heed(mq_publisher_commit(&publisher));
-        heed(mq_publisher_begin(&publisher, size, &payload));
+            heed(mq_ring_publisher_commit(&publisher));
+        heed(mq_ring_publisher_begin(&publisher, size, &payload));
         block = 3 - done;
-        heed(mq_publisher_stage_rows(&publisher, rows + done * size, size, &block));
+        heed(mq_ring_publisher_stage_batch(&publisher, rows + done * size, size, &block));
     }
     free(rows);
-    heed(mq_publisher_commit(&publisher));
+    heed(mq_ring_publisher_commit(&publisher));
 }
 
 /* schema:SIZE:LETTER: all its letters the same */
@@ -126,7 +126,7 @@ static void describe(uint64_t size, uint64_t letter) {
     memset(data, (int)letter, size);
     char name[MQ_SCHEMA_NAME] = {(char)letter};
     flock(lock_fd, LOCK_EX);
-    mq_schema_parts at = mq_side_schema(side);
+    mq_schema_parts at = mq_ring_side_schema(side);
     mq_schema_write(&at, name, name, data, size);
     flock(lock_fd, LOCK_UN);
     free(data);
@@ -135,17 +135,17 @@ static void describe(uint64_t size, uint64_t letter) {
 /* receive:CONFLATE:COUNT */
 static void receive(bool conflate, uint64_t count) {
     uint8_t *copy = malloc(data_bytes);
-    mq_message message;
+    mq_ring_message message;
     while (count) {
-        mq_status status = mq_subscriber_next(&subscriber, conflate, &message);
-        if (status == MQ_EMPTY)
+        mq_ring_status status = mq_ring_subscriber_next(&subscriber, conflate, &message);
+        if (status == MQ_RING_EMPTY)
             break;
-        if (status != MQ_OK)
+        if (status != MQ_RING_OK)
             fail("corrupt");
         mq_copy_out(copy, message.payload, message.size);
-        if (!mq_subscriber_accept(&subscriber, &message)) {
+        if (!mq_ring_subscriber_accept(&subscriber, &message)) {
             if (!conflate)
-                mq_subscriber_reset(&subscriber);
+                mq_ring_subscriber_reset(&subscriber);
             continue;
         }
         uint64_t number = 0;
@@ -160,12 +160,12 @@ static void receive(bool conflate, uint64_t count) {
 
 /* Sleep as a subscriber does that has found nothing. */
 static void doze(void) {
-    mq_subscriber_recheck_publisher(&subscriber);
-    uint32_t expected = mq_subscriber_announce_sleep(&subscriber);
-    if (mq_subscriber_has_more(&subscriber))
+    mq_ring_subscriber_recheck_publisher(&subscriber);
+    uint32_t expected = mq_ring_subscriber_prepare_wait(&subscriber);
+    if (mq_ring_subscriber_has_more(&subscriber))
         return;
     POINT("goes to", sleep);
-    mq_futex_wait(mq_subscriber_futex(&subscriber), expected, -1);
+    mq_futex_wait(mq_ring_subscriber_futex(&subscriber), expected, -1);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {
@@ -182,7 +182,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "schema"))
         describe(a, b);
     else if (!strcmp(name, "close"))
-        mq_publisher_close(&publisher);
+        mq_ring_publisher_close(&publisher);
     else if (!strcmp(name, "join"))
         join();
     else if (!strcmp(name, "receive"))
@@ -190,9 +190,9 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "doze"))
         doze();
     else if (!strcmp(name, "announce"))
-        mq_subscriber_announce_sleep(&subscriber);
+        mq_ring_subscriber_prepare_wait(&subscriber);
     else if (!strcmp(name, "leave"))
-        mq_subscriber_leave(&subscriber);
+        mq_ring_subscriber_leave(&subscriber);
     else if (!strcmp(name, "tell"))
         printf("%llu received %llu lost %d unknown\n", (unsigned long long)subscriber.received,
                (unsigned long long)subscriber.lost, subscriber.lost_unknown);

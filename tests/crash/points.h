@@ -1,6 +1,6 @@
 /* Points: each access to shared memory, of the headers that are included after this one, is followed by one.
  *
- * A point has a name such as "mq_publisher_publish: stored &p->ring->write_pointer". Once the plan is armed, the N-th
+ * A point has a name such as "mq_ring_publisher_publish: stored &p->ring->write_pointer". Once the plan is armed, the N-th
  * point whose name matches PATTERN (fnmatch) raises SIGNAL. N = 0 prints the names instead. A driver has its own actions
  * and takes "SIGNAL PATTERN N OPERATION..." from its command line; each operation is a word and up to two numbers.
  */

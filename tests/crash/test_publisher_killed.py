@@ -31,28 +31,31 @@ NAMED = {
     "first start": [
         "claim: holds lock",
         "mq_identity_write: stored &who->uid",
-        "mq_publisher_claim: exchanged &p->ring->write_uid",
-        "mq_publisher_claim: ordered membarrier",
-        "mq_publisher_start: stored &p->entry->sent",
+        "mq_ring_publisher_claim: exchanged &p->ring->write_uid",
+        "mq_ring_publisher_claim: ordered membarrier",
+        "mq_ring_publisher_start: stored &p->entry->sent",
         "claim: gave back lock",
     ],
     "send": [
-        "mq_publisher_begin: stored &p->entry->begun",
-        "mq_publisher_begin: stored (mq_u64 *)message",
-        "mq_publisher_send: half copied to payload",
-        "mq_publisher_send: copied to payload",
-        "mq_publisher_publish: stored &p->ring->write_pointer",
-        "mq_publisher_publish: stored &entry->sent",
+        "mq_ring_publisher_begin: stored &p->entry->begun",
+        "mq_ring_publisher_begin: stored (mq_u64 *)message",
+        "mq_ring_publisher_send: half copied to payload",
+        "mq_ring_publisher_send: copied to payload",
+        "mq_ring_publisher_publish: stored &p->ring->write_pointer",
+        "mq_ring_publisher_publish: stored &entry->sent",
         "mq_eventcount_notify: exchanged word",
     ],
-    "send that extends the grant": ["mq_publisher_announce: stored &side->limit"],
-    "send that wraps": ["mq_publisher_extend: stored mark", "mq_publisher_extend: stored &p->ring->write_pointer"],
-    "rows": [
-        "mq_publisher_stage_sized: stored &p->entry->begun",
-        "mq_publisher_stage_sized: stored (mq_u64 *)message",
-        "mq_publisher_stage_sized: half copied to message + 8",
+    "send that extends the grant": ["mq_ring_publisher_announce_limit: stored &side->write_limit"],
+    "send that wraps": [
+        "mq_ring_publisher_extend_grant: stored mark",
+        "mq_ring_publisher_extend_grant: stored &p->ring->write_pointer",
     ],
-    "close": ["mq_publisher_close: exchanged &p->ring->write_uid"],
+    "rows": [
+        "mq_ring_publisher_stage_sized: stored &p->entry->begun",
+        "mq_ring_publisher_stage_sized: stored (mq_u64 *)message",
+        "mq_ring_publisher_stage_sized: half copied to message + 8",
+    ],
+    "close": ["mq_ring_publisher_close: exchanged &p->ring->write_uid"],
 }
 
 
@@ -140,7 +143,7 @@ def test_what_a_dead_send_overwrote_is_not_read(topic: Topic, succeeded: bool) -
     with topic.another("trace") as trial:
         prepare(trial, [16] * 40, former_lives=False)
         names = trial.points(operations)
-    assert "mq_publisher_extend: stored mark" in names
+    assert "mq_ring_publisher_extend_grant: stored mark" in names
     for at, name in enumerate(names, 1):
         with topic.another(at) as place:
             subs = dict(readers(place))

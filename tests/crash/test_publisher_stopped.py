@@ -18,7 +18,7 @@ from tests.support import Child, hear, say, wait_until
 
 MINE = "claim arm send:16:0 send:16:1 send:16:2", "claim arm send:200:0 send:16:1 send:16:2", "claim arm rows:64:0"
 WRAPPING = "claim send:240:0 send:240:1 send:240:2 send:80:3 arm send:240:4"
-BEGUN, SENT = "mq_publisher_begin: stored &p->entry->begun", "mq_publisher_publish: stored &entry->sent"
+BEGUN, SENT = "mq_ring_publisher_begin: stored &p->entry->begun", "mq_ring_publisher_publish: stored &entry->sent"
 
 
 def stopped(topic: Topic, operations: str, point: str = WRITES, at: int = 1) -> Driver:
@@ -78,7 +78,7 @@ def stop_once(topic: Topic, operations: str, at: int, busy: bool) -> None:
             assert sub.lost == 0
 
 
-@pytest.mark.parametrize("point", ["mq_publisher_send: half copied to payload", SENT.replace("sent", "bytes")])
+@pytest.mark.parametrize("point", ["mq_ring_publisher_send: half copied to payload", SENT.replace("sent", "bytes")])
 @pytest.mark.ci
 def test_newcomer_killed_while_it_waits_for_a_stopped_owner(topic: Topic, point: str) -> None:
     """What: the owner stops in a send, the first newcomer dies waiting for it, then a second one comes, and the owner
@@ -138,7 +138,11 @@ def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic, operations: s
             assert msgq.stats.topic(place.endpoint).write_position == before, names[at - 1]
 
 
-STARTING = ["claim: holds lock", "mq_publisher_claim: exchanged &p->ring->write_uid", "mq_publisher_start: stored*sent"]
+STARTING = [
+    "claim: holds lock",
+    "mq_ring_publisher_claim: exchanged &p->ring->write_uid",
+    "mq_ring_publisher_start: stored*sent",
+]
 
 
 @pytest.mark.parametrize("point", STARTING)
@@ -176,7 +180,7 @@ def test_a_stopped_owner_does_not_keep_subscribers_out(topic: Topic) -> None:
     Failure would mean: a subscriber is refused, or a newcomer is not told who is in its way, because somebody else is
     waiting.
     """
-    owner = stopped(topic, "claim arm send:200:0", "mq_publisher_send: half copied to payload")
+    owner = stopped(topic, "claim arm send:200:0", "mq_ring_publisher_send: half copied to payload")
     with ThreadPoolExecutor(6) as pool:
         pubs = [pool.submit(topic.pub) for _ in range(3)]
         subs = [pool.submit(topic.sub) for _ in range(3)]

@@ -31,7 +31,10 @@ NAMED = {
         "mq_reader_slots_changed: set &side->attention",
         "join: gave back lock",
     ],
-    "receive": ["receive: half copied from message.payload", "mq_subscriber_store_stats: stored &s->entry->received"],
+    "receive": [
+        "receive: half copied from message.payload",
+        "mq_ring_subscriber_store_stats: stored &s->entry->received",
+    ],
     "go to sleep": ["mq_eventcount_prepare_wait: set word"],
     "leave": ["mq_reader_slot_release: exchanged &ring->read_uids[slot]"],
 }

@@ -70,12 +70,18 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
 @pytest.mark.parametrize(
     ("level", "folder", "header", "safe", "unsafe"),
     [
-        ("core", "HEADERS", "ring/subscriber.h", "offset + mq_frame_bytes(size) <= mq_lap_end(s->data_bytes) &&", ""),
+        (
+            "core",
+            "HEADERS",
+            "ring/subscriber.h",
+            "offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&",
+            "",
+        ),
         (
             "core",
             "HEADERS",
             "ring/position.h",
-            "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
+            "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
             "return (data_bytes || 1) &&",
         ),
         ("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),

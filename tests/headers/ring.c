@@ -4,36 +4,40 @@
 /* ---- positions ---- */
 
 TEST(positions_are_intact_up_to_the_limit_one_lap_later) {
-    CHECK(mq_intact(mq_position(1, 64), mq_position(1, 64)) && mq_intact(mq_position(1, 64), mq_position(1, 0)));
-    CHECK(!mq_intact(mq_position(1, 64), mq_position(1, 72)));
-    CHECK(mq_intact(mq_position(2, 64), mq_position(1, 64)) && !mq_intact(mq_position(2, 72), mq_position(1, 64)));
-    CHECK(!mq_intact(mq_position(3, 0), mq_position(1, 64)));
-    CHECK(mq_intact(mq_position(0, 8), mq_position(UINT32_MAX, 64))); /* cycles wrap */
+    CHECK(mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 64)) &&
+          mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 0)));
+    CHECK(!mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 72)));
+    CHECK(mq_ring_intact(mq_ring_position(2, 64), mq_ring_position(1, 64)) &&
+          !mq_ring_intact(mq_ring_position(2, 72), mq_ring_position(1, 64)));
+    CHECK(!mq_ring_intact(mq_ring_position(3, 0), mq_ring_position(1, 64)));
+    CHECK(mq_ring_intact(mq_ring_position(0, 8), mq_ring_position(UINT32_MAX, 64))); /* cycles wrap */
 }
 
 TEST(positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message) {
     uint32_t margin = DATA / 3 + 8, at = 600;
-    CHECK(mq_intact_unannounced(mq_position(2, at - margin), mq_position(1, at), DATA));
-    CHECK(!mq_intact_unannounced(mq_position(2, at - margin + 1), mq_position(1, at), DATA));
-    CHECK(mq_intact_unannounced(mq_position(1, at), mq_position(1, at), DATA));
-    CHECK(!mq_intact_unannounced(mq_position(1, at), mq_position(1, at + 8), DATA));
-    CHECK(mq_write_bound(mq_position(1, 8), DATA) == mq_position(1, (8 + margin + 7) & ~7u));
-    CHECK(mq_write_bound(mq_position(1, DATA - 8), DATA) == mq_position(2, margin & ~7u));
+    CHECK(mq_ring_intact_without_limit(mq_ring_position(2, at - margin), mq_ring_position(1, at), DATA));
+    CHECK(!mq_ring_intact_without_limit(mq_ring_position(2, at - margin + 1), mq_ring_position(1, at), DATA));
+    CHECK(mq_ring_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at), DATA));
+    CHECK(!mq_ring_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at + 8), DATA));
+    CHECK(mq_ring_write_bound(mq_ring_position(1, 8), DATA) == mq_ring_position(1, (8 + margin + 7) & ~7u));
+    CHECK(mq_ring_write_bound(mq_ring_position(1, DATA - 8), DATA) == mq_ring_position(2, margin & ~7u));
 }
 
 TEST(sizes_of_messages_and_laps_are_those_of_stock) {
-    CHECK(mq_frame_bytes(0) == 8 && mq_frame_bytes(1) == 16 && mq_frame_bytes(8) == 16 && mq_frame_bytes(9) == 24);
-    CHECK(mq_lap_end(1024) == 1008 && mq_lap_end(1025) == 1016);
-    CHECK(mq_position_possible(mq_position(9, 1008), 1024) && !mq_position_possible(mq_position(9, 1016), 1024));
-    CHECK(!mq_position_possible(4, 1024));
+    CHECK(mq_ring_frame_bytes(0) == 8 && mq_ring_frame_bytes(1) == 16 && mq_ring_frame_bytes(8) == 16 &&
+          mq_ring_frame_bytes(9) == 24);
+    CHECK(mq_ring_lap_end(1024) == 1008 && mq_ring_lap_end(1025) == 1016);
+    CHECK(mq_ring_position_possible(mq_ring_position(9, 1008), 1024) &&
+          !mq_ring_position_possible(mq_ring_position(9, 1016), 1024));
+    CHECK(!mq_ring_position_possible(4, 1024));
 }
 
 TEST(largest_message_fits_three_times) {
     begin();
-    uint64_t largest = mq_frame_bytes_max(DATA) - 8;
-    CHECK(mq_publisher_send(&one, message, largest) <= MQ_NOTIFY);
-    CHECK(mq_publisher_send(&one, message, largest + 1) == MQ_TOO_LARGE);
-    CHECK(mq_publisher_send(&one, message, UINT64_MAX) == MQ_TOO_LARGE);
+    uint64_t largest = mq_ring_frame_bytes_max(DATA) - 8;
+    CHECK(mq_ring_publisher_send(&one, message, largest) <= MQ_RING_NOTIFY);
+    CHECK(mq_ring_publisher_send(&one, message, largest + 1) == MQ_RING_TOO_LARGE);
+    CHECK(mq_ring_publisher_send(&one, message, UINT64_MAX) == MQ_RING_TOO_LARGE);
 }
 
 /* ---- sending ---- */
@@ -41,24 +45,24 @@ TEST(largest_message_fits_three_times) {
 TEST(send_stores_begun_then_the_message_then_its_position) {
     begin();
     send_many(&one, 1, 1);
-    CHECK(in_order("mq_publisher_begin: stored *begun", "mq_publisher_begin: fenced seq_cst",
-                   "mq_publisher_owns: loaded *write_uid", "mq_publisher_announce: stored *turn",
-                   "mq_publisher_announce: fenced release", "*: copied to payload",
-                   "mq_publisher_owns: loaded *write_uid", "mq_publisher_publish: stored *write_pointer",
-                   "mq_publisher_publish: stored *sent", "mq_eventcount_flags: fenced seq_cst",
+    CHECK(in_order("mq_ring_publisher_begin: stored *begun", "mq_ring_publisher_begin: fenced seq_cst",
+                   "mq_ring_publisher_owns_ring: loaded *write_uid", "mq_ring_publisher_announce_limit: stored *turn",
+                   "mq_ring_publisher_announce_limit: fenced release", "*: copied to payload",
+                   "mq_ring_publisher_owns_ring: loaded *write_uid", "mq_ring_publisher_publish: stored *write_pointer",
+                   "mq_ring_publisher_publish: stored *sent", "mq_eventcount_flags: fenced seq_cst",
                    "mq_eventcount_flags: loaded word"));
 }
 
 TEST(send_announces_its_limit_before_the_message) {
     begin();
     send_many(&one, 1, 1);
-    CHECK(in_order("mq_publisher_announce: stored *limit", "mq_publisher_announce: fenced release",
-                   "*: half copied to payload"));
-    CHECK(mq_ahead(mq_load_relaxed_u64(&side->limit), one.position) >= 0);
+    CHECK(in_order("mq_ring_publisher_announce_limit: stored *write_limit",
+                   "mq_ring_publisher_announce_limit: fenced release", "*: half copied to payload"));
+    CHECK(mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), one.position) >= 0);
 }
 
 static void sent_is_published(void) {
-    uint64_t sent = mq_load_acquire_u64(&one.entry->sent);
+    uint64_t sent = mq_load_acquire_u64(&one.row->sent);
     CHECK(mq_load_acquire_u64(&ring->write_pointer) >= sent * NEED);
 }
 
@@ -67,29 +71,29 @@ TEST(message_is_counted_as_sent_after_its_position_is_stored) {
     for (uint64_t number = 1; number <= 3; number++) {
         hold_at_each_step(sent_is_published);
         send_many(&one, number, 1);
-        CHECK(mq_load_acquire_u64(&one.entry->sent) == number);
+        CHECK(mq_load_acquire_u64(&one.row->sent) == number);
     }
 }
 
 static uint64_t sequence_before, sequence_after;
 static void checkpoint_is_whole(void) {
-    mq_checkpoint m;
-    CHECK(mq_checkpoint_read(side, &m));
+    mq_ring_checkpoint m;
+    CHECK(mq_ring_checkpoint_read(side, &m));
     CHECK(m.sequence == sequence_before || m.sequence == sequence_after);
-    CHECK(mq_offset(m.position) == m.sequence * NEED);
+    CHECK(mq_ring_offset(m.position) == m.sequence * NEED);
 }
 
 TEST(checkpoint_is_the_old_or_the_new_one_at_each_step) {
     begin();
     for (uint64_t number = 1; number <= 9; number += 3) {
-        mq_checkpoint m;
+        mq_ring_checkpoint m;
         forget_steps();
         send_many(&one, number, 3);
-        CHECK(mq_checkpoint_read(side, &m));
+        CHECK(mq_ring_checkpoint_read(side, &m));
         sequence_before = m.sequence, sequence_after = one.sequence;
         hold_at_each_step(checkpoint_is_whole);
-        mq_publisher_announce(&one, one.position + 64);
-        CHECK(mq_checkpoint_read(side, &m) && m.sequence == number + 2);
+        mq_ring_publisher_announce_limit(&one, one.position + 64);
+        CHECK(mq_ring_checkpoint_read(side, &m) && m.sequence == number + 2);
     }
 }
 
@@ -97,27 +101,27 @@ static void announce_twice(unsigned time) {
     if (time == 1)
         for (uint64_t number = 3; number <= 4; number++) {
             send_many(&one, number, 1);
-            mq_publisher_announce(&one, one.position + 64);
+            mq_ring_publisher_announce_limit(&one, one.position + 64);
         }
 }
 
 TEST(checkpoint_that_changes_twice_is_read_again) {
-    mq_checkpoint m;
+    mq_ring_checkpoint m;
     begin();
     send_many(&one, 1, 2);
-    mq_publisher_announce(&one, one.position + 64);
-    meet("mq_checkpoint_read: loaded &words->position", announce_twice);
-    CHECK(mq_checkpoint_read(side, &m));
+    mq_ring_publisher_announce_limit(&one, one.position + 64);
+    meet("mq_ring_checkpoint_read: loaded &words->position", announce_twice);
+    CHECK(mq_ring_checkpoint_read(side, &m));
     CHECK(met == 2 && m.sequence == 4 && m.position == 4 * NEED);
 }
 
-static void limit_does_not_go_back(void) { CHECK(mq_load_relaxed_u64(&side->limit) >= mq_position(0, 512)); }
+static void limit_does_not_go_back(void) { CHECK(mq_load_relaxed_u64(&side->write_limit) >= mq_ring_position(0, 512)); }
 
 TEST(announced_limit_does_not_go_back) {
     begin();
-    mq_publisher_announce(&one, mq_position(0, 512));
+    mq_ring_publisher_announce_limit(&one, mq_ring_position(0, 512));
     hold_at_each_step(limit_does_not_go_back);
-    mq_publisher_announce(&one, mq_position(0, 256));
+    mq_ring_publisher_announce_limit(&one, mq_ring_position(0, 256));
 }
 
 static void another_starts(unsigned time) {
@@ -126,17 +130,17 @@ static void another_starts(unsigned time) {
 }
 
 TEST(send_that_another_publisher_overtakes_publishes_nothing) {
-    static const char *const patterns[] = {"mq_publisher_begin: stored *begun", "*: copied to payload"};
+    static const char *const patterns[] = {"mq_ring_publisher_begin: stored *begun", "*: copied to payload"};
     for (unsigned i = 0; i < 2; i++) {
         begin();
         send_many(&one, 1, 1);
         uint64_t position = one.position;
         meet(patterns[i], another_starts);
-        CHECK(send_one(&one, 2) == MQ_TAKEN_OVER);
+        CHECK(send_one(&one, 2) == MQ_RING_TAKEN_OVER);
         CHECK(mq_load_acquire_u64(&ring->write_pointer) == position);
-        CHECK(!mq_send_in_progress(one.entry)); /* so the next publisher does not wait for it */
+        CHECK(!mq_ring_send_in_progress(one.row)); /* so the next publisher does not wait for it */
         forget_steps();
-        CHECK(mq_publisher_start(&two, &me) == MQ_OK && send_one(&one, 3) == MQ_TAKEN_OVER);
+        CHECK(mq_ring_publisher_start(&two, &me) == MQ_RING_OK && send_one(&one, 3) == MQ_RING_TAKEN_OVER);
         send_many(&two, 4, 1);
         CHECK(receive(false) == 1 && receive(false) == 4 && s.lost == 0);
     }
@@ -145,31 +149,31 @@ TEST(send_that_another_publisher_overtakes_publishes_nothing) {
 TEST(newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead) {
     uint8_t *payload;
     begin();
-    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
+    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
     claim(&two);
-    CHECK(mq_other_send_in_progress(&two, false) == one.entry);
+    CHECK(mq_ring_other_send_in_progress(&two, false) == one.row);
     lives[0] = MQ_UNKNOWN;
-    CHECK(mq_other_send_in_progress(&two, false) == one.entry && !mq_other_send_in_progress(&two, true));
+    CHECK(mq_ring_other_send_in_progress(&two, false) == one.row && !mq_ring_other_send_in_progress(&two, true));
     lives[0] = MQ_DEAD;
-    CHECK(!mq_other_send_in_progress(&two, false));
+    CHECK(!mq_ring_other_send_in_progress(&two, false));
 }
 
 TEST(claim_names_the_owner_before_the_others_are_ordered) {
     begin();
     forget_steps();
     claim(&two);
-    CHECK(in_order("mq_publisher_claim: exchanged *write_uid", "mq_publisher_claim: ordered membarrier"));
-    CHECK(mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid)) == two.entry);
+    CHECK(in_order("mq_ring_publisher_claim: exchanged *write_uid", "mq_ring_publisher_claim: ordered membarrier"));
+    CHECK(mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid)) == two.row);
 }
 
 TEST(next_publisher_continues_the_count_of_messages) {
     begin();
     send_many(&one, 1, 5);
-    mq_store_release_u64(&one.entry->sent, 4); /* killed before it was counted */
+    mq_store_release_u64(&one.row->sent, 4); /* killed before it was counted */
     lives[0] = MQ_DEAD;
     start(&two);
     CHECK(two.sequence == 5 && two.era == 0);
-    CHECK(mq_load_acquire_u64(&one.entry->who.uid) == 0); /* its row is free */
+    CHECK(mq_load_acquire_u64(&one.row->who.uid) == 0); /* its row is free */
     send_many(&two, 6, 1);
     for (uint64_t number = 1; number <= 6; number++)
         CHECK(receive(false) == number);
@@ -184,8 +188,8 @@ TEST(start_wakes_all_sleepers) {
 
 TEST(close_clears_the_owner_and_wakes_sleepers) {
     begin();
-    mq_subscriber_announce_sleep(&s);
-    mq_publisher_close(&one);
+    mq_ring_subscriber_prepare_wait(&s);
+    mq_ring_publisher_close(&one);
     CHECK(mq_load_acquire_u64(&ring->write_uid) == 0 && wakes(&side->attention) == 1);
     CHECK(mq_load_acquire_u64(&side->publishers[0].who.uid) == 0);
 }
@@ -193,13 +197,13 @@ TEST(close_clears_the_owner_and_wakes_sleepers) {
 TEST(close_leaves_the_next_publisher) {
     begin();
     start(&two);
-    mq_publisher_close(&one);
+    mq_ring_publisher_close(&one);
     CHECK(mq_load_acquire_u64(&ring->write_uid) == two.uid);
 }
 
 TEST(send_wakes_a_subscriber_that_announced_itself) {
     begin();
-    mq_subscriber_announce_sleep(&s);
+    mq_ring_subscriber_prepare_wait(&s);
     send_many(&one, 1, 1);
     CHECK(wakes(&side->attention) == 1);
     send_many(&one, 2, 1);
@@ -210,13 +214,13 @@ TEST(rows_are_staged_and_taken_in_their_order) {
     uint64_t rows[] = {1, 1, 2, 2, 3, 3}, taken[6], count = 3;
     uint8_t *payload;
     begin();
-    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
-    one.granted_offset = mq_offset(one.head) + 2 * NEED;
-    CHECK(mq_publisher_stage_rows(&one, (uint8_t *)rows, SIZE, &count) == MQ_OK && count == 2);
-    CHECK(mq_load_relaxed_u64(&one.entry->begun) == 2);
-    CHECK(mq_publisher_commit(&one) <= MQ_NOTIFY && one.sequence == 2 && one.bytes == 2 * SIZE);
-    CHECK(mq_subscriber_refresh(&s) == MQ_OK);
-    CHECK(mq_subscriber_take_block(&s, (uint8_t *)taken, SIZE, 3) == 2 && !memcmp(taken, rows, 2 * SIZE));
+    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
+    one.granted_offset = mq_ring_offset(one.head) + 2 * NEED;
+    CHECK(mq_ring_publisher_stage_batch(&one, (uint8_t *)rows, SIZE, &count) == MQ_RING_OK && count == 2);
+    CHECK(mq_load_relaxed_u64(&one.row->begun) == 2);
+    CHECK(mq_ring_publisher_commit(&one) <= MQ_RING_NOTIFY && one.sequence == 2 && one.bytes == 2 * SIZE);
+    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_OK);
+    CHECK(mq_ring_subscriber_receive_batch(&s, (uint8_t *)taken, SIZE, 3) == 2 && !memcmp(taken, rows, 2 * SIZE));
     CHECK(s.received == 2);
 }
 
@@ -229,8 +233,8 @@ TEST(rows_that_another_publisher_overtakes_are_dropped) {
     uint64_t rows[] = {1, 1, 2, 2}, count = 2;
     uint8_t *payload;
     begin();
-    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_OK);
-    meet("mq_publisher_stage_sized: copied to *", owner_changes);
-    CHECK(mq_publisher_stage_rows(&one, (uint8_t *)rows, SIZE, &count) == MQ_TAKEN_OVER);
-    CHECK(one.pending == 0 && !mq_send_in_progress(one.entry));
+    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
+    meet("mq_ring_publisher_stage_sized: copied to *", owner_changes);
+    CHECK(mq_ring_publisher_stage_batch(&one, (uint8_t *)rows, SIZE, &count) == MQ_RING_TAKEN_OVER);
+    CHECK(one.pending == 0 && !mq_ring_send_in_progress(one.row));
 }

@@ -17,40 +17,40 @@
 enum { DATA = 1024, SIZE = 16, NEED = 24 };
 
 static mq_ring_header *ring;
-static mq_side *side;
+static mq_ring_side *side;
 static mq_liveness_file roll;
-static mq_publisher one, two;
-static mq_subscriber s;
+static mq_ring_publisher one, two;
+static mq_ring_subscriber s;
 static uint8_t message[DATA];
 
-static inline void claim(mq_publisher *p) {
-    *p = (mq_publisher){.ring = ring,
-                        .side = side,
-                        .data = (uint8_t *)ring + MQ_RING_HEADER,
-                        .data_bytes = DATA,
-                        .whole = mq_canary_none(),
-                        .fences = true,
-                        .roll = &roll};
-    int row = mq_publisher_row_take(&roll, ring, side, &p->hold);
+static inline void claim(mq_ring_publisher *p) {
+    *p = (mq_ring_publisher){.ring = ring,
+                             .side = side,
+                             .data = (uint8_t *)ring + MQ_RING_HEADER,
+                             .data_bytes = DATA,
+                             .canary = mq_canary_none(),
+                             .needs_fence = true,
+                             .roll = &roll};
+    int row = mq_ring_publisher_row_take(&roll, ring, side, &p->hold);
     CHECK(row != MQ_NO_ROW);
-    mq_publisher_claim(p, &me, (uint32_t)row + 1, row);
+    mq_ring_publisher_claim(p, &me, (uint32_t)row + 1, row);
     lives[row] = MQ_ALIVE;
 }
-static inline void start(mq_publisher *p) {
+static inline void start(mq_ring_publisher *p) {
     claim(p);
-    CHECK(mq_publisher_start(p, &me) == MQ_OK);
-    p->backed_to = DATA;
-    p->back_step = 0;
+    CHECK(mq_ring_publisher_start(p, &me) == MQ_RING_OK);
+    p->populated_to = DATA;
+    p->populate_step = 0;
 }
 static inline void join(void) {
-    s = (mq_subscriber){.ring = ring,
-                        .side = side,
-                        .data = (const uint8_t *)ring + MQ_RING_HEADER,
-                        .data_bytes = DATA,
-                        .roll = &roll,
-                        .whole = mq_canary_none()};
-    CHECK(mq_subscriber_join(&s, &me, 7) == MQ_OK);
-    lives[mq_reader_row(side, s.entry)] = MQ_ALIVE;
+    s = (mq_ring_subscriber){.ring = ring,
+                             .side = side,
+                             .data = (const uint8_t *)ring + MQ_RING_HEADER,
+                             .data_bytes = DATA,
+                             .roll = &roll,
+                             .canary = mq_canary_none()};
+    CHECK(mq_ring_subscriber_join(&s, &me, 7) == MQ_RING_OK);
+    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_ALIVE;
 }
 
 /* A ring with a publisher and a subscriber. */
@@ -59,38 +59,38 @@ static inline void begin(void) {
     memset(lives, 0, sizeof lives);
     ring = zeros(MQ_RING_HEADER + DATA);
     side = zeros(MQ_SIDE_BYTES);
-    mq_side_init(side, ring, 1, DATA, 1, false);
+    mq_ring_side_init(side, ring, 1, DATA, 1, false);
     start(&one);
     join();
     forget_steps();
 }
 
 /* Messages have 16 bytes: their number, twice. */
-static inline mq_status send_one(mq_publisher *p, uint64_t number) {
+static inline mq_ring_status send_one(mq_ring_publisher *p, uint64_t number) {
     uint64_t words[] = {number, number};
-    mq_status status = mq_publisher_send(p, words, sizeof words);
-    if (status == MQ_NOTIFY)
-        mq_publisher_notify(p);
-    return status == MQ_NOTIFY ? MQ_OK : status;
+    mq_ring_status status = mq_ring_publisher_send(p, words, sizeof words);
+    if (status == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(p);
+    return status == MQ_RING_NOTIFY ? MQ_RING_OK : status;
 }
-static inline void send_many(mq_publisher *p, uint64_t first, uint64_t count) {
+static inline void send_many(mq_ring_publisher *p, uint64_t first, uint64_t count) {
     for (uint64_t number = first; number < first + count; number++)
-        CHECK(send_one(p, number) == MQ_OK);
+        CHECK(send_one(p, number) == MQ_RING_OK);
 }
 
 /* Returns the number; 0: there is no message. */
 static inline uint64_t receive(bool conflate) {
-    mq_message found;
+    mq_ring_message found;
     uint64_t words[2];
     for (;;) {
-        mq_status status = mq_subscriber_next(&s, conflate, &found);
-        if (status == MQ_EMPTY)
+        mq_ring_status status = mq_ring_subscriber_next(&s, conflate, &found);
+        if (status == MQ_RING_EMPTY)
             return 0;
-        CHECK(status == MQ_OK);
+        CHECK(status == MQ_RING_OK);
         mq_copy_out(words, found.payload, sizeof words);
-        if (mq_subscriber_accept(&s, &found))
+        if (mq_ring_subscriber_accept(&s, &found))
             break;
-        CHECK(mq_subscriber_reset(&s) == MQ_OK);
+        CHECK(mq_ring_subscriber_reset(&s) == MQ_RING_OK);
     }
     CHECK(found.size == SIZE && words[0] == words[1]);
     return words[0];

@@ -9,14 +9,14 @@ TEST(messages_are_received_across_the_end_of_a_lap) {
         send_many(&one, number, 1);
         CHECK(receive(false) == number);
     }
-    CHECK(s.lost == 0 && s.resets == 0 && mq_cycle(s.cursor) > 3);
+    CHECK(s.lost == 0 && s.resets == 0 && mq_ring_cycle(s.cursor) > 3);
     CHECK(receive(false) == 0);
 }
 
 TEST(ring_that_is_one_lap_ahead_is_not_empty) {
     begin();
-    mq_store_release_u64(&ring->write_pointer, mq_next_lap(s.cursor) | mq_offset(s.cursor));
-    CHECK(mq_subscriber_refresh(&s) == MQ_OK);
+    mq_store_release_u64(&ring->write_pointer, mq_ring_next_lap(s.cursor) | mq_ring_offset(s.cursor));
+    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_OK);
 }
 
 TEST(lapped_subscriber_counts_lost_messages) {
@@ -34,21 +34,21 @@ TEST(lapped_subscriber_counts_lost_messages) {
 }
 
 TEST(oldest_record_is_the_first_one_after_the_limit) {
-    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, 0) == mq_position(0, 2 * NEED));
-    CHECK(mq_oldest_of(mq_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_position(0, 3 * NEED));
-    CHECK(mq_oldest_of(mq_position(1, 2 * NEED), DATA, NEED, NEED) == mq_position(0, 3 * NEED));
-    CHECK(mq_oldest_of(mq_position(1, 1008), DATA, NEED, 0) == mq_position(1, 0));
-    CHECK(mq_oldest_of(mq_position(0, 2 * NEED), DATA, NEED, 0) == mq_position(0, 0));
+    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED), DATA, NEED, 0) == mq_ring_position(0, 2 * NEED));
+    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_ring_position(0, 3 * NEED));
+    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED), DATA, NEED, NEED) == mq_ring_position(0, 3 * NEED));
+    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 1008), DATA, NEED, 0) == mq_ring_position(1, 0));
+    CHECK(mq_ring_oldest_sized(mq_ring_position(0, 2 * NEED), DATA, NEED, 0) == mq_ring_position(0, 0));
     begin();
     send_many(&one, 1, 3);
     uint64_t last;
-    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED, &last) == 3);
-    CHECK(mq_walk_of(one.data, DATA, 0, one.position, NEED + 8, &last) == -1);
+    CHECK(mq_ring_walk_sized(one.data, DATA, 0, one.position, NEED, &last) == 3);
+    CHECK(mq_ring_walk_sized(one.data, DATA, 0, one.position, NEED + 8, &last) == -1);
 }
 
 TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {
     begin();
-    s.record = SIZE;
+    s.record_bytes = SIZE;
     CHECK(receive(false) == 0);
     send_many(&one, 1, 100);
     uint64_t first = receive(false);
@@ -65,10 +65,10 @@ static void publish_a_chunk(unsigned time) {
 
 TEST(lapped_consumer_of_records_keeps_what_is_left_when_the_checkpoint_moves_on) {
     begin();
-    s.record = SIZE;
+    s.record_bytes = SIZE;
     CHECK(receive(false) == 0);
     send_many(&one, 1, 100);
-    meet("mq_subscriber_to_oldest_record: loaded *write_pointer*", publish_a_chunk);
+    meet("mq_ring_subscriber_seek_oldest_record: loaded *write_pointer*", publish_a_chunk);
     uint64_t first = receive(false);
     CHECK(first > 1 && first < 100 && s.lost == first - 1 && s.resets == 1);
     for (uint64_t number = first + 1; number <= 110; number++)
@@ -79,10 +79,10 @@ static void publish_eight(unsigned time) { send_many(&one, 93 + 8 * time, 8); }
 
 TEST(lapped_consumer_of_records_that_is_overtaken_begins_far_enough_ahead) {
     begin();
-    s.record = SIZE;
+    s.record_bytes = SIZE;
     CHECK(receive(false) == 0);
     send_many(&one, 1, 100);
-    meet("mq_subscriber_to_oldest_record: loaded *limit*", publish_eight);
+    meet("mq_ring_subscriber_seek_oldest_record: loaded *limit*", publish_eight);
     uint64_t first = receive(false);
     CHECK(met == 3); /* it began at the limit, one chunk behind it, and eight chunks behind it */
     CHECK(first > 80 && first < 100 && s.lost == first - 1 && s.resets == 1);
@@ -96,27 +96,28 @@ static void publish_a_lap(unsigned time) {
 }
 
 TEST(copy_that_was_overwritten_is_not_accepted) {
-    mq_message found;
+    mq_ring_message found;
     begin();
     send_many(&one, 1, 1);
-    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
-    meet("mq_subscriber_intact: fenced acquire", publish_a_lap);
-    CHECK(!mq_subscriber_accept(&s, &found));
+    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_OK);
+    meet("mq_ring_subscriber_intact: fenced acquire", publish_a_lap);
+    CHECK(!mq_ring_subscriber_accept(&s, &found));
     CHECK(s.received == 0);
 }
 
 TEST(copy_is_validated_after_a_fence_by_the_limit) {
-    mq_message found;
+    mq_ring_message found;
     begin();
     send_many(&one, 1, 1);
-    CHECK(mq_subscriber_peek(&s, &found) == MQ_OK);
+    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_OK);
     forget_steps();
-    CHECK(mq_subscriber_accept(&s, &found));
-    CHECK(in_order("mq_subscriber_is_valid: fenced acquire", "mq_subscriber_witness_holds: loaded *",
-                   "mq_subscriber_intact: fenced acquire", "mq_subscriber_intact: loaded *limit"));
-    /* The copied message is near an announced limit, and no new message is there. */
-    mq_store_relaxed_u64(&side->limit, mq_position(1, 512));
-    CHECK(!mq_subscriber_intact(&s, mq_position(0, 504)) && mq_subscriber_intact(&s, mq_position(0, 512)));
+    CHECK(mq_ring_subscriber_accept(&s, &found));
+    CHECK(in_order("mq_ring_subscriber_is_valid: fenced acquire", "mq_ring_subscriber_sentinel_unchanged: loaded *",
+                   "mq_ring_subscriber_intact: fenced acquire", "mq_ring_subscriber_intact: loaded *limit"));
+    /* The copied message is near an announces_limit limit, and no new message is there. */
+    mq_store_relaxed_u64(&side->write_limit, mq_ring_position(1, 512));
+    CHECK(!mq_ring_subscriber_intact(&s, mq_ring_position(0, 504)) &&
+          mq_ring_subscriber_intact(&s, mq_ring_position(0, 512)));
 }
 
 TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
@@ -131,61 +132,61 @@ TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
 TEST(write_pointer_that_is_impossible_is_corrupt) {
     begin();
     mq_store_release_u64(&ring->write_pointer, 4);
-    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
-    mq_store_release_u64(&ring->write_pointer, mq_position(0, 1016));
-    CHECK(mq_subscriber_refresh(&s) == MQ_CORRUPT);
+    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_CORRUPT);
+    mq_store_release_u64(&ring->write_pointer, mq_ring_position(0, 1016));
+    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_CORRUPT);
 }
 
 TEST(size_beyond_what_is_published_is_corrupt) {
-    mq_message found;
+    mq_ring_message found;
     begin();
     send_many(&one, 1, 1);
     mq_store_relaxed_u64((mq_u64 *)(void *)one.data, SIZE + 8);
-    CHECK(mq_subscriber_peek(&s, &found) == MQ_CORRUPT);
+    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_CORRUPT);
 }
 
 TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
     uint64_t last = 0;
     begin();
     send_many(&one, 1, 3);
-    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
-    CHECK(mq_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
+    CHECK(mq_ring_walk(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
+    CHECK(mq_ring_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + NEED), DATA);
-    CHECK(mq_walk(one.data, DATA, 0, one.position, &last) == -1);
+    CHECK(mq_ring_walk(one.data, DATA, 0, one.position, &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* it ends after the end of the lap */
-    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_WRAP_MARK);
-    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == -1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_RING_WRAP_MARK);
+    CHECK(mq_ring_walk(one.data, DATA, 984, mq_ring_position(1, 0), &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
-    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_WRAP_MARK);
-    CHECK(mq_walk(one.data, DATA, 984, mq_position(1, 0), &last) == 1);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_RING_WRAP_MARK);
+    CHECK(mq_ring_walk(one.data, DATA, 984, mq_ring_position(1, 0), &last) == 1);
 }
 
 /* ---- observers ---- */
 
 TEST(observer_counts_losses_before_the_subscriber_detects_them) {
-    mq_reader_copy found;
+    mq_ring_subscriber_snapshot found;
     begin();
-    mq_subscriber judge = mq_observer(ring, side, &roll, DATA, mq_canary_none());
-    int entry = (int)(s.entry - side->readers);
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, &roll, DATA, mq_canary_none());
+    int entry = (int)(s.row - side->subscribers);
     send_many(&one, 1, 3);
     CHECK(receive(false) == 1);
-    mq_observer_reader_stats(&judge, entry, &found);
+    mq_ring_observer_subscriber_stats(&observer, entry, &found);
     CHECK(found.received == 1 && found.lost == 0 && !found.lost_unknown);
     send_many(&one, 4, 97);
-    mq_observer_reader_stats(&judge, entry, &found);
+    mq_ring_observer_subscriber_stats(&observer, entry, &found);
     CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
-    lives[mq_reader_row(side, s.entry)] = MQ_DEAD; /* it detects nothing more */
-    mq_observer_reader_stats(&judge, entry, &found);
+    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD; /* it detects nothing more */
+    mq_ring_observer_subscriber_stats(&observer, entry, &found);
     CHECK(found.lost == 0);
 }
 
 TEST(losses_are_unknown_with_the_base_of_another_era) {
-    mq_reader_copy found;
+    mq_ring_subscriber_snapshot found;
     begin();
-    mq_subscriber judge = mq_observer(ring, side, &roll, DATA, mq_canary_none());
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, &roll, DATA, mq_canary_none());
     send_many(&one, 1, 100);
-    mq_store_release_u64(&s.entry->counted, 1); /* of another era */
-    mq_observer_reader_stats(&judge, (int)(s.entry - side->readers), &found);
+    mq_store_release_u64(&s.row->base_tag, 1); /* of another era */
+    mq_ring_observer_subscriber_stats(&observer, (int)(s.row - side->subscribers), &found);
     CHECK(found.lost_unknown == 1 && found.lost == 0);
 }
 
@@ -193,11 +194,11 @@ TEST(losses_are_unknown_with_the_base_of_another_era) {
 
 TEST(slot_of_a_living_owner_is_never_taken) {
     begin();
-    for (int i = 0; i < MQ_SLOTS; i++)
+    for (int i = 0; i < MQ_READER_SLOTS; i++)
         mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
-    mq_store_release_u64(&ring->num_readers, MQ_SLOTS);
+    mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS);
     CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == -1);
-    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
+    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
     CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == 0);
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
 }
@@ -227,42 +228,42 @@ TEST(limit_clears_flags_of_stock_subscribers_in_its_way) {
         mq_store_release_u64(&ring->read_pointers[1 + i], readers[i].cursor);
         mq_store_release_u64(&ring->read_valids[1 + i], 1);
     }
-    mq_store_release_u64(&ring->read_pointers[MQ_SLOTS - 1], 0);
-    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
-    mq_publisher_invalidate(&one, mq_position(1, 512));
+    mq_store_release_u64(&ring->read_pointers[MQ_READER_SLOTS - 1], 0);
+    mq_store_release_u64(&ring->read_valids[MQ_READER_SLOTS - 1], 1);
+    mq_ring_publisher_clear_flags(&one, mq_ring_position(1, 512));
     for (int i = 0; i < 4; i++)
         CHECK(mq_load_relaxed_u64(&ring->read_valids[1 + i]) == readers[i].valid);
-    CHECK(mq_load_relaxed_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
+    CHECK(mq_load_relaxed_u64(&ring->read_valids[MQ_READER_SLOTS - 1]) == 0);
 }
 
 TEST(grant_clears_flags_before_it_is_announced) {
     begin();
     mq_store_release_u64(&ring->read_valids[3], 1);
-    mq_store_release_u64(&ring->read_pointers[3], mq_position(UINT32_MAX, 8));
+    mq_store_release_u64(&ring->read_pointers[3], mq_ring_position(UINT32_MAX, 8));
     forget_steps();
     send_many(&one, 1, 1);
-    CHECK(in_order("mq_publisher_invalidate: stored *read_valids*", "mq_publisher_announce: fenced release",
-                   "*: half copied to payload"));
+    CHECK(in_order("mq_ring_publisher_clear_flags: stored *read_valids*",
+                   "mq_ring_publisher_announce_limit: fenced release", "*: half copied to payload"));
 }
 
 TEST(readers_count_is_that_of_living_subscribers) {
     int attached, updated;
     begin();
     send_many(&one, 1, 1);
-    mq_readers_count(&one, &attached, &updated);
+    mq_ring_count_subscribers(&one, &attached, &updated);
     CHECK(attached == 1 && updated == 0);
     CHECK(receive(false) == 1);
-    mq_readers_count(&one, &attached, &updated);
+    mq_ring_count_subscribers(&one, &attached, &updated);
     CHECK(attached == 1 && updated == 1);
-    lives[mq_reader_row(side, s.entry)] = MQ_DEAD;
-    mq_readers_count(&one, &attached, &updated);
+    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
+    mq_ring_count_subscribers(&one, &attached, &updated);
     CHECK(attached == 0 && updated == 0);
 }
 
 TEST(leave_frees_row_and_slot) {
     begin();
-    mq_ring_subscriber_row *entry = s.entry;
-    mq_subscriber_leave(&s);
+    mq_ring_subscriber_row *entry = s.row;
+    mq_ring_subscriber_leave(&s);
     CHECK(mq_load_acquire_u64(&entry->who.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 0);
 }
@@ -271,41 +272,41 @@ TEST(leave_frees_row_and_slot) {
 
 TEST(side_of_another_ring_is_stale) {
     begin();
-    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
-    CHECK(mq_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
-    mq_store_relaxed_u64(&side->reader_count, MQ_READERS + 1);
-    CHECK(mq_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
+    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_ring_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
+    CHECK(mq_ring_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_ring_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
+    mq_store_relaxed_u64(&side->reader_count, MQ_RING_SUBSCRIBERS + 1);
+    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
 }
 
-TEST(ring_without_its_tail_is_not_whole) {
+TEST(ring_without_its_canary_is_truncated) {
     static const mq_u64 unused = {1};
     begin();
     mq_ring_canary_write(ring, DATA, 77);
     mq_ring_canary_write(ring, DATA, 78); /* once */
-    mq_canary whole = mq_canary_of_ring(ring, DATA, &unused);
-    CHECK(whole.value == 77 && mq_canary_intact(&whole));
-    mq_side_follow(side, ring, DATA);
+    mq_canary canary = mq_canary_of_ring(ring, DATA, &unused);
+    CHECK(canary.value == 77 && mq_canary_intact(&canary));
+    mq_ring_side_note_ring(side, ring, DATA);
     CHECK(!mq_ring_canary_lost(ring, side, DATA));
     mq_store_relaxed_u64(mq_ring_canary(ring, DATA), 0);
-    CHECK(!mq_canary_intact(&whole) && !mq_canary_present(&whole) && mq_ring_canary_lost(ring, side, DATA));
-    one.whole = whole;
+    CHECK(!mq_canary_intact(&canary) && !mq_canary_present(&canary) && mq_ring_canary_lost(ring, side, DATA));
+    one.canary = canary;
     uint8_t *payload;
     one.granted_offset = 0;
-    CHECK(mq_publisher_begin(&one, SIZE, &payload) == MQ_TAKEN_OVER);
+    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_TAKEN_OVER);
 }
 
 TEST(truncated_ring_begins_the_next_lap) {
     begin();
-    mq_store_release_u64(&ring->write_pointer, mq_position(3, 800));
-    mq_store_release_u64(&ring->read_valids[MQ_SLOTS - 1], 1);
-    mq_ring_shorten(ring, side, 2, 512); /* another ring's side */
-    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(3, 800));
-    mq_ring_shorten(ring, side, 1, 512);
-    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 0));
-    CHECK(mq_load_acquire_u64(&ring->read_valids[MQ_SLOTS - 1]) == 0);
-    mq_store_release_u64(&ring->write_pointer, mq_position(4, 8));
-    mq_ring_shorten(ring, side, 1, 512); /* within the smaller one */
-    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_position(4, 8));
+    mq_store_release_u64(&ring->write_pointer, mq_ring_position(3, 800));
+    mq_store_release_u64(&ring->read_valids[MQ_READER_SLOTS - 1], 1);
+    mq_ring_move_to_next_lap(ring, side, 2, 512); /* another ring's side */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_ring_position(3, 800));
+    mq_ring_move_to_next_lap(ring, side, 1, 512);
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_ring_position(4, 0));
+    CHECK(mq_load_acquire_u64(&ring->read_valids[MQ_READER_SLOTS - 1]) == 0);
+    mq_store_release_u64(&ring->write_pointer, mq_ring_position(4, 8));
+    mq_ring_move_to_next_lap(ring, side, 1, 512); /* within the smaller one */
+    CHECK(mq_load_acquire_u64(&ring->write_pointer) == mq_ring_position(4, 8));
 }
 
 /* ---- from the oldest message on ---- */
@@ -313,8 +314,8 @@ TEST(truncated_ring_begins_the_next_lap) {
 TEST(subscriber_from_the_oldest_message_on_counts_earlier_ones) {
     begin();
     send_many(&one, 1, 100);
-    CHECK(mq_cycle(one.position) > 0);
-    CHECK(mq_subscriber_seek_oldest(&s) == MQ_OK);
+    CHECK(mq_ring_cycle(one.position) > 0);
+    CHECK(mq_ring_subscriber_seek_oldest(&s) == MQ_RING_OK);
     uint64_t first = receive(false);
     CHECK(first > 1 && s.lost == first - 1 && !s.lost_unknown);
     for (uint64_t number = first + 1; number <= 100; number++)
@@ -337,12 +338,12 @@ static void look_at_memory(const char *file, bool execs, bool *before, bool *aft
     close(gone[1]);
     snprintf(path, sizeof path, "/proc/%d/%s", child, file);
     int memory = open(path, O_RDONLY | O_CLOEXEC);
-    *before = memory >= 0 && mq_memory_lives(memory);
+    *before = memory >= 0 && mq_process_memory_exists(memory);
     close(go[1]);
     CHECK(read(gone[0], &end, 1) == 0);
     if (!execs)
         CHECK(waitpid(child, NULL, 0) == child);
-    *after = memory >= 0 && mq_memory_lives(memory);
+    *after = memory >= 0 && mq_process_memory_exists(memory);
     kill(child, SIGKILL);
     if (execs)
         CHECK(waitpid(child, NULL, 0) == child);
@@ -363,19 +364,19 @@ TEST(memory_of_a_stock_subscriber_lives_until_exec_or_death) {
 
 TEST(topic_is_tracked_from_its_first_message_on_or_never) {
     begin();
-    CHECK(mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_NO));
+    CHECK(mq_ring_can_track(ring, side, MQ_TRACK_YES) && mq_ring_can_track(ring, side, MQ_TRACK_NO));
     send_many(&one, 1, 1);
-    CHECK(!mq_can_track(ring, side, MQ_TRACK_YES) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
+    CHECK(!mq_ring_can_track(ring, side, MQ_TRACK_YES) && mq_ring_can_track(ring, side, MQ_TRACK_UNCHANGED));
     begin();
-    CHECK(mq_settle_stamps(side, MQ_TRACK_YES) == sizeof(mq_stamps));
-    CHECK(!mq_can_track(ring, side, MQ_TRACK_NO) && mq_can_track(ring, side, MQ_TRACK_AS_IT_IS));
-    mq_publisher_close(&one);
+    CHECK(mq_ring_decide_stamps(side, MQ_TRACK_YES) == sizeof(mq_stamps));
+    CHECK(!mq_ring_can_track(ring, side, MQ_TRACK_NO) && mq_ring_can_track(ring, side, MQ_TRACK_UNCHANGED));
+    mq_ring_publisher_close(&one);
     start(&two);
     mq_stamps stamps = {.publish_time = 5, .origin_time = 4}, found;
-    CHECK(mq_publisher_send_tracked(&two, message, SIZE, &stamps) <= MQ_NOTIFY);
-    mq_message at;
-    CHECK(mq_subscriber_peek(&s, &at) == MQ_OK && at.size == SIZE);
+    CHECK(mq_ring_publisher_send_tracked(&two, message, SIZE, &stamps) <= MQ_RING_NOTIFY);
+    mq_ring_message at;
+    CHECK(mq_ring_subscriber_peek(&s, &at) == MQ_RING_OK && at.size == SIZE);
     mq_stamps_get(&found, at.payload);
-    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_subscriber_accept(&s, &at));
-    CHECK(mq_subscriber_refresh(&s) == MQ_EMPTY);
+    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_ring_subscriber_accept(&s, &at));
+    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_EMPTY);
 }

@@ -47,7 +47,7 @@ GOLDEN: Golden = {
         "schema_data": (102704, 48848),
         "": (0, 151552),
     },
-    "mq_publisher_row": {
+    "mq_channel_publisher_row": {
         "who": (0, 64),
         "pool_uid": (64, 8),
         "slots": (72, 8),
@@ -135,7 +135,7 @@ CONSTANTS = {
 # Sections of docs/channel-protocol.md, and the struct that each has a table of.
 SECTIONS = {
     "The hub": "mq_hub",
-    "A publisher's row": "mq_publisher_row",
+    "A publisher's row": "mq_channel_publisher_row",
     "A subscriber's row": "mq_listener_row",
     "The pool": "mq_pool",
     "A slot": "mq_pool_slot",

@@ -21,7 +21,7 @@ HEADERS = (
 )
 #: The bits of counters that share a word with something else, in C, by what the tables say of them.
 PARTS = {
-    ": the lap": "bits(mq_cycle(UINT64_MAX))",
+    ": the lap": "bits(mq_ring_cycle(UINT64_MAX))",
     "counted: the era": "32",
     "schema_spare: the turn": "32",
     ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",

@@ -13,7 +13,7 @@ from tests.meta.sources import ROOT, Function, functions, head_comment, headers,
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
 ACQUIRING = re.compile(r"acquire|membarrier|sequentially consistent")
-SIDE = re.compile(r"EDGE (\w+):((?:(?!EDGE \w+:).)*)")
+SIDE = re.compile(r"EDGE ([\w-]+):((?:(?!EDGE [\w-]+:).)*)")
 
 
 # The order of an access to shared memory. A comment stands before its access, or after it on the same line.
@@ -24,7 +24,7 @@ HAS_ORDER = {
     "acquire": re.compile(rf"{STRONG}|mq_(?:load_acquire_|fence_acquire)"),
     "sequentially consistent": re.compile(rf"{STRONG}|mq_store_\w+\( mq_fence_seq_cst"),
 }
-ORDER = re.compile(r"EDGE (\w+): (release|acquire|sequentially consistent)\b")
+ORDER = re.compile(r"EDGE ([\w-]+): (release|acquire|sequentially consistent)\b")
 
 
 def sides() -> dict[str, list[tuple[Function, str]]]:
@@ -41,7 +41,7 @@ EDGES = sides()
 
 
 def test_the_edges_are_found() -> None:
-    rings = {"commit", "grant", "turn", "done", "sleep", "takeover", "schema", "claim", "frame", "lease"}
+    rings = {"commit", "grant", "checkpoint", "send-done", "sleep", "takeover", "schema", "claim", "frame", "lease"}
     queues = {"free", "entered", "message", "sent", "asleep", "deadline", "alone", "taking"}
     records = {"cell", "value", "key"}
     assert set(EDGES) >= rings | {"begin", "order", "slot", "pin", "unpin", "pool"} | queues | records

@@ -119,7 +119,7 @@ HEADER_LAYERS = [
     },
     {"base/row_table.h", "base/watcher.h", "records/cell.h"},
     {"c/file.h"},
-    {"ring/reader_slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h", "workqueue/layout.h"},
+    {"ring/reader_slots.h", "ring/walk.h", "ring/signal_thread.h", "gate/gate.h", "channel/layout.h", "workqueue/layout.h"},
     {"records/writer.h"},
     {"records/vector.h"},
     {"records/board.h"},

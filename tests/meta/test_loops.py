@@ -49,7 +49,7 @@ def test_loops_of_each_kind_are_found() -> None:
     for loop in ("    for (;;) {", "    while (a) {", "    do {", "    for (int i = 0; i < MQ_ONE_TRIES; i++) {"):
         ((name, body),) = functions(text % loop)
         assert (name, len(loops(body))) == ("mq_one", 1), loop
-    ((_, body),) = functions(text % "    for (int i = 0; i < MQ_ROWS; i++) {\n    } /* while */")
+    ((_, body),) = functions(text % "    for (int i = 0; i < MQ_RING_ROWS; i++) {\n    } /* while */")
     assert not loops(body)
 
 

@@ -32,7 +32,7 @@ def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.nightly
 def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a subscriber that takes every copy for intact must be found out by the checksums."""
-    check = "if (mq_unlikely(!mq_subscriber_validate(s)))\n        return false;"
+    check = "if (mq_unlikely(!mq_ring_subscriber_validate(s)))\n        return false;"
     mutated(tmp_path, monkeypatch, "HEADERS", "ring/subscriber.h", check, "")
     assert "threads:" in Stress("threads").complaint(tmp_path, "native", 10)
 
@@ -40,6 +40,6 @@ def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.nightly
 def test_stress_sees_a_lap_that_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: who joins from the oldest message on and does not count what was before must be found out."""
-    count = "former = (int64_t)mq_subscriber_sequence(s);"
+    count = "former = (int64_t)mq_ring_subscriber_sequence(s);"
     mutated(tmp_path, monkeypatch, "HEADERS", "ring/seek.h", count, "former = 0;")
     assert "of those received" in Stress("threads").complaint(tmp_path, "native", 10)

@@ -9,7 +9,7 @@
  *
  * What the thread sanitizer can say here: whether any shared byte is touched by a plain access of one thread while
  * another writes it. It says so because atomics.h gives it payload copies made of relaxed atomic bytes. What it cannot
- * say: whether the orders are strong enough. GCC's does not model fences at all (EDGE grant, sleep, schema), nor
+ * say: whether the orders are strong enough. GCC's does not model needs_fence at all (EDGE grant, sleep, schema), nor
  * membarrier (EDGE takeover), and it runs on the machine's own order, which on x86-64 is stronger than the code
  * asks for. With all accesses atomic it has nothing to object to in a missing fence. Those edges are argued in
  * docs/protocol.md and docs/aarch64.md, searched by the model (tools/model), and tried here by the same program without
@@ -32,7 +32,7 @@ enum {
 };
 
 static mq_ring_header *ring;
-static mq_side *side;
+static mq_ring_side *side;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* in place of flock */
 static _Atomic bool stop;
 static _Atomic uint64_t sent, received, lost, joins, starts, slept, caught_up, oldest, overtaken;
@@ -82,26 +82,26 @@ static void die(mq_identity *who) { mq_store_release_u64(&who->start_time, 1); }
 
 /* ---- publishing ---- */
 
-static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *chance) {
+static void become_publisher(mq_ring_publisher *p, const mq_self *self, uint64_t *chance) {
     memset(p, 0, sizeof *p);
     p->ring = ring;
     p->side = side;
     p->data = (uint8_t *)ring + MQ_RING_HEADER;
     p->data_bytes = DATA_BYTES;
-    p->whole = mq_canary_none();
-    p->fences = no_membarrier || below(chance, 4) == 0;
+    p->canary = mq_canary_none();
+    p->needs_fence = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
-    int row = mq_publisher_row_take(NULL, ring, side, &p->hold);
+    int row = mq_ring_publisher_row_take(NULL, ring, side, &p->hold);
     if (row == MQ_NO_ROW)
         fail("no publisher's row is free");
-    mq_publisher_claim(p, self, below(chance, UINT32_MAX), row);
-    while (mq_other_send_in_progress(p, false))
+    mq_ring_publisher_claim(p, self, below(chance, UINT32_MAX), row);
+    while (mq_ring_other_send_in_progress(p, false))
         sched_yield();
-    if (mq_publisher_start(p, self) != MQ_OK)
+    if (mq_ring_publisher_start(p, self) != MQ_RING_OK)
         fail("the ring makes no sense to a starting publisher");
     if (p->era != 0)
         fail("a starting publisher could not continue the count");
-    mq_schema_parts at = mq_side_schema(side);
+    mq_schema_parts at = mq_ring_side_schema(side);
     mq_schema_write(&at, "name", "encoding", "schema", below(chance, 6));
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&starts, 1);
@@ -111,12 +111,12 @@ typedef enum { WELL, TAKEN_OVER, DEAD } health;
 
 /* Say nothing more until all have read all: a subscriber whose wake-up went missing sleeps on, and is found out. No
  * other publisher may start meanwhile, as that wakes everybody. */
-static void wait_for_readers(const mq_publisher *p) {
+static void wait_for_readers(const mq_ring_publisher *p) {
     int64_t deadline = mq_now_ns() + (int64_t)WATCHDOG_S * 1000000000;
     pthread_mutex_lock(&lock);
-    for (int i = 1 + PUBLISHERS; i < 1 + PUBLISHERS + SUBSCRIBERS && mq_publisher_owns(p); i++) {
+    for (int i = 1 + PUBLISHERS; i < 1 + PUBLISHERS + SUBSCRIBERS && mq_ring_publisher_owns_ring(p); i++) {
         uint64_t cursor;
-        while ((cursor = progress[i]) != AWAY && mq_ahead(cursor, p->position) < 0 && !stop) {
+        while ((cursor = progress[i]) != AWAY && mq_ring_distance(cursor, p->position) < 0 && !stop) {
             if (mq_now_ns() > deadline)
                 fail("subscriber %d slept through a message: at %llx of %llx", i, (unsigned long long)cursor,
                      (unsigned long long)p->position);
@@ -128,32 +128,32 @@ static void wait_for_readers(const mq_publisher *p) {
 }
 
 /* One send; in one of a thousand the publisher dies on the way. */
-static health publish(mq_publisher *p, uint64_t *chance) {
+static health publish(mq_ring_publisher *p, uint64_t *chance) {
     uint8_t bytes[MESSAGE_MAX], *payload;
     uint64_t size = 8 + below(chance, MESSAGE_MAX - 8);
     uint32_t death = below(chance, 4000);
-    if (mq_publisher_begin(p, size, &payload) != MQ_OK)
+    if (mq_ring_publisher_begin(p, size, &payload) != MQ_RING_OK)
         return TAKEN_OVER;
     fill(bytes, size, p->sequence);
     mq_copy_in(payload, bytes, death == 0 ? size / 2 : size);
     if (death < 2) /* in the middle of the payload, or before the commit */
-        return die(&p->entry->who), DEAD;
-    mq_publisher_stage(p, size);
-    mq_status status = mq_publisher_commit(p);
-    if (status != MQ_OK && status != MQ_NOTIFY)
+        return die(&p->row->who), DEAD;
+    mq_ring_publisher_stage(p, size);
+    mq_ring_status status = mq_ring_publisher_commit(p);
+    if (status != MQ_RING_OK && status != MQ_RING_NOTIFY)
         return TAKEN_OVER;
     atomic_fetch_add(&sent, 1);
     if (death == 2) /* before the wake */
-        return die(&p->entry->who), DEAD;
-    if (status == MQ_NOTIFY)
-        mq_publisher_notify(p);
+        return die(&p->row->who), DEAD;
+    if (status == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(p);
     return WELL;
 }
 
 static void *run_publisher(void *number) {
     uint64_t chance = seed * 1000 + (uintptr_t)number;
     mq_self self;
-    mq_publisher p;
+    mq_ring_publisher p;
     if (mq_read_self(&self) != 0)
         fail("no /proc");
     while (!stop) {
@@ -168,64 +168,64 @@ static void *run_publisher(void *number) {
                 usleep(below(&chance, 200));
         }
         if (now != DEAD) /* the dead do not close; their entry may be another's by now */
-            mq_publisher_close(&p);
+            mq_ring_publisher_close(&p);
     }
     become_publisher(&p, &self, &chance); /* wakes whom a publisher that died left asleep */
-    mq_publisher_close(&p);
+    mq_ring_publisher_close(&p);
     return NULL;
 }
 
 /* ---- subscribing ---- */
 
-static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomic uint64_t *cursor) {
+static void join(mq_ring_subscriber *s, const mq_self *self, uint64_t *chance, _Atomic uint64_t *cursor) {
     memset(s, 0, sizeof *s);
     s->ring = ring;
     s->side = side;
     s->data = (uint8_t *)ring + MQ_RING_HEADER;
     s->data_bytes = DATA_BYTES;
-    s->whole = mq_canary_none();
+    s->canary = mq_canary_none();
     pthread_mutex_lock(&lock);
-    if (mq_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_OK)
+    if (mq_ring_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_RING_OK)
         fail("the ring makes no sense to a subscriber");
     *cursor = s->cursor;
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&joins, 1);
 }
 
-static void sleep_until_more(mq_subscriber *s) {
-    mq_subscriber_recheck_publisher(s);
-    uint32_t expected = mq_subscriber_announce_sleep(s);
-    if (mq_subscriber_has_more(s))
+static void sleep_until_more(mq_ring_subscriber *s) {
+    mq_ring_subscriber_recheck_publisher(s);
+    uint32_t expected = mq_ring_subscriber_prepare_wait(s);
+    if (mq_ring_subscriber_has_more(s))
         return;
     atomic_fetch_add(&slept, 1);
-    mq_futex_wait(mq_subscriber_futex(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
+    mq_futex_wait(mq_ring_subscriber_futex(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
 }
 
 /* Receive one message, with the checks that follow from its number. False: the end. */
-static bool receive(mq_subscriber *s, bool conflate, uint64_t *next, _Atomic uint64_t *cursor) {
+static bool receive(mq_ring_subscriber *s, bool conflate, uint64_t *next, _Atomic uint64_t *cursor) {
     uint8_t copy[MESSAGE_MAX];
-    mq_message m = {0};
+    mq_ring_message m = {0};
     while (!stop) {
-        mq_status status = mq_subscriber_next(s, conflate, &m);
+        mq_ring_status status = mq_ring_subscriber_next(s, conflate, &m);
         *cursor = s->cursor;
-        if (status == MQ_CORRUPT)
+        if (status == MQ_RING_CORRUPT)
             fail("corrupt at %llx", (unsigned long long)s->cursor);
-        if (status == MQ_EMPTY) {
+        if (status == MQ_RING_EMPTY) {
             sleep_until_more(s);
             continue;
         }
         mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
-        if (!mq_subscriber_accept(s, &m)) {
+        if (!mq_ring_subscriber_accept(s, &m)) {
             if (!conflate)
-                mq_subscriber_reset(s);
+                mq_ring_subscriber_reset(s);
             continue;
         }
         uint64_t sequence = verify(copy, m.size);
         if (sequence < *next)
             fail("message %llu after %llu", (unsigned long long)sequence, (unsigned long long)*next - 1);
-        if (s->sequence_known && sequence + 1 != mq_subscriber_sequence(s))
+        if (s->sequence_known && sequence + 1 != mq_ring_subscriber_sequence(s))
             fail("message %llu was counted as %llu", (unsigned long long)sequence,
-                 (unsigned long long)mq_subscriber_sequence(s) - 1);
+                 (unsigned long long)mq_ring_subscriber_sequence(s) - 1);
         *next = sequence + 1;
         return true;
     }
@@ -236,7 +236,7 @@ static void *run_subscriber(void *number) {
     uint64_t chance = seed * 2000 + (uintptr_t)number;
     _Atomic uint64_t *cursor = &progress[(uintptr_t)number];
     mq_self self;
-    mq_subscriber s;
+    mq_ring_subscriber s;
     if (mq_read_self(&self) != 0)
         fail("no /proc");
     while (!stop) {
@@ -256,39 +256,39 @@ static void *run_subscriber(void *number) {
         *cursor = AWAY;
         atomic_fetch_add(&received, got);
         atomic_fetch_add(&lost, s.lost);
-        if (below(&chance, 3) == 0 && s.entry != &s.private_entry)
-            die(&s.entry->who);
+        if (below(&chance, 3) == 0 && s.row != &s.private_entry)
+            die(&s.row->who);
         else
-            mq_subscriber_leave(&s);
+            mq_ring_subscriber_leave(&s);
     }
     return NULL;
 }
 
 /* ---- looking on ---- */
 
-/* Join the ring as if it had just appeared, without a trace, and take some: each message that was ever sent is received, or
- * counted as lost. */
+/* Join the ring as if it had just appeared, without a trace, and take some: each message that was ever sent is
+ * received, or counted as lost. */
 static void take_from_oldest(const mq_self *self) {
     uint8_t copy[MESSAGE_MAX];
-    mq_message m = {0};
-    mq_subscriber s = {.ring = ring,
-                       .side = side,
-                       .data = (uint8_t *)ring + MQ_RING_HEADER,
-                       .data_bytes = DATA_BYTES,
-                       .whole = mq_canary_none(),
-                       .passive = true};
-    if (mq_subscriber_join(&s, self, 0) != MQ_OK || mq_subscriber_seek_oldest(&s) != MQ_OK)
+    mq_ring_message m = {0};
+    mq_ring_subscriber s = {.ring = ring,
+                            .side = side,
+                            .data = (uint8_t *)ring + MQ_RING_HEADER,
+                            .data_bytes = DATA_BYTES,
+                            .canary = mq_canary_none(),
+                            .passive = true};
+    if (mq_ring_subscriber_join(&s, self, 0) != MQ_RING_OK || mq_ring_subscriber_seek_oldest(&s) != MQ_RING_OK)
         fail("the ring makes no sense to one that looks on");
     uint64_t behind = s.lost;
     while (s.received < 50 && !stop && !s.lost_unknown) {
-        mq_status status = mq_subscriber_peek(&s, &m);
-        if (status == MQ_EMPTY)
+        mq_ring_status status = mq_ring_subscriber_peek(&s, &m);
+        if (status == MQ_RING_EMPTY)
             return;
-        if (status != MQ_OK)
+        if (status != MQ_RING_OK)
             fail("corrupt at %llx", (unsigned long long)s.cursor);
         mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
-        if (!mq_subscriber_accept(&s, &m)) {
-            mq_subscriber_reset(&s);
+        if (!mq_ring_subscriber_accept(&s, &m)) {
+            mq_ring_subscriber_reset(&s);
             continue;
         }
         uint64_t sequence = verify(copy, m.size);
@@ -303,8 +303,8 @@ static void take_from_oldest(const mq_self *self) {
 static void *run_onlooker(void *unused) {
     static char data[MQ_SCHEMA_DATA_MAX];
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
-    mq_identity_copy who;
-    mq_reader_copy reader;
+    mq_identity_snapshot who;
+    mq_ring_subscriber_snapshot reader;
     uint64_t messages, bytes;
     mq_self self;
     if (mq_read_self(&self) != 0)
@@ -312,10 +312,10 @@ static void *run_onlooker(void *unused) {
     while (!stop) {
         take_from_oldest(&self);
         for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
-            mq_copy_publisher(side, i, &who, &messages, &bytes);
+            mq_ring_snapshot_publisher(side, i, &who, &messages, &bytes);
         for (int i = 0; i < 8; i++)
-            mq_copy_reader(side, i, &reader);
-        mq_schema_parts at = mq_side_schema(side);
+            mq_ring_snapshot_subscriber(side, i, &reader);
+        mq_schema_parts at = mq_ring_side_schema(side);
         if (mq_schema_read(&at, name, encoding, data, &bytes) && bytes && memcmp(data, "schema", bytes) != 0)
             fail("a torn schema");
         usleep(100);
@@ -335,7 +335,7 @@ int main(int argc, char **argv) {
     side = aligned_alloc(64, MQ_SIDE_BYTES);
     memset((void *)ring, 0, MQ_RING_HEADER + DATA_BYTES);
     memset((void *)side, 0, MQ_SIDE_BYTES);
-    mq_side_init(side, ring, 1, DATA_BYTES, 1, false);
+    mq_ring_side_init(side, ring, 1, DATA_BYTES, 1, false);
     for (int i = 0; i < THREADS; i++)
         progress[i] = AWAY;
     for (int i = 0; i < THREADS; i++)

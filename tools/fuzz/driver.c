@@ -13,45 +13,45 @@
 
 enum { PUBLISHERS = 2, SUBSCRIBERS = 5, PASSIVE = 3, WITHOUT_SIDE = 4, OPS = 160 };
 
-static mq_publisher publishers[PUBLISHERS];
+static mq_ring_publisher publishers[PUBLISHERS];
 static bool started[PUBLISHERS];
-static mq_subscriber subscribers[SUBSCRIBERS];
+static mq_ring_subscriber subscribers[SUBSCRIBERS];
 static bool joined[SUBSCRIBERS];
 static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
 static const mq_liveness_file roll = {.path = "/side", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
-static mq_side *side(void) { return (mq_side *)(void *)fuzz_side.writable; }
+static mq_ring_side *side(void) { return (mq_ring_side *)(void *)fuzz_side.writable; }
 
 /* ---- publishing, as publisher.pyx does it ---- */
 
 static void start_publisher(int i) {
-    mq_publisher *p = &publishers[i];
+    mq_ring_publisher *p = &publishers[i];
     memset(p, 0, sizeof *p);
     p->ring = ring();
     p->side = side();
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
-    p->whole = mq_canary_none();
-    p->fences = fuzz_one_in(2);
+    p->canary = mq_canary_none();
+    p->needs_fence = fuzz_one_in(2);
     p->roll = fuzz_one_in(8) ? NULL : &roll;
-    int row = mq_publisher_row_take(p->roll, ring(), side(), &p->hold);
+    int row = mq_ring_publisher_row_take(p->roll, ring(), side(), &p->hold);
     started[i] = false;
     if (row == MQ_NO_ROW)
         return;
-    uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), row);
-    if (mq_other_send_in_progress(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
-        mq_publisher_unclaim(p, former_uid);
+    uint64_t former_uid = mq_ring_publisher_claim(p, &self, (uint32_t)fuzz_random(), row);
+    if (mq_ring_other_send_in_progress(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
+        mq_ring_publisher_unclaim(p, former_uid);
         return;
     }
-    started[i] = mq_publisher_start(p, &self) == MQ_OK;
+    started[i] = mq_ring_publisher_start(p, &self) == MQ_RING_OK;
     if (!started[i])
-        mq_publisher_unclaim(p, former_uid);
+        mq_ring_publisher_unclaim(p, former_uid);
 }
 
 static uint64_t message_size(void) {
-    uint64_t most = mq_frame_bytes_max(fuzz_data_bytes);
+    uint64_t most = mq_ring_frame_bytes_max(fuzz_data_bytes);
     switch (fuzz_below(6)) {
     case 0: return fuzz_value();
     case 1: return most - fuzz_below(24);
@@ -61,36 +61,36 @@ static uint64_t message_size(void) {
 }
 
 /* A message written in place; what is behind it stays staged as often as not. */
-static void write_message(mq_publisher *p) {
+static void write_message(mq_ring_publisher *p) {
     uint8_t *payload;
     uint64_t size = message_size();
-    if (p->pending && !mq_publisher_has_room(p, size))
-        if (mq_publisher_commit(p) == MQ_NOTIFY)
-            mq_publisher_notify(p);
-    if (mq_publisher_begin(p, size, &payload) != MQ_OK)
+    if (p->pending && !mq_ring_publisher_has_room(p, size))
+        if (mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
+            mq_ring_publisher_notify(p);
+    if (mq_ring_publisher_begin(p, size, &payload) != MQ_RING_OK)
         return;
     check(payload >= p->data + 8 && payload + size <= p->data + p->data_bytes, "a message beyond the ring");
     if (fuzz_one_in(8)) {
-        mq_publisher_discard(p, MQ_OK);
+        mq_ring_publisher_discard(p, MQ_RING_OK);
         return;
     }
     mq_copy_in(payload, payloads, size);
-    mq_publisher_stage(p, size);
-    if (fuzz_one_in(2) && mq_publisher_commit(p) == MQ_NOTIFY)
-        mq_publisher_notify(p);
+    mq_ring_publisher_stage(p, size);
+    if (fuzz_one_in(2) && mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(p);
 }
 
-static void send_message(mq_publisher *p) {
+static void send_message(mq_ring_publisher *p) {
     uint64_t size = message_size();
-    if (p->pending && mq_publisher_commit(p) == MQ_NOTIFY)
-        mq_publisher_notify(p);
-    if (mq_publisher_send(p, payloads, size) == MQ_NOTIFY)
-        mq_publisher_notify(p);
+    if (p->pending && mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(p);
+    if (mq_ring_publisher_send(p, payloads, size) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify(p);
 }
 
 static void publish(void) {
     int attached, updated, i = (int)fuzz_below(PUBLISHERS);
-    mq_publisher *p = &publishers[i];
+    mq_ring_publisher *p = &publishers[i];
     if (!started[i] || fuzz_one_in(24)) {
         fuzz_op = "connect (publisher)";
         start_publisher(i);
@@ -99,17 +99,17 @@ static void publish(void) {
     switch (fuzz_below(12)) {
     case 0:
         fuzz_op = "all_readers_updated";
-        mq_readers_count(p, &attached, &updated);
+        mq_ring_count_subscribers(p, &attached, &updated);
         break;
     case 1:
         fuzz_op = "notify";
-        mq_publisher_scan_stock_readers(p);
-        mq_publisher_notify(p);
+        mq_ring_publisher_scan_stock_readers(p);
+        mq_ring_publisher_notify(p);
         break;
     case 2:
         fuzz_op = "close (publisher)";
-        mq_publisher_discard(p, MQ_OK);
-        mq_publisher_close(p);
+        mq_ring_publisher_discard(p, MQ_RING_OK);
+        mq_ring_publisher_close(p);
         started[i] = false;
         break;
     case 3:
@@ -127,31 +127,31 @@ static void publish(void) {
 /* ---- subscribing, as subscriber.pyx does it ---- */
 
 static void join(int i) {
-    mq_subscriber *s = &subscribers[i];
+    mq_ring_subscriber *s = &subscribers[i];
     bool passive = i == PASSIVE;
     memset(s, 0, sizeof *s);
     s->passive = passive;
     s->roll = fuzz_one_in(8) ? NULL : &roll;
     s->ring = (mq_ring_header *)(void *)(passive ? fuzz_ring.readable : fuzz_ring.writable);
-    s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
+    s->side = i == WITHOUT_SIDE ? NULL : (mq_ring_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
-    s->whole = mq_canary_none();
-    joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_OK;
+    s->canary = mq_canary_none();
+    joined[i] = mq_ring_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_RING_OK;
     if (!joined[i])
-        mq_subscriber_leave(s);
+        mq_ring_subscriber_leave(s);
 }
 
-/* Takes one message into a buffer of just its size, so that the sanitizer sees one byte too many. MQ_OK: received;
- * MQ_EMPTY: nothing there, so that a blocking caller would sleep; MQ_CORRUPT: the caller gets an error. */
-static mq_status receive(mq_subscriber *s, bool conflate) {
-    mq_message message;
+/* Takes one message into a buffer of just its size, so that the sanitizer sees one byte too many. MQ_RING_OK: received;
+ * MQ_RING_EMPTY: nothing there, so that a blocking caller would sleep; MQ_RING_CORRUPT: the caller gets an error. */
+static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
+    mq_ring_message message;
     for (int tries = 0; tries < 1000; tries++) {
         fuzz_steps = 0;
-        mq_status status = mq_subscriber_next(s, conflate, &message);
-        if (status != MQ_OK) {
-            if (status == MQ_CORRUPT)
-                mq_subscriber_reset(s);
+        mq_ring_status status = mq_ring_subscriber_next(s, conflate, &message);
+        if (status != MQ_RING_OK) {
+            if (status == MQ_RING_CORRUPT)
+                mq_ring_subscriber_reset(s);
             return status;
         }
         check(message.payload >= s->data + 8 && message.size <= s->data_bytes &&
@@ -160,56 +160,56 @@ static mq_status receive(mq_subscriber *s, bool conflate) {
         uint8_t *copy = malloc(message.size + 1);
         mq_copy_out(copy, message.payload, message.size);
         free(copy);
-        if (mq_subscriber_accept(s, &message))
-            return MQ_OK;
-        if (!conflate && mq_subscriber_reset(s) != MQ_OK)
-            return MQ_CORRUPT;
+        if (mq_ring_subscriber_accept(s, &message))
+            return MQ_RING_OK;
+        if (!conflate && mq_ring_subscriber_reset(s) != MQ_RING_OK)
+            return MQ_RING_CORRUPT;
     }
     check(fuzz_rate, "torn again and again, though nobody writes");
-    return MQ_EMPTY;
+    return MQ_RING_EMPTY;
 }
 
-static void receive_all(mq_subscriber *s) {
-    mq_subscriber_refresh(s);
+static void receive_all(mq_ring_subscriber *s) {
+    mq_ring_subscriber_refresh(s);
     for (int i = 0; i < 100000 && s->cursor != s->published; i++)
-        if (receive(s, false) != MQ_OK)
+        if (receive(s, false) != MQ_RING_OK)
             break;
 }
 
-static void receive_array(mq_subscriber *s) {
+static void receive_array(mq_ring_subscriber *s) {
     uint64_t size = fuzz_below(40) + 1;
-    mq_subscriber_refresh(s);
-    uint64_t most = mq_subscriber_pending_bytes(s) / mq_frame_bytes(size);
+    mq_ring_subscriber_refresh(s);
+    uint64_t most = mq_ring_subscriber_pending_bytes(s) / mq_ring_frame_bytes(size);
     most = most < 4096 ? most : 4096; /* as receive_array takes it, in blocks */
     uint8_t *out = malloc(most * size + 1);
-    int64_t taken = most ? mq_subscriber_take_block(s, out, size, (int64_t)most) : 0;
+    int64_t taken = most ? mq_ring_subscriber_receive_batch(s, out, size, (int64_t)most) : 0;
     check(taken <= (int64_t)most, "more messages than there is room for");
     free(out);
     if (taken < 0)
-        mq_subscriber_reset(s);
+        mq_ring_subscriber_reset(s);
 }
 
 /* A sleep, all but the sleep itself. The caller comes back as long as there is more, so there must be an end to it. */
-static void sleep_on_it(mq_subscriber *s, bool conflate) {
+static void sleep_on_it(mq_ring_subscriber *s, bool conflate) {
     uint64_t rate = fuzz_rate;
-    fuzz_rate = 0;               /* once the stranger holds still */
-    mq_subscriber_lacks_side(s); /* each call of the library asks first; here nobody finds one */
-    for (int tries = 0; mq_subscriber_has_more(s) && receive(s, conflate) == MQ_EMPTY; tries++)
+    fuzz_rate = 0;                    /* once the stranger holds still */
+    mq_ring_subscriber_lacks_side(s); /* each call of the library asks first; here nobody finds one */
+    for (int tries = 0; mq_ring_subscriber_has_more(s) && receive(s, conflate) == MQ_RING_EMPTY; tries++)
         check(tries < 1000, "a subscriber neither receives nor sleeps");
     fuzz_rate = rate;
     if (s->passive || !s->side)
         return;
-    mq_subscriber_recheck_publisher(s);
+    mq_ring_subscriber_recheck_publisher(s);
     if (fuzz_one_in(4))
-        mq_subscriber_take_signals(s, (uint32_t)fuzz_below(2) * 7);
-    mq_subscriber_announce_sleep(s);
-    check(mq_subscriber_futex(s) != NULL, "no futex");
+        mq_ring_subscriber_route_signals(s, (uint32_t)fuzz_below(2) * 7);
+    mq_ring_subscriber_prepare_wait(s);
+    check(mq_ring_subscriber_futex(s) != NULL, "no futex");
 }
 
 static void subscribe(void) {
     int i = (int)fuzz_below(SUBSCRIBERS);
-    mq_subscriber *s = &subscribers[i];
-    mq_message message;
+    mq_ring_subscriber *s = &subscribers[i];
+    mq_ring_message message;
     bool conflate = fuzz_one_in(3);
     if (!joined[i]) {
         fuzz_op = "connect (subscriber)";
@@ -233,25 +233,25 @@ static void subscribe(void) {
         break;
     case 5:
         fuzz_op = "poll";
-        mq_subscriber_peek(s, &message);
+        mq_ring_subscriber_peek(s, &message);
         break;
     case 6:
         fuzz_op = "reset";
-        mq_subscriber_reset(s);
+        mq_ring_subscriber_reset(s);
         break;
     case 7:
         fuzz_op = "rejoin";
         unwatch(i); /* as a forked child does */
-        mq_subscriber_leave(s);
+        mq_ring_subscriber_leave(s);
         if (!s->passive && s->side)
-            mq_subscriber_rejoin(s, &self, (uint32_t)fuzz_random());
+            mq_ring_subscriber_rejoin(s, &self, (uint32_t)fuzz_random());
         else
             joined[i] = false;
         break;
     case 8:
         fuzz_op = "close (subscriber)";
         unwatch(i);
-        mq_subscriber_leave(s);
+        mq_ring_subscriber_leave(s);
         joined[i] = false;
         break;
     default: fuzz_op = conflate ? "receive, conflating" : "receive"; receive(s, conflate);
@@ -261,41 +261,41 @@ static void subscribe(void) {
 /* ---- looking on ---- */
 
 /* Losses of others, as stats tells them: by one who may not write. */
-static void judge(void) {
+static void observer(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
-    mq_side *seen = (mq_side *)(void *)fuzz_side.readable;
+    mq_ring_side *seen = (mq_ring_side *)(void *)fuzz_side.readable;
     static const mq_u64 whole = {1};
-    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
-    mq_subscriber judge = mq_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
-    mq_reader_copy reader;
-    mq_counts counts;
+    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &canary);
+    mq_ring_subscriber observer = mq_ring_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
+    mq_ring_subscriber_snapshot reader;
+    mq_ring_counts counts;
     fuzz_op = "stats of a subscriber";
     for (int i = 0; i < SUBSCRIBERS; i++)
-        mq_observer_reader_stats(&judge, i, &reader);
-    mq_observer_reader_stats(&judge, (int)fuzz_below(MQ_READERS), &reader);
+        mq_ring_observer_subscriber_stats(&observer, i, &reader);
+    mq_ring_observer_subscriber_stats(&observer, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
     fuzz_op = "counts";
-    mq_copy_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, judge.roll, fuzz_data_bytes, by, &counts);
-    check(counts.subscribers <= MQ_READERS, "more subscribers than rows");
+    mq_ring_snapshot_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, observer.roll, fuzz_data_bytes, by, &counts);
+    check(counts.subscribers <= MQ_RING_SUBSCRIBERS, "more subscribers than rows");
 }
 
 static void look_on(void) {
     static char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
     char *data = malloc(MQ_SCHEMA_DATA_MAX);
-    const mq_side *seen = (const mq_side *)(const void *)fuzz_side.readable;
+    const mq_ring_side *seen = (const mq_ring_side *)(const void *)fuzz_side.readable;
     const mq_ring_header *header = (const mq_ring_header *)(const void *)fuzz_ring.readable;
-    mq_identity_copy who;
-    mq_reader_copy reader;
+    mq_identity_snapshot who;
+    mq_ring_subscriber_snapshot reader;
     uint64_t sent, bytes;
     fuzz_op = "stats";
-    mq_copy_publisher(seen, (int)fuzz_below(MQ_RING_PUBLISHERS), &who, &sent, &bytes);
-    mq_copy_reader(seen, (int)fuzz_below(MQ_READERS), &reader);
+    mq_ring_snapshot_publisher(seen, (int)fuzz_below(MQ_RING_PUBLISHERS), &who, &sent, &bytes);
+    mq_ring_snapshot_subscriber(seen, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
     check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
-    mq_count_stock(header, fuzz_one_in(4) ? NULL : seen);
-    mq_side_check(seen, 1, fuzz_data_bytes);
+    mq_ring_count_stock_readers(header, fuzz_one_in(4) ? NULL : seen);
+    mq_ring_side_check(seen, 1, fuzz_data_bytes);
     mq_ring_canary_lost(header, seen, fuzz_data_bytes);
-    judge();
+    observer();
     fuzz_op = "schema";
-    mq_schema_parts described = mq_side_schema(seen);
+    mq_schema_parts described = mq_ring_side_schema(seen);
     if (mq_schema_read(&described, name, encoding, data, &bytes))
         check(bytes <= MQ_SCHEMA_DATA_MAX, "a schema beyond the file");
     free(data);
@@ -303,7 +303,7 @@ static void look_on(void) {
         static char text[MQ_SCHEMA_DATA_MAX];
         fuzz_op = "connect with a schema";
         memset(text, 'x', sizeof text);
-        mq_schema_parts at = mq_side_schema(side());
+        mq_schema_parts at = mq_ring_side_schema(side());
         mq_schema_write(&at, "name", "encoding", text,
                         fuzz_one_in(4) ? sizeof text : fuzz_below(fuzz_one_in(2) ? 64 : sizeof text));
     }
@@ -314,13 +314,14 @@ static void reckon(void) {
     uint32_t size = (uint32_t)(fuzz_one_in(2) ? UINT32_MAX - fuzz_below(64) : 128 + fuzz_below(UINT32_MAX - 128));
     uint64_t position = fuzz_one_in(2) ? fuzz_random() : fuzz_position();
     fuzz_op = "reckoning";
-    check((uint64_t)mq_lap_end(size) + 8 < size && mq_frame_bytes_max(size) <= mq_lap_end(size),
+    check((uint64_t)mq_ring_lap_end(size) + 8 < size && mq_ring_frame_bytes_max(size) <= mq_ring_lap_end(size),
           "a lap beyond the ring");
-    check(mq_chunk(size) >= 8 && (mq_chunk(size) & 7) == 0, "a chunk that is none");
-    check(!mq_position_possible(position, size) || (uint64_t)mq_offset(position) + 8 <= size, "beyond the ring");
-    if (mq_position_possible(position, size)) {
-        check(mq_ahead(mq_write_bound(position, size), position) >= 0, "a reach that goes back");
-        check(mq_intact(position, position), "nothing was written, and yet not intact");
+    check(mq_ring_chunk(size) >= 8 && (mq_ring_chunk(size) & 7) == 0, "a chunk that is none");
+    check(!mq_ring_position_possible(position, size) || (uint64_t)mq_ring_offset(position) + 8 <= size,
+          "beyond the ring");
+    if (mq_ring_position_possible(position, size)) {
+        check(mq_ring_distance(mq_ring_write_bound(position, size), position) >= 0, "a reach that goes back");
+        check(mq_ring_intact(position, position), "nothing was written, and yet not intact");
     }
 }
 
@@ -340,7 +341,7 @@ static void run_case(void) {
     memset(started, 0, sizeof started);
     memset(joined, 0, sizeof joined);
     forget_onlookers();
-    mq_side_init(side(), ring(), 1, fuzz_data_bytes, 1, false);
+    mq_ring_side_init(side(), ring(), 1, fuzz_data_bytes, 1, false);
     start_publisher(0);
     fill();
     fuzz_rate = rates[fuzz_below(4)];

@@ -82,7 +82,7 @@ static void record(void) {
     capture.taps = taps;
     capture.tap_count = 2;
     if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
-        mq_subscriber_reset(taps[capture.stuck].from.ring);
+        mq_ring_subscriber_reset(taps[capture.stuck].from.ring);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
@@ -110,16 +110,16 @@ static void watch(void) {
     if (!joined[i])
         return;
     if (!watched[i]) {
-        outlooks[i] = mq_subscriber_poll_state(&subscribers[i]);
-        mq_poll_ops lookout = mq_subscriber_poll_ops(&subscribers[i], &outlooks[i]);
+        outlooks[i] = mq_ring_subscriber_poll_state(&subscribers[i]);
+        mq_poll_ops lookout = mq_ring_subscriber_poll_ops(&subscribers[i], &outlooks[i]);
         int fd = mq_watcher_add(&lookout);
         watched[i] = fd < 0 ? 0 : fd;
     } else if (fuzz_one_in(8))
         unwatch(i);
     if (watched[i] && fuzz_one_in(2)) {
         mq_watcher_quiet(watched[i], (int64_t)fuzz_below(3) * 1000000000);
-        mq_subscriber_announce_sleep(&subscribers[i]);
-        if (mq_subscriber_has_more(&subscribers[i]))
+        mq_ring_subscriber_prepare_wait(&subscribers[i]);
+        if (mq_ring_subscriber_has_more(&subscribers[i]))
             mq_watcher_mark(watched[i]);
     }
     unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns, &steady);

@@ -64,7 +64,7 @@ class Publisher:
     def discard(self) -> Steps[bool]:
         """Another publisher took over, or nobody wants it: what is staged stays unpublished. Returns False."""
         self.drop()
-        # EDGE done: release. Our bytes come before those of the newcomer, which may start now.
+        # EDGE send-done: release. Our bytes come before those of the newcomer, which may start now.
         yield store(at.begun_sequence(self.uid), self.sequence, self.topic.rules.done_store)
         return False
 
@@ -80,7 +80,7 @@ class Publisher:
         if rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard())
         yield from self.publish(self.head)
-        # EDGE done: release. Whoever finds the send done sees all of it.
+        # EDGE send-done: release. Whoever finds the send done sees all of it.
         yield store(at.sent_sequence(self.uid), self.sequence, rules.done_store)
         yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then eventcount is loaded.
         if (yield load(at.EVENTCOUNT))[1]:
@@ -152,7 +152,7 @@ class Publisher:
         yield store(at.checkpoint(cell, "position"), self.head)
         yield store(at.checkpoint(cell, "sequence"), self.sequence + len(self.staged))
         yield store(at.checkpoint(cell, "era"), self.era)
-        # EDGE turn: release. The cell is complete before its number is seen.
+        # EDGE checkpoint: release. The cell is complete before its number is seen.
         yield store(at.CHECKPOINT_SEQ, self.checkpoint_seq, rules.checkpoint_store)
         self.limit = max(self.limit, self.granted) if rules.limit_kept else self.granted
         if rules.limit_before_payload:

@@ -15,11 +15,11 @@ class Rules:
     # EDGE grant: limit and flags before the bytes that they warn of.
     grant_fence: Order = RELEASE
     grant_fence_reader: Order = ACQUIRE
-    # EDGE turn: a checkpoint before the number that announces it, and that before the next checkpoint.
+    # EDGE checkpoint: a checkpoint before the number that announces it, and that before the next checkpoint.
     checkpoint_fence_reader: Order = ACQUIRE
     checkpoint_store: Order = RELEASE
     checkpoint_load: Order = ACQUIRE
-    # EDGE done: what a publisher wrote before the newcomer that finds it done.
+    # EDGE send-done: what a publisher wrote before the newcomer that finds it done.
     done_store: Order = RELEASE
     done_load_sent: Order = ACQUIRE
     done_load_begun: Order = ACQUIRE

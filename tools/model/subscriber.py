@@ -77,12 +77,12 @@ class Subscriber:
         """Position, sequence and era, all of one announcement."""
         rules = self.topic.rules
         while True:
-            checkpoint_seq = yield load(at.CHECKPOINT_SEQ, rules.checkpoint_load)  # EDGE turn: acquire
+            checkpoint_seq = yield load(at.CHECKPOINT_SEQ, rules.checkpoint_load)  # EDGE checkpoint: acquire
             cell = checkpoint_seq % 2 if rules.two_checkpoints else 0
             position = yield load(at.checkpoint(cell, "position"))
             sequence = yield load(at.checkpoint(cell, "sequence"))
             era = yield load(at.checkpoint(cell, "era"))
-            yield fence(rules.checkpoint_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
+            yield fence(rules.checkpoint_fence_reader)  # EDGE checkpoint: acquire. Was the cell overwritten meanwhile?
             if (yield load(at.CHECKPOINT_SEQ if rules.two_checkpoints else at.CHECKPOINT_SEQ_BEGIN)) == checkpoint_seq:
                 return position, sequence, era
             yield pause()

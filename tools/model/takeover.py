@@ -80,8 +80,8 @@ class Starter:
     def is_done(self, uid: str) -> Steps[bool]:
         """Is no send of that publisher in progress?"""
         rules = self.topic.rules
-        done = yield load(at.sent_sequence(uid), rules.done_load_sent)  # EDGE done: acquire
-        if (yield load(at.begun_sequence(uid), rules.done_load_begun)) == done:  # EDGE done: acquire
+        done = yield load(at.sent_sequence(uid), rules.done_load_sent)  # EDGE send-done: acquire
+        if (yield load(at.begun_sequence(uid), rules.done_load_begun)) == done:  # EDGE send-done: acquire
             return True
         alive: bool = yield is_alive(self.tasks[uid])
         return not alive
@@ -122,7 +122,7 @@ class Starter:
         p, two = self.publisher, self.topic.rules.two_checkpoints
         p.checkpoint_seq = yield load(
             at.CHECKPOINT_SEQ if two else at.CHECKPOINT_SEQ_BEGIN, ACQUIRE
-        )  # EDGE turn: acquire
+        )  # EDGE checkpoint: acquire
         cell = p.checkpoint_seq % 2 if two else 0
         position = yield load(at.checkpoint(cell, "position"))
         sequence = yield load(at.checkpoint(cell, "sequence"))

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from msgq.impl.base.context cimport CLOSED
 from msgq.impl.base.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
 from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.ring.core cimport mq_stock_possible
+from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible
 from msgq.impl.ring.publisher cimport PubSocket
 from msgq.impl.ring.subscriber cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
@@ -85,7 +85,7 @@ cdef class Outgoing:
         if self._busy:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
-        stock = mq_stock_possible(&self._publisher._publisher)
+        stock = mq_ring_publisher_stock_possible(&self._publisher._publisher)
         buffer = self._leases.take(stock)
         self._busy = True
         if buffer < 0:

@@ -183,7 +183,7 @@ static int mqc_hub_dead(mqc_hub *hub, const mq_index_ring *order, mqc_dead_pool 
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
     int count = 0;
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        const mq_publisher_row *row = &hub->hub->publishers[i];
+        const mq_channel_publisher_row *row = &hub->hub->publishers[i];
         if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_row_liveness(hub->hub, &inquiry, i) != MQ_DEAD)
             continue;
         mqc_dead_pool *pool = &dead[count++];
@@ -198,7 +198,7 @@ static int mqc_hub_dead(mqc_hub *hub, const mq_index_ring *order, mqc_dead_pool 
 
 /* Take a dead publisher's messages out of the order, and its pool away. */
 static int mqc_hub_clear(mqc_hub *hub, const mq_index_ring *order, int i) {
-    mq_publisher_row *row = &hub->hub->publishers[i];
+    mq_channel_publisher_row *row = &hub->hub->publishers[i];
     char path[MQC_PATH];
     if (order)
         mq_hub_withdraw(order, (unsigned)i);

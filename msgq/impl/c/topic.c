@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
-#include "ring/helper.h"
+#include "ring/signal_thread.h"
 
 enum {
     MQC_UNHEARD_SEND_US = 2000,
@@ -18,7 +18,7 @@ static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 
 struct msgq_publisher {
     mqc_topic *topic;
-    mq_publisher p;
+    mq_ring_publisher p;
     int64_t clock_offset;
     int tracked, generation;
 };
@@ -26,23 +26,23 @@ struct msgq_publisher {
 static int mqc_wrong_tracking(const mqc_topic *t) {
     return mqc_endpoint_error(&t->place, EINVAL,
                               "is %stracked, which is settled since its first message; open it as it is",
-                              mq_side_tracked(mqc_side(t)) ? "" : "not ");
+                              mq_ring_side_tracked(mqc_side(t)) ? "" : "not ");
 }
 
 /* Let a send of the former publisher end; it sees write_uid and starts no other. */
 static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
-    mq_publisher *p = &publisher->p;
+    mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
-    bool unheard = p->after_stock && mq_thread_liveness(mq_uid_thread(former)) != MQ_DEAD;
+    bool unheard = p->after_stock && mq_thread_liveness(mq_ring_uid_thread(former)) != MQ_DEAD;
     if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
         usleep(MQC_UNHEARD_SEND_US);
-    while ((busy = mq_other_send_in_progress(p, late))) {
+    while ((busy = mq_ring_other_send_in_progress(p, late))) {
         if (late)
             return mqc_endpoint_error(&publisher->topic->place, EADDRINUSE,
                                       "process %llu has been in the middle of a send for 1 s",
-                                      (unsigned long long)mq_publisher_pid(busy));
+                                      (unsigned long long)mq_ring_publisher_pid(busy));
         usleep(MQC_CHECK_US);
         late = mq_now_ns() > deadline;
     }
@@ -52,48 +52,48 @@ static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
 static void mqc_publisher_fill(msgq_publisher *publisher) {
     const int tracked = publisher->tracked;
     mqc_topic *t = publisher->topic;
-    publisher->p = (mq_publisher){
+    publisher->p = (mq_ring_publisher){
         .ring = mqc_ring(t),
         .side = mqc_side(t),
         .roll = &t->side.roll,
         .data = t->ring.address + MQ_RING_HEADER,
-        .whole = t->whole,
+        .canary = t->canary,
         .data_bytes = t->data_bytes,
-        .fences = !mqc_orders_stores(),
+        .needs_fence = !mqc_orders_stores(),
         .track = tracked == MSGQ_TRACKED ? MQ_TRACK_YES
                  : tracked               ? MQ_TRACK_NO
-                                         : MQ_TRACK_AS_IT_IS,
+                                         : MQ_TRACK_UNCHANGED,
     };
 }
 
 /* Become the topic's publisher, under the lock. */
 static int mqc_publisher_start(msgq_publisher *publisher) {
     mqc_topic *t = publisher->topic;
-    mq_publisher *p = &publisher->p;
+    mq_ring_publisher *p = &publisher->p;
     mq_self self;
     int status = mqc_identify(&self);
     if (status)
         return status;
     mqc_publisher_fill(publisher);
     publisher->clock_offset = mqc_clock_offset();
-    if (!mq_can_track(p->ring, p->side, p->track))
+    if (!mq_ring_can_track(p->ring, p->side, p->track))
         return mqc_wrong_tracking(t);
-    int row = mq_publisher_row_take(p->roll, p->ring, p->side, &p->hold);
+    int row = mq_ring_publisher_row_take(p->roll, p->ring, p->side, &p->hold);
     if (row == MQ_NO_ROW)
         return mqc_endpoint_error(&t->place, EADDRINUSE, "%d publishers of it are open in living processes; close some",
                                   MQ_RING_PUBLISHERS);
-    uint64_t former = mq_publisher_claim(p, &self, mqc_random(), row);
+    uint64_t former = mq_ring_publisher_claim(p, &self, mqc_random(), row);
     status = mqc_await_former(publisher, former);
-    mq_status started = status ? MQ_OK : mq_publisher_start(p, &self);
-    if (started == MQ_UNTRACKED)
+    mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
+    if (started == MQ_RING_UNTRACKED)
         status = mqc_wrong_tracking(t);
-    else if (started != MQ_OK)
+    else if (started != MQ_RING_OK)
         status =
-            !mq_canary_intact(&t->whole)
+            !mq_canary_intact(&t->canary)
                 ? mqc_resized(t)
                 : mqc_endpoint_error(&t->place, EPROTO, "its write pointer makes no sense: foreign bytes. Remove it");
     if (status)
-        mq_publisher_unclaim(p, former);
+        mq_ring_publisher_unclaim(p, former);
     return status;
 }
 
@@ -101,9 +101,9 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
     mqc_topic *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
-    mq_schema_parts at = mq_side_schema(mqc_side(t));
+    mq_schema_parts at = mq_ring_side_schema(mqc_side(t));
     if (!status && schema && (status = mqc_describe(&t->place, &at, schema, false)))
-        mq_publisher_close(&publisher->p);
+        mq_ring_publisher_close(&publisher->p);
     mqc_topic_unlock(t);
     return status;
 }
@@ -128,15 +128,15 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
     return 0;
 }
 
-/* In a forked child: take over from the parent, as close and open would. The schema is in the files. After a failure the
- * handle still counts as inherited. */
+/* In a forked child: take over from the parent, as close and open would. The schema is in the files. After a failure
+ * the handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
     mqc_topic *inherited = publisher->topic, *topic;
     int status = mqc_topic_open_again(&topic, inherited);
     if (status)
         return status;
-    mq_publisher_disown(&publisher->p);
-    mq_publisher former = publisher->p;
+    mq_ring_publisher_detach_row(&publisher->p);
+    mq_ring_publisher former = publisher->p;
     publisher->topic = topic;
     if ((status = mqc_publisher_enter(publisher, NULL))) {
         publisher->topic = inherited;
@@ -159,31 +159,31 @@ static mq_stamps mqc_stamps(const msgq_publisher *publisher) {
 
 /* Stock subscribers abort on an empty message. */
 static int mqc_check_empty(msgq_publisher *publisher) {
-    mq_publisher_scan_stock_readers(&publisher->p);
+    mq_ring_publisher_scan_stock_readers(&publisher->p);
     if (!publisher->p.stock_count)
         return 0;
     return mqc_endpoint_error(&publisher->topic->place, EMSGSIZE,
                               "an empty message would abort the stock subscriber that is attached");
 }
 
-/* Ask for the file's size, too: without the SIGBUS handler, `whole` never changes. */
+/* Ask for the file's size, too: without the SIGBUS handler, the canary never changes. */
 static bool mqc_was_cut(const mqc_topic *t) {
-    return !mq_canary_intact(&t->whole) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
+    return !mq_canary_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
 }
 
-static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {
+static int mqc_not_sent(msgq_publisher *publisher, mq_ring_status status, size_t size) {
     mqc_topic *t = publisher->topic;
-    if (status == MQ_TOO_LARGE)
+    if (status == MQ_RING_TOO_LARGE)
         return mqc_endpoint_error(
             &t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
-            (unsigned long long)(mq_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
+            (unsigned long long)(mq_ring_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
     if (mqc_was_cut(t))
         return mqc_resized(t);
-    if (status == MQ_NO_MEMORY)
+    if (status == MQ_RING_NO_MEMORY)
         return mqc_endpoint_error(&t->place, ENOSPC,
                                   "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
-    uint64_t pid = mq_publisher_current_pid(publisher->p.ring, publisher->p.side);
+    uint64_t pid = mq_ring_publisher_current_pid(publisher->p.ring, publisher->p.side);
     return mqc_endpoint_error(&t->place, EADDRINUSE,
                               "another publisher took over: process %llu (0: a stock program, or nobody any "
                               "more); nothing was sent. To take the topic back, open it again",
@@ -191,31 +191,31 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size
 }
 
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
-    mq_publisher *p = &publisher->p;
+    mq_ring_publisher *p = &publisher->p;
     int error = mq_unlikely(mqc_is_forked(publisher->generation)) ? mqc_publisher_succeed(publisher) : 0;
     if (!error && mq_unlikely(!size) && !p->stamps)
         error = mqc_check_empty(publisher);
     if (mq_unlikely(error))
         return error;
-    mq_status status;
+    mq_ring_status status;
     if (p->stamps) {
         mq_stamps stamps = mqc_stamps(publisher);
-        status = mq_publisher_send_tracked(p, data, size, &stamps);
+        status = mq_ring_publisher_send_tracked(p, data, size, &stamps);
     } else
-        status = mq_publisher_send(p, data, size);
-    if (mq_likely(status == MQ_OK))
+        status = mq_ring_publisher_send(p, data, size);
+    if (mq_likely(status == MQ_RING_OK))
         return 0;
-    if (status != MQ_NOTIFY)
+    if (status != MQ_RING_NOTIFY)
         return mqc_not_sent(publisher, status, size);
-    mq_publisher_notify(p);
+    mq_ring_publisher_notify(p);
     return 0;
 }
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
     int present = 0, current = 0;
-    if (!mq_canary_intact(&publisher->topic->whole))
+    if (!mq_canary_intact(&publisher->topic->canary))
         return mqc_resized(publisher->topic);
-    mq_readers_count(&publisher->p, &present, &current);
+    mq_ring_count_subscribers(&publisher->p, &present, &current);
     if (attached)
         *attached = present;
     if (updated)
@@ -227,9 +227,9 @@ void msgq_publisher_close(msgq_publisher *publisher) {
     if (!publisher)
         return;
     if (mqc_is_forked(publisher->generation))
-        mq_publisher_disown(&publisher->p);
+        mq_ring_publisher_detach_row(&publisher->p);
     else
-        mq_publisher_close(&publisher->p);
+        mq_ring_publisher_close(&publisher->p);
     mqc_topic_end(publisher->topic);
     free(publisher);
 }
@@ -238,17 +238,17 @@ void msgq_publisher_close(msgq_publisher *publisher) {
 
 struct msgq_subscriber {
     mqc_topic *topic;
-    mq_subscriber s;
+    mq_ring_subscriber s;
     bool conflate, watched, watch_failed;
     int generation;
 };
 
-static void mqc_subscriber_map(mq_subscriber *s, const mqc_topic *t) {
+static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
     s->ring = mqc_ring(t);
     s->side = mqc_side(t);
     s->roll = &t->side.roll;
     s->data = t->ring.address + MQ_RING_HEADER;
-    s->whole = t->whole;
+    s->canary = t->canary;
     s->path = t->ring.path;
     s->inode = t->ring.inode;
     s->data_bytes = t->data_bytes;
@@ -256,16 +256,16 @@ static void mqc_subscriber_map(mq_subscriber *s, const mqc_topic *t) {
 
 static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     mqc_topic *t = subscriber->topic;
-    mq_subscriber *s = &subscriber->s;
+    mq_ring_subscriber *s = &subscriber->s;
     mq_self self;
     int status = mqc_identify(&self);
     if (status)
         return status;
     mqc_subscriber_map(s, t);
-    if (mq_subscriber_join(s, &self, mqc_random()) == MQ_OK)
+    if (mq_ring_subscriber_join(s, &self, mqc_random()) == MQ_RING_OK)
         return 0;
-    mq_subscriber_leave(s);
-    if (!mq_canary_intact(&t->whole))
+    mq_ring_subscriber_leave(s);
+    if (!mq_canary_intact(&t->canary))
         return mqc_resized(t);
     return mqc_endpoint_error(&t->place, EPROTO,
                               "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
@@ -296,19 +296,20 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 /* In a forked child: take a row and a slot, and continue at the same cursor. */
 static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mqc_topic *inherited = subscriber->topic, *topic;
-    mq_subscriber *s = &subscriber->s;
+    mq_ring_subscriber *s = &subscriber->s;
     mq_self self;
     int status = mqc_identify(&self);
     if (!status)
         status = mqc_topic_open_again(&topic, inherited);
     if (status)
         return status;
-    mq_subscriber_detach_row(s);
-    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring. */
-    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_intact(&s->whole);
+    mq_ring_subscriber_detach_row(s);
+    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring.
+     * */
+    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
-    mq_subscriber_rejoin(s, &self, mqc_random());
+    mq_ring_subscriber_rejoin(s, &self, mqc_random());
     mqc_topic_unlock(topic);
     subscriber->topic = same ? topic : inherited;
     subscriber->watched = subscriber->watch_failed = false;
@@ -319,25 +320,25 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
 
 /* ---- waiting for messages ---- */
 
-static bool mqc_subscriber_more(void *reader) { return mq_subscriber_has_more(&((msgq_subscriber *)reader)->s); }
+static bool mqc_subscriber_more(void *reader) { return mq_ring_subscriber_has_more(&((msgq_subscriber *)reader)->s); }
 static uint32_t mqc_subscriber_announce(void *reader) {
-    return mq_subscriber_announce_sleep(&((msgq_subscriber *)reader)->s);
+    return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
 }
 
 /* See to it that somebody can wake us, stock publishers as well; how long to sleep at most. */
 static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
     msgq_subscriber *subscriber = reader;
-    mq_subscriber *s = &subscriber->s;
+    mq_ring_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
         subscriber->watched =
-            mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic->ring.path, s->publisher_uid);
+            mq_signal_thread_watch(s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
-    mq_subscriber_recheck_publisher(s);
-    uint32_t helper = !s->announced && subscriber->watched ? mq_helper_thread() : 0;
+    mq_ring_subscriber_recheck_publisher(s);
+    uint32_t helper = !s->announces_limit && subscriber->watched ? mq_signal_thread_id() : 0;
     if (helper && s->signal_thread != helper)
-        mq_subscriber_take_signals(s, helper);
-    if (!s->announced && s->slot < 0)
+        mq_ring_subscriber_route_signals(s, helper);
+    if (!s->announces_limit && s->slot < 0)
         return MQC_SLOTLESS_NS;
     int64_t longer = 2 * slept_ns > MQC_LOOK_AGAIN_NS ? 2 * slept_ns : MQC_LOOK_AGAIN_NS;
     return subscriber->watched ? longer : MQC_UNHEARD_NS;
@@ -347,33 +348,33 @@ static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
     mqc_waiter waiter = {.has_more = mqc_subscriber_more,
                          .announce = mqc_subscriber_announce,
                          .nap_ns = mqc_subscriber_nap,
-                         .word = mq_subscriber_attention(&subscriber->s),
+                         .word = mq_ring_subscriber_attention(&subscriber->s),
                          .reader = subscriber,
                          .spin_ns = subscriber->topic->place.spin_ns};
     return mqc_wait(&waiter, deadline);
 }
 
 static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
-    mq_subscriber *s = &subscriber->s;
+    mq_ring_subscriber *s = &subscriber->s;
     uint64_t cursor = s->cursor;
-    if (!mq_subscriber_whole(s))
+    if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_resized(subscriber->topic);
-    mq_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
+    mq_ring_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
     return mqc_endpoint_error(&subscriber->topic->place, EPROTO,
-                              "no message at offset %u, lap %u: somebody wrote nonsense there", mq_offset(cursor),
-                              mq_cycle(cursor));
+                              "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
+                              mq_ring_cycle(cursor));
 }
 
 /* ---- receiving ---- */
 
 /* 0: the message at the cursor; else why there is none. */
-static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_message *message, double timeout) {
+static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *message, double timeout) {
     int64_t deadline = 0;
     for (;;) {
-        mq_status status = mq_subscriber_next(&subscriber->s, subscriber->conflate, message);
-        if (status == MQ_OK)
+        mq_ring_status status = mq_ring_subscriber_next(&subscriber->s, subscriber->conflate, message);
+        if (status == MQ_RING_OK)
             return 0;
-        if (status != MQ_EMPTY)
+        if (status != MQ_RING_EMPTY)
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
             return mqc_endpoint_error(&subscriber->topic->place, EAGAIN, "there is no message");
@@ -387,11 +388,11 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_message *message,
 }
 
 /* It does not fit: is that so, or was it overwritten? 0: look again. */
-static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_message *message, size_t room) {
-    mq_status status = mq_subscriber_revalidate(&subscriber->s);
-    if (status == MQ_EMPTY)
+static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
+    mq_ring_status status = mq_ring_subscriber_revalidate(&subscriber->s);
+    if (status == MQ_RING_EMPTY)
         return 0;
-    if (status != MQ_OK)
+    if (status != MQ_RING_OK)
         return mqc_subscriber_corrupt(subscriber);
     return mqc_endpoint_error(&subscriber->topic->place, EMSGSIZE,
                               "the message has %llu bytes, the buffer %zu; it stays", (unsigned long long)message->size,
@@ -400,8 +401,8 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_messag
 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about) {
-    mq_subscriber *s = &subscriber->s;
-    mq_message message;
+    mq_ring_subscriber *s = &subscriber->s;
+    mq_ring_message message;
     int status = mq_unlikely(mqc_is_forked(subscriber->generation)) ? mqc_subscriber_rejoin(subscriber) : 0;
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
@@ -414,13 +415,13 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
         mq_copy_out(buffer, message.payload, message.size);
         if (s->stamps)
             mq_stamps_get(&stamps, message.payload);
-        if (mq_likely(mq_subscriber_accept(s, &message))) {
+        if (mq_likely(mq_ring_subscriber_accept(s, &message))) {
             if (about)
                 *about = (msgq_message){
                     .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
             return (int64_t)message.size;
         }
-        if (!subscriber->conflate && mq_subscriber_reset(s) != MQ_OK) /* overwritten while it was copied */
+        if (!subscriber->conflate && mq_ring_subscriber_reset(s) != MQ_RING_OK) /* overwritten while it was copied */
             status = mqc_subscriber_corrupt(subscriber);
     }
     return status;
@@ -438,8 +439,8 @@ void msgq_subscriber_close(msgq_subscriber *subscriber) {
     if (!subscriber)
         return;
     if (!mqc_is_forked(subscriber->generation)) {
-        mq_helper_unwatch(subscriber->s.ring);
-        mq_subscriber_leave(&subscriber->s);
+        mq_signal_thread_unwatch(subscriber->s.ring);
+        mq_ring_subscriber_leave(&subscriber->s);
     }
     mqc_topic_end(subscriber->topic);
     free(subscriber);

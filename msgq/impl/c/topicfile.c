@@ -151,7 +151,7 @@ static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
     if (!status)
         status = mqc_map(&t->place, fd, &found, true, path, &t->side);
     if (!status) {
-        mq_side_init(mqc_side(t), mqc_ring(t), t->ring.inode, t->data_bytes, (uint64_t)msgq_time_ns(), tracked);
+        mq_ring_side_init(mqc_side(t), mqc_ring(t), t->ring.inode, t->data_bytes, (uint64_t)msgq_time_ns(), tracked);
         status = mqc_name_file(&t->place, fd, path);
         if (status != 1)
             mqc_unmap(&t->side);
@@ -175,12 +175,12 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
     close(fd);
     if (status)
         return status;
-    int check = mq_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
+    int check = mq_ring_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
     if (check == MQ_SIDE_GOOD && !mq_ring_canary_lost(mqc_ring(t), mqc_side(t), t->data_bytes))
         return 1;
     if (check == MQ_SIDE_GOOD || check == MQ_SIDE_STALE) {
         *tracked |= mq_ring_was_tracked(mqc_side(t), t->ring.inode);
-        mq_ring_shorten(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
+        mq_ring_move_to_next_lap(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
         status = mqc_remove_file(&t->place, path);
         status = status < 0 ? status : 0;
     } else if (check == MQ_SIDE_VERSION_DIFFERS)
@@ -207,8 +207,8 @@ static int mqc_side_have(mqc_topic *t) {
     }
     if (status < 0)
         return status;
-    mq_side_follow(mqc_side(t), mqc_ring(t), t->data_bytes);
-    t->whole = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
+    mq_ring_side_note_ring(mqc_side(t), mqc_ring(t), t->data_bytes);
+    t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
     return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);

@@ -10,7 +10,7 @@
 typedef struct {
     mqc_endpoint place;
     mqc_segment ring, side;
-    mq_canary whole;
+    mq_canary canary;
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
     int lock;       /* the ring's file, locked; -1: not */
@@ -27,6 +27,6 @@ MQC_HIDDEN void mqc_topic_end(mqc_topic *t);
 MQC_HIDDEN int mqc_resized(const mqc_topic *t);
 
 static inline mq_ring_header *mqc_ring(const mqc_topic *t) { return (mq_ring_header *)(void *)t->ring.address; }
-static inline mq_side *mqc_side(const mqc_topic *t) { return (mq_side *)(void *)t->side.address; }
+static inline mq_ring_side *mqc_side(const mqc_topic *t) { return (mq_ring_side *)(void *)t->side.address; }
 
 #endif

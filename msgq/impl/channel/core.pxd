@@ -59,7 +59,7 @@ cdef extern from "channel/layout.h" nogil:
         MQ_HUB_SCHEMA_DATA
     ctypedef struct mq_schema:
         pass
-    ctypedef struct mq_publisher_row:
+    ctypedef struct mq_channel_publisher_row:
         mq_identity who
         mq_u64 pool_uid, slots, slot_bytes, pool_bytes, pool_inode, superseded, sent, bytes, refused, withdrawn
         char node[48]
@@ -73,7 +73,7 @@ cdef extern from "channel/layout.h" nogil:
         mq_u64 version, created_ns, creator_pid, kind, geometry, tail
         char creator[64]
         mq_u32 attention
-        mq_publisher_row publishers[63]
+        mq_channel_publisher_row publishers[63]
         mq_viewer_row viewers[64]
         mq_listener_row listeners[64]
         mq_schema schema
@@ -98,7 +98,7 @@ cdef extern from "channel/publisher.h" nogil:
         mq_index_ring order
         mq_pool_map slots
         mq_hub *hub
-        mq_publisher_row *row
+        mq_channel_publisher_row *row
         unsigned number
         bint stamps
         int64_t clock_offset
@@ -179,9 +179,9 @@ cdef extern from "channel/hub.h" nogil:
     void mq_hub_withdraw(const mq_index_ring *order, unsigned row)
     mq_liveness mq_channel_row_liveness(const mq_hub *hub, mq_liveness_probe *inquiry, int row)
     bint mq_hub_is_published(const mq_hub *hub, const mq_liveness_file *roll)
-    void mq_hub_free(mq_publisher_row *row)
+    void mq_hub_free(mq_channel_publisher_row *row)
     int mq_hub_find(mq_hub *hub, const mq_liveness_file *roll, void **hold)
-    void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bint held, const mq_pool_map *slots,
+    void mq_hub_enter(mq_channel_publisher_row *row, const mq_self *self, bint held, const mq_pool_map *slots,
                       uint64_t pool_size, uint64_t pool_inode, const char *node)
     int mq_hub_vacant_viewer(const mq_hub *hub, const mq_liveness_file *roll, int row)
     mq_row_table mq_hub_listeners(mq_hub *hub, int count)

@@ -93,7 +93,7 @@ static inline bool mq_hub_is_published(const mq_hub *hub, const mq_liveness_file
 }
 
 /* The pool of a dead row was removed, and no entry refers to it: the row is free. */
-static inline void mq_hub_free(mq_publisher_row *row) {
+static inline void mq_hub_free(mq_channel_publisher_row *row) {
     mq_identity_clear(&row->who);
     mq_store_release_u64(&row->pool_uid, 0);
 }
@@ -111,7 +111,7 @@ static inline int mq_hub_find(mq_hub *hub, const mq_liveness_file *roll, void **
 }
 
 /* Fill in a free row: from now on a pool with this uid may be met in it, and removed when we are dead. */
-static inline void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bool held, const mq_pool_map *slots,
+static inline void mq_hub_enter(mq_channel_publisher_row *row, const mq_self *self, bool held, const mq_pool_map *slots,
                                 uint64_t pool_bytes, uint64_t pool_inode, const char *node) {
     char name[MQ_NODE_NAME] = "";
     memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));

@@ -15,7 +15,7 @@ from msgq.impl.channel.core cimport (
     MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_NO_STAMPS, MQ_OPEN_BYTE, MQ_PUBLISHERS, MQ_STAMPS, mq_channel_order,
     mq_geometry, mq_geometry_of, mq_geometry_word, mq_hub, mq_hub_check, mq_hub_free, mq_channel_row_liveness,
     mq_hub_references, mq_hub_settle, mq_hub_withdraw, mq_hub_write, mq_identity, mq_identity_liveness,
-    mq_listener_row, mq_load_acquire_u64, mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_publisher_row,
+    mq_listener_row, mq_load_acquire_u64, mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_channel_publisher_row,
     mq_schema_parts_of,
 )
 from msgq.impl.channel.snapshot cimport channel_counts, channel_stats
@@ -367,7 +367,7 @@ cdef int sweep(Hub hub, int most=DEAD_POOLS) except -1:
     Returns how many are left, `most` at most.
     """
     cdef mq_index_ring order
-    cdef mq_publisher_row *row
+    cdef mq_channel_publisher_row *row
     cdef mq_liveness_probe inquiry
     cdef uint64_t newest
     cdef int i
@@ -398,7 +398,7 @@ cdef int remove_pool(Hub hub, uint64_t uid) except -1:
 
 cdef int _free(Hub hub, const mq_index_ring *order, int i) except -1:
     """Take a dead publisher's messages out of the order, and its pool away."""
-    cdef mq_publisher_row *row = &hub.hub.publishers[i]
+    cdef mq_channel_publisher_row *row = &hub.hub.publishers[i]
     if order != NULL:
         mq_hub_withdraw(order, i)
     remove_pool(hub, mq_load_relaxed_u64(&row.pool_uid))

@@ -41,8 +41,8 @@ typedef struct {
     mq_u64 refused;   /* messages for which there was no slot */
     mq_u64 withdrawn; /* messages that left the order before their turn, since their slots were needed */
     mq_u64 room[4];
-} mq_publisher_row;
-_Static_assert(sizeof(mq_publisher_row) == 256, "bump MQ_HUB_MAJOR");
+} mq_channel_publisher_row;
+_Static_assert(sizeof(mq_channel_publisher_row) == 256, "bump MQ_HUB_MAJOR");
 
 /* A subscriber that takes views. Its number is its bit in pins. */
 typedef struct {
@@ -82,7 +82,7 @@ typedef struct {
     mq_u32 attention; /* eventcount.h, several writers */
     mq_u32 pad2[15];
     mq_u64 room[464];
-    mq_publisher_row publishers[MQ_PUBLISHERS];
+    mq_channel_publisher_row publishers[MQ_PUBLISHERS];
     mq_u64 pad3[32];
     mq_viewer_row viewers[MQ_VIEWERS];
     mq_listener_row listeners[MQ_LISTENERS];

@@ -7,7 +7,7 @@ from msgq.impl.channel.core cimport (
     MQ_NODE_NAME, MQ_NO_ROW, MQ_PUBLISHERS, MQ_STAMPS, mq_channel_give_back, mq_channel_order,
     mq_channel_publisher_begin, mq_channel_publisher_end, mq_geometry, mq_geometry_of, mq_hub_enter, mq_hub_find,
     mq_hub_free, mq_channel_row_liveness, mq_identity_leave, mq_load_acquire_u64, mq_load_relaxed_u64, mq_pool_stride,
-    mq_publisher_row,
+    mq_channel_publisher_row,
 )
 from msgq.impl.channel.hub cimport Hub, sweep
 from msgq.impl.channel.pool cimport make_pool, name_pool
@@ -112,7 +112,7 @@ cdef int _take_row(OwnPool own, int number, str node, uint64_t slots, uint64_t s
     """Make the pool, enter it in the row, and only then give it its name: so no file is without a row."""
     cdef Hub hub = own.hub
     cdef mq_self us
-    cdef mq_publisher_row *row = &hub.hub.publishers[number]
+    cdef mq_channel_publisher_row *row = &hub.hub.publishers[number]
     cdef bytes name = node.encode()
     identify(&us, NULL)
     offset = host_offset_ns()
@@ -171,7 +171,7 @@ cdef int _check_limit(Hub hub) except -1:
 
 cdef str _holders(Hub hub):
     """Who has the rows, for an error."""
-    cdef const mq_publisher_row *row
+    cdef const mq_channel_publisher_row *row
     cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(hub.roll())
     cdef dict count = {}
     for i in range(MQ_PUBLISHERS):

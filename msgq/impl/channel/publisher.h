@@ -35,7 +35,7 @@ typedef struct {
     mq_index_ring order;
     mq_pool_map slots;
     mq_hub *hub;
-    mq_publisher_row *row;
+    mq_channel_publisher_row *row;
     unsigned number; /* of the row */
     bool stamps;
     int64_t clock_offset;   /* host's clock less CLOCK_MONOTONIC, ns */

@@ -12,7 +12,7 @@ from msgq.impl.channel.core cimport (
     MQ_ANY_SUBSCRIBERS, MQ_HUB_CREATOR, MQ_LISTENERS, MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_OPEN_BYTE, MQ_PUBLISHERS,
     MQ_STAMPS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_channel_order, mq_geometry, mq_geometry_of, mq_hub,
     mq_channel_row_liveness, mq_identity, mq_identity_liveness, mq_listener_row, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_publisher_row, mq_pool_map,
+    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_channel_publisher_row, mq_pool_map,
 )
 from msgq.impl.base.core cimport (
     MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_is_locked,
@@ -62,7 +62,7 @@ cdef class _Look:
     cdef dict files                 # bytes of pools, by uid
 
     cdef object publishers(self):
-        cdef const mq_publisher_row *row
+        cdef const mq_channel_publisher_row *row
         cdef mq_ordered ordered
         cdef uint64_t uid
         found = []

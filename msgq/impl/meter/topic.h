@@ -6,12 +6,12 @@
 #include "ring/sleeper.h"
 
 /* Count the message at the cursor. False: there is none to be had up to what `published` says. */
-static inline bool mq_meter_topic_take(mq_meter *m, mq_subscriber *s, int64_t wall_ns, mq_status *status) {
-    mq_message message;
+static inline bool mq_meter_topic_take(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns, mq_ring_status *status) {
+    mq_ring_message message;
     uint64_t stamp = 0;
     mq_stamps stamps;
-    *status = mq_subscriber_peek(s, &message);
-    if (*status != MQ_OK)
+    *status = mq_ring_subscriber_peek(s, &message);
+    if (*status != MQ_RING_OK)
         return false;
     bool stamped = m->stamp_offset < 0 && s->stamps;
     bool dated = mq_meter_dates(m, message.size);
@@ -19,8 +19,8 @@ static inline bool mq_meter_topic_take(mq_meter *m, mq_subscriber *s, int64_t wa
         mq_copy_out(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (stamped)
         mq_stamps_get(&stamps, message.payload);
-    if (!mq_subscriber_accept(s, &message)) { /* overwritten while we looked: go on at the present */
-        *status = mq_subscriber_reset(s);
+    if (!mq_ring_subscriber_accept(s, &message)) { /* overwritten while we looked: go on at the present */
+        *status = mq_ring_subscriber_reset(s);
         return false;
     }
     mq_histogram_add(&m->sizes, message.size, 1);
@@ -32,11 +32,11 @@ static inline bool mq_meter_topic_take(mq_meter *m, mq_subscriber *s, int64_t wa
 }
 
 static inline int64_t mq_meter_topic_look(mq_meter *m, void *reader) {
-    mq_subscriber *s = reader;
-    mq_status status = mq_subscriber_refresh(s);
+    mq_ring_subscriber *s = reader;
+    mq_ring_status status = mq_ring_subscriber_refresh(s);
     int64_t found = 0;
-    if (status != MQ_OK)
-        return status == MQ_EMPTY ? 0 : -1;
+    if (status != MQ_RING_OK)
+        return status == MQ_RING_EMPTY ? 0 : -1;
     /* After the refresh: all that it shows was published before now. */
     int64_t now = mq_now_ns();
     bool dates = m->stamp_offset >= 0 || s->stamps;
@@ -45,14 +45,14 @@ static inline int64_t mq_meter_topic_look(mq_meter *m, void *reader) {
     while (s->cursor != s->published && mq_meter_topic_take(m, s, wall_ns, &status))
         found++;
     mq_meter_found(m, now, (uint64_t)found);
-    if (status == MQ_CORRUPT) {
-        mq_subscriber_reset(s); /* so that the next look may go on, if the publisher is sane */
+    if (status == MQ_RING_CORRUPT) {
+        mq_ring_subscriber_reset(s); /* so that the next look may go on, if the publisher is sane */
         return -1;
     }
     return found;
 }
 
-static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_subscriber_futex(reader); }
-static inline uint32_t mq_meter_topic_announce(void *reader) { return mq_subscriber_announce_sleep(reader); }
+static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_ring_subscriber_futex(reader); }
+static inline uint32_t mq_meter_topic_announce(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
 
 #endif

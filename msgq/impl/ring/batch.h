@@ -1,24 +1,29 @@
-/* Many messages of one size, from an array and into one: the same steps as publisher.h and subscriber.h take for each. */
-#ifndef MQ_ROWS_H
-#define MQ_ROWS_H
+/* Many messages of one size, from an array and into one: the same steps as publisher.h and subscriber.h take for each.
+ * */
+#ifndef MQ_RING_BATCH_H
+#define MQ_RING_BATCH_H
 
 #include "ring/subscriber.h"
 
 /* ---- publishing ---- */
 
-/* Steps 1 and 4 for many messages of `size` bytes, of which mq_publisher_begin was for the first; not on a tracked topic.
- * Returns with *count what there was room for, which is staged. `begun` counts them all at once: a newcomer only asks
- * whether it is `sent`, and until the commit it never is. Who owns the ring is asked before each message, as in begin. */
-static inline __attribute__((always_inline)) mq_status mq_publisher_stage_sized(mq_publisher *p, const uint8_t *rows,
-                                                                                size_t size, uint64_t *count) {
+/* Steps 1 and 4 for many messages of `size` bytes, of which mq_ring_publisher_begin was for the first; not on a tracked
+ * topic. Returns with *count what there was room for, which is staged. `begun` counts them all at once: a newcomer only
+ * asks whether it is `sent`, and until the commit it never is. Who owns the ring is asked before each message, as in
+ * begin. */
+static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_stage_sized(mq_ring_publisher *p,
+                                                                                          const uint8_t *rows,
+                                                                                          size_t size,
+                                                                                          uint64_t *count) {
     const mq_u64 *owner = &p->ring->write_uid;
-    const uint64_t uid = p->uid, need = mq_frame_bytes(size), room = (p->granted_offset - mq_offset(p->head)) / need;
+    const uint64_t uid = p->uid, need = mq_ring_frame_bytes(size),
+                   room = (p->granted_offset - mq_ring_offset(p->head)) / need;
     const uint64_t many = *count < room ? *count : room;
-    uint8_t *message = p->data + mq_offset(p->head);
-    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + many); /* relaxed: it was not `sent` before */
+    uint8_t *message = p->data + mq_ring_offset(p->head);
+    mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + many); /* relaxed: it was not `sent` before */
     for (uint64_t i = 0; i < many; i++, message += need, rows += size) {
-        if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) /* relaxed: as in mq_publisher_owns */
-            return mq_publisher_discard(p, MQ_TAKEN_OVER);
+        if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) /* relaxed: as in mq_ring_publisher_owns_ring */
+            return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
         mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
         mq_copy_in(message + 8, rows, size);
     }
@@ -26,41 +31,42 @@ static inline __attribute__((always_inline)) mq_status mq_publisher_stage_sized(
     p->pending += many;
     p->pending_bytes += many * size;
     *count = many;
-    return MQ_OK;
+    return MQ_RING_OK;
 }
 
 /* Sizes that the compiler knows are copied without a call. */
-static inline mq_status mq_publisher_stage_rows(mq_publisher *p, const uint8_t *rows, size_t size, uint64_t *count) {
+static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *rows, size_t size,
+                                                           uint64_t *count) {
     switch (size) {
-    case 8: return mq_publisher_stage_sized(p, rows, 8, count);
-    case 16: return mq_publisher_stage_sized(p, rows, 16, count);
-    case 24: return mq_publisher_stage_sized(p, rows, 24, count);
-    case 32: return mq_publisher_stage_sized(p, rows, 32, count);
-    case 40: return mq_publisher_stage_sized(p, rows, 40, count);
-    case 48: return mq_publisher_stage_sized(p, rows, 48, count);
-    case 64: return mq_publisher_stage_sized(p, rows, 64, count);
-    default: return mq_publisher_stage_sized(p, rows, size, count);
+    case 8: return mq_ring_publisher_stage_sized(p, rows, 8, count);
+    case 16: return mq_ring_publisher_stage_sized(p, rows, 16, count);
+    case 24: return mq_ring_publisher_stage_sized(p, rows, 24, count);
+    case 32: return mq_ring_publisher_stage_sized(p, rows, 32, count);
+    case 40: return mq_ring_publisher_stage_sized(p, rows, 40, count);
+    case 48: return mq_ring_publisher_stage_sized(p, rows, 48, count);
+    case 64: return mq_ring_publisher_stage_sized(p, rows, 64, count);
+    default: return mq_ring_publisher_stage_sized(p, rows, size, count);
     }
 }
 
 /* ---- receiving ---- */
 
 /* Copy up to `max` messages of exactly `size` bytes to `out`, and move *position behind them. Returns how many. */
-static inline __attribute__((always_inline)) int64_t mq_subscriber_copy_sized(const mq_subscriber *s, uint8_t *out,
-                                                                              size_t size, int64_t max,
-                                                                              uint64_t *position) {
+static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_sized(const mq_ring_subscriber *s,
+                                                                                   uint8_t *out, size_t size,
+                                                                                   int64_t max, uint64_t *position) {
     const uint8_t *data = s->data; /* these do not change with what is written to `out`, as the compiler knows now */
-    const uint64_t published = s->published, stamps = s->stamps, need = mq_frame_bytes(size + stamps);
-    const uint64_t lap_end = mq_lap_end(s->data_bytes);
+    const uint64_t published = s->published, stamps = s->stamps, need = mq_ring_frame_bytes(size + stamps);
+    const uint64_t lap_end = mq_ring_lap_end(s->data_bytes);
     uint64_t at = *position;
     int64_t count = 0;
-    while (count < max && mq_ahead(published, at) > 0) {
-        uint64_t found = mq_message_size(data, at), offset = mq_offset(at);
+    while (count < max && mq_ring_distance(published, at) > 0) {
+        uint64_t found = mq_ring_message_size(data, at), offset = mq_ring_offset(at);
         if (found == size + stamps && offset + need <= lap_end) {
             mq_copy_out(out + (uint64_t)count++ * size, data + offset + 8 + stamps, size);
             at += need;
-        } else if (found == (uint64_t)MQ_WRAP_MARK && offset != 0)
-            at = mq_next_lap(at);
+        } else if (found == (uint64_t)MQ_RING_WRAP_MARK && offset != 0)
+            at = mq_ring_next_lap(at);
         else
             break;
     }
@@ -69,31 +75,32 @@ static inline __attribute__((always_inline)) int64_t mq_subscriber_copy_sized(co
 }
 
 /* Sizes that the compiler knows are copied without a call. */
-static inline int64_t mq_subscriber_copy_block(const mq_subscriber *s, uint8_t *out, size_t size, int64_t max,
-                                               uint64_t *position) {
+static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s, uint8_t *out, size_t size, int64_t max,
+                                                    uint64_t *position) {
     switch (size) {
-    case 8: return mq_subscriber_copy_sized(s, out, 8, max, position);
-    case 16: return mq_subscriber_copy_sized(s, out, 16, max, position);
-    case 24: return mq_subscriber_copy_sized(s, out, 24, max, position);
-    case 32: return mq_subscriber_copy_sized(s, out, 32, max, position);
-    case 40: return mq_subscriber_copy_sized(s, out, 40, max, position);
-    case 48: return mq_subscriber_copy_sized(s, out, 48, max, position);
-    case 64: return mq_subscriber_copy_sized(s, out, 64, max, position);
-    default: return mq_subscriber_copy_sized(s, out, size, max, position);
+    case 8: return mq_ring_subscriber_copy_sized(s, out, 8, max, position);
+    case 16: return mq_ring_subscriber_copy_sized(s, out, 16, max, position);
+    case 24: return mq_ring_subscriber_copy_sized(s, out, 24, max, position);
+    case 32: return mq_ring_subscriber_copy_sized(s, out, 32, max, position);
+    case 40: return mq_ring_subscriber_copy_sized(s, out, 40, max, position);
+    case 48: return mq_ring_subscriber_copy_sized(s, out, 48, max, position);
+    case 64: return mq_ring_subscriber_copy_sized(s, out, 64, max, position);
+    default: return mq_ring_subscriber_copy_sized(s, out, size, max, position);
     }
 }
 
 /* The same, validated as one: then they are read. 0 also when the next message has another size; -1 when the copies are
- * torn (see mq_subscriber_accept). */
-static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t max) {
+ * torn (see mq_ring_subscriber_accept). */
+static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size,
+                                                       int64_t max) {
     uint64_t position = s->cursor;
-    int64_t count = mq_subscriber_copy_block(s, out, size, max, &position);
-    if (!mq_subscriber_validate(s))
+    int64_t count = mq_ring_subscriber_copy_batch(s, out, size, max, &position);
+    if (!mq_ring_subscriber_validate(s))
         return -1;
     s->cursor = position;
     s->received += (uint64_t)count;
-    mq_subscriber_store_stats(s);
-    if (!s->announced && s->slot >= 0)
+    mq_ring_subscriber_store_stats(s);
+    if (!s->announces_limit && s->slot >= 0)
         mq_reader_slot_update(s->ring, s->slot, s->cursor);
     return count;
 }

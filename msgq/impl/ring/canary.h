@@ -7,8 +7,8 @@
  * whether bytes that were copied before it were those of the ring. Where there is no tail to trust, the word is that of
  * the mapping (mapguard.h), which knows of SIGBUS only. relaxed, all here: callers have a fence before it, or only look.
  */
-#ifndef MQ_WHOLE_H
-#define MQ_WHOLE_H
+#ifndef MQ_RING_CANARY_H
+#define MQ_RING_CANARY_H
 
 #include <sys/stat.h>
 
@@ -19,17 +19,17 @@ typedef struct {
     uint64_t value; /* what the word is as long as the ring is whole */
 } mq_canary;
 
-static inline bool mq_canary_intact(const mq_canary *whole) {
-    return mq_likely(mq_load_relaxed_u64(whole->word) == whole->value);
+static inline bool mq_canary_intact(const mq_canary *canary) {
+    return mq_likely(mq_load_relaxed_u64(canary->word) == canary->value);
 }
 
 /* Was nothing cut off, though somebody with a larger ring may have written over the tail? */
-static inline bool mq_canary_present(const mq_canary *whole) { return mq_load_relaxed_u64(whole->word) != 0; }
+static inline bool mq_canary_present(const mq_canary *canary) { return mq_load_relaxed_u64(canary->word) != 0; }
 
 /* By a word that is 1 as long as all is well. */
 static inline mq_canary mq_canary_of_word(const mq_u64 *word) {
-    mq_canary whole = {.word = word, .value = 1};
-    return whole;
+    mq_canary canary = {.word = word, .value = 1};
+    return canary;
 }
 
 /* For memory that nobody can make smaller. */
@@ -53,8 +53,8 @@ static inline void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_byte
 /* By the ring's tail, else by `word`. */
 static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word) {
     const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
-    mq_canary whole = {.word = tail, .value = tail ? mq_load_relaxed_u64(tail) : 0};
-    return whole.value ? whole : mq_canary_of_word(word);
+    mq_canary canary = {.word = tail, .value = tail ? mq_load_relaxed_u64(tail) : 0};
+    return canary.value ? canary : mq_canary_of_word(word);
 }
 
 /* Is the file of this name the one that was mapped, and smaller now? Asked where the kernel gives no memory: that is no
@@ -65,7 +65,7 @@ static inline bool mq_file_shrank(const char *path, uint64_t inode, uint64_t byt
 }
 
 /* Is the file of this name the one that was mapped, and larger now? */
-static inline bool mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes) {
+static inline bool mq_file_grew(const char *path, uint64_t inode, uint64_t data_bytes) {
     struct stat found;
     return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode &&
            (uint64_t)found.st_size > MQ_RING_HEADER + data_bytes;

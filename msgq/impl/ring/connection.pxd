@@ -1,4 +1,4 @@
-from msgq.impl.ring.core cimport mq_ring_poll_state, mq_subscriber
+from msgq.impl.ring.core cimport mq_ring_poll_state, mq_ring_subscriber
 from msgq.impl.gate.gate cimport Gate
 from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.base.segment cimport Segment
@@ -11,7 +11,7 @@ cdef class Connection(Waitable):
     cdef object _trust          # whose files beside its own and root's; None: as MSGQ_TRUST says
     cdef Segment _ring
     cdef Segment _side
-    cdef mq_subscriber _subscriber
+    cdef mq_ring_subscriber _subscriber
     cdef mq_ring_poll_state _outlook    # the watcher's view of it
     cdef bint _conflate
     cdef bint _conflate_wanted  # set before connect

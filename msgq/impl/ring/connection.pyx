@@ -7,13 +7,14 @@ from libc.string cimport memset
 from msgq.impl.base.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.base.core cimport mq_poll_ops, mq_self, mq_u32
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_thread, mq_helper_unwatch, mq_helper_watch,
-    mq_canary_present, mq_canary_intact, mq_message, mq_ring_poll_state, mq_ring_header, mq_side,
-    mq_subscriber_attach_side, mq_subscriber_announce_sleep, mq_subscriber_attention, mq_subscriber_detach_row,
-    mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_lacks_side, mq_subscriber_leave,
-    mq_subscriber_poll_ops, mq_subscriber_next, mq_subscriber_poll_state, mq_subscriber_refresh,
-    mq_subscriber_recheck_publisher, mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_classify_publisher,
-    mq_subscriber_reclassify_publisher, mq_subscriber_take_signals, mq_subscriber_seek_oldest,
+    MQ_BRIDGE_NAME, MQ_RING_EMPTY, MQ_RING_OK, MQ_RING_HEADER, mq_signal_thread_id, mq_signal_thread_unwatch,
+    mq_signal_thread_watch, mq_canary_present, mq_canary_intact, mq_ring_message, mq_ring_poll_state, mq_ring_header,
+    mq_ring_side, mq_ring_subscriber_attach_side, mq_ring_subscriber_prepare_wait, mq_ring_subscriber_attention,
+    mq_ring_subscriber_detach_row, mq_ring_subscriber_has_more, mq_ring_subscriber_join, mq_ring_subscriber_lacks_side,
+    mq_ring_subscriber_leave, mq_ring_subscriber_poll_ops, mq_ring_subscriber_next, mq_ring_subscriber_poll_state,
+    mq_ring_subscriber_refresh, mq_ring_subscriber_recheck_publisher, mq_ring_subscriber_rejoin,
+    mq_ring_subscriber_reset, mq_ring_subscriber_classify_publisher, mq_ring_subscriber_reclassify_publisher,
+    mq_ring_subscriber_route_signals, mq_ring_subscriber_seek_oldest,
 )
 from msgq.impl.gate.gate cimport Gate
 from msgq.impl.base.liveness cimport fork_generation, identify, random_word
@@ -90,13 +91,13 @@ cdef class Connection(Waitable):
     def _keep_records(self, uint64_t size):
         """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""
         enter(self)
-        self._subscriber.record = size
+        self._subscriber.record_bytes = size
 
     def _close_at_exit(self):
         if self._ticket == fork_generation:
             self.close()
-        elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.entry != NULL:
-            mq_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
+        elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
+            mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
 
     cdef int _join(self, Topic topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
@@ -106,12 +107,12 @@ cdef class Connection(Waitable):
             if topic.side is None:
                 await_side(topic, self._prefix)
             self._map(topic)
-            status = mq_subscriber_join(&self._subscriber, &us, random_word())
-            if status == MQ_OK and self._from_oldest:
-                status = mq_subscriber_seek_oldest(&self._subscriber)
-            if status != MQ_OK:
-                mq_subscriber_leave(&self._subscriber)
-                if not mq_canary_intact(&topic.whole):
+            status = mq_ring_subscriber_join(&self._subscriber, &us, random_word())
+            if status == MQ_RING_OK and self._from_oldest:
+                status = mq_ring_subscriber_seek_oldest(&self._subscriber)
+            if status != MQ_RING_OK:
+                mq_ring_subscriber_leave(&self._subscriber)
+                if not mq_canary_intact(&topic.canary):
                     raise resized(self._endpoint, topic.ring, topic.side)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -122,11 +123,11 @@ cdef class Connection(Waitable):
     cdef int _map(self, Topic topic) except -1:
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
-        self._subscriber.side = NULL if topic.side is None else <mq_side *> topic.side.address
+        self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
         self._subscriber.roll = NULL if topic.side is None else &topic.side.roll
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
-        self._subscriber.whole = topic.whole
+        self._subscriber.canary = topic.canary
         self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
         return 0
@@ -135,34 +136,35 @@ cdef class Connection(Waitable):
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
         cdef mq_ring_poll_state outlook
-        cdef bint whole = mq_canary_intact(&self._subscriber.whole), uncut = mq_canary_present(&self._subscriber.whole)
+        cdef bint intact = mq_canary_intact(&self._subscriber.canary)
+        cdef bint present = mq_canary_present(&self._subscriber.canary)
         cdef Topic topic
         with naming.chosen(trust=self._trust):
             topic = grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if topic is None:
-            if not whole:
+            if not intact:
                 raise resized(self._endpoint, former, self._side)
-            mq_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
+            mq_ring_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
             return False
-        mq_helper_unwatch(self._subscriber.ring)
+        mq_signal_thread_unwatch(self._subscriber.ring)
         self._watched = False
         self._map(topic)
-        self._subscriber.outgrown = False
-        mq_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
-        outlook = mq_subscriber_poll_state(&self._subscriber)
+        self._subscriber.mapping_too_small = False
+        mq_ring_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
+        outlook = mq_ring_subscriber_poll_state(&self._subscriber)
         self._change(&self._outlook, &outlook, sizeof(outlook))
-        if uncut:
-            mq_subscriber_reclassify_publisher(&self._subscriber)
+        if present:
+            mq_ring_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
-            mq_subscriber_reset(&self._subscriber)
-        mq_subscriber_refresh(&self._subscriber)
+            mq_ring_subscriber_reset(&self._subscriber)
+        mq_ring_subscriber_refresh(&self._subscriber)
         return True
 
     cdef int _give_back(self) except -1:
-        mq_helper_unwatch(self._subscriber.ring)
-        mq_subscriber_leave(&self._subscriber)
+        mq_signal_thread_unwatch(self._subscriber.ring)
+        mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
     cdef int _refuse(self) except -1:
@@ -173,7 +175,7 @@ cdef class Connection(Waitable):
 
     cdef int _look_for_side(self) except -1:
         """There was no side segment: has a publisher of ours come since?"""
-        if not mq_subscriber_lacks_side(&self._subscriber):
+        if not mq_ring_subscriber_lacks_side(&self._subscriber):
             return 0
         with naming.chosen(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
@@ -181,7 +183,7 @@ cdef class Connection(Waitable):
             self._refuse()
         if side is not None:
             self._side = side
-            mq_subscriber_attach_side(&self._subscriber, <mq_side *> side.address)
+            mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> side.address)
         return 0
 
     cdef int _rejoin(self) except -1:
@@ -195,17 +197,17 @@ cdef class Connection(Waitable):
             self._generation = self._ticket = fork_generation
             return 0
         self._generation = fork_generation
-        mq_subscriber_detach_row(&self._subscriber)
+        mq_ring_subscriber_detach_row(&self._subscriber)
         self._occupy()
         try:
             with naming.chosen(trust=self._trust):
                 topic = open_topic(self._endpoint, self._prefix, 0, None)
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
-                if topic.ring.inode == self._ring.inode and mq_canary_intact(&self._subscriber.whole):
+                if topic.ring.inode == self._ring.inode and mq_canary_intact(&self._subscriber.canary):
                     self._map(topic)
                 identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
-                mq_subscriber_rejoin(&self._subscriber, &us, random_word())
+                mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
             finally:
                 topic.unlock()
         except BaseException:
@@ -233,9 +235,9 @@ cdef class Connection(Waitable):
         return enter(self)
 
     cdef bint _ready(self) except -1:
-        cdef mq_message message
+        cdef mq_ring_message message
         enter(self)
-        return mq_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_EMPTY
+        return mq_ring_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:
@@ -250,33 +252,33 @@ cdef class Connection(Waitable):
             self._gate.wake()
 
     cdef bint _has_more(self) noexcept:
-        return mq_subscriber_has_more(&self._subscriber)
+        return mq_ring_subscriber_has_more(&self._subscriber)
 
     cdef uint32_t _announce(self) noexcept:
-        return mq_subscriber_announce_sleep(&self._subscriber)
+        return mq_ring_subscriber_prepare_wait(&self._subscriber)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_subscriber_attention(&self._subscriber)
+        return mq_ring_subscriber_attention(&self._subscriber)
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        self._outlook = mq_subscriber_poll_state(&self._subscriber)
-        return mq_subscriber_poll_ops(&self._subscriber, &self._outlook)
+        self._outlook = mq_ring_subscriber_poll_state(&self._subscriber)
+        return mq_ring_subscriber_poll_ops(&self._subscriber, &self._outlook)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
         if not self._watched and not self._watch_failed:
             self._watch()
-        mq_subscriber_recheck_publisher(&self._subscriber)
-        helper = mq_helper_thread() if not self._subscriber.announced and self._watched else 0
+        mq_ring_subscriber_recheck_publisher(&self._subscriber)
+        helper = mq_signal_thread_id() if not self._subscriber.announces_limit and self._watched else 0
         if helper and self._subscriber.signal_thread != helper:
-            mq_subscriber_take_signals(&self._subscriber, helper)
-        if not self._subscriber.announced and self._subscriber.slot < 0:
+            mq_ring_subscriber_route_signals(&self._subscriber, helper)
+        if not self._subscriber.announces_limit and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
         return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
 
     cdef int _watch(self) except -1:
-        self._watched = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.whole,
+        self._watched = mq_signal_thread_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.canary,
                                         self._ring.file, self._subscriber.publisher_uid)
         self._watch_failed = not self._watched
         return 0

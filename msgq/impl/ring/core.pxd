@@ -17,12 +17,12 @@ cdef extern from "ring/layout.h" nogil:
         MQ_SIDE_VERSION
         MQ_SIDE_BYTES
         MQ_RING_PUBLISHERS
-        MQ_READERS
+        MQ_RING_SUBSCRIBERS
         MQ_DEFAULT_DATA_BYTES
     const char *MQ_BRIDGE_NAME
     ctypedef struct mq_ring_header:
         pass
-    ctypedef struct mq_side:
+    ctypedef struct mq_ring_side:
         pass
     ctypedef struct mq_stamps:
         int64_t publish_time
@@ -31,27 +31,27 @@ cdef extern from "ring/layout.h" nogil:
 
 cdef extern from "ring/stamps.h" nogil:
     ctypedef enum mq_track:
-        MQ_TRACK_AS_IT_IS
+        MQ_TRACK_UNCHANGED
         MQ_TRACK_YES
         MQ_TRACK_NO
-    bint mq_side_tracked(const mq_side *side)
-    bint mq_can_track(const mq_ring_header *ring, const mq_side *side, mq_track wanted)
+    bint mq_ring_side_tracked(const mq_ring_side *side)
+    bint mq_ring_can_track(const mq_ring_header *ring, const mq_ring_side *side, mq_track wanted)
     void mq_stamps_put(uint8_t *payload, const mq_stamps *stamps)
     void mq_stamps_get(mq_stamps *stamps, const uint8_t *payload)
 
 
 cdef extern from "ring/position.h" nogil:
-    uint64_t mq_frame_bytes(uint64_t size)
-    uint64_t mq_frame_bytes_max(uint32_t data_bytes)
+    uint64_t mq_ring_frame_bytes(uint64_t size)
+    uint64_t mq_ring_frame_bytes_max(uint32_t data_bytes)
 
 
 cdef extern from "ring/canary.h" nogil:
     ctypedef struct mq_canary:
         pass
-    bint mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes)
+    bint mq_file_grew(const char *path, uint64_t inode, uint64_t data_bytes)
     bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
-    bint mq_canary_intact(const mq_canary *whole)
-    bint mq_canary_present(const mq_canary *whole)
+    bint mq_canary_intact(const mq_canary *canary)
+    bint mq_canary_present(const mq_canary *canary)
     mq_canary mq_canary_none()
     mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
     void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
@@ -59,73 +59,74 @@ cdef extern from "ring/canary.h" nogil:
 
 cdef extern from "ring/reader_slots.h" nogil:
     enum:
-        MQ_ROW_UNLISTED
-    mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_side *side, int row)
+        MQ_RING_ROW_UNREGISTERED
+    mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, int row)
 
 
 cdef extern from "ring/publisher.h" nogil:
-    ctypedef enum mq_status:
-        MQ_OK
-        MQ_NOTIFY
-        MQ_EMPTY
-        MQ_TOO_LARGE
-        MQ_CORRUPT
-        MQ_UNTRACKED
-        MQ_NO_MEMORY
+    ctypedef enum mq_ring_status:
+        MQ_RING_OK
+        MQ_RING_NOTIFY
+        MQ_RING_EMPTY
+        MQ_RING_TOO_LARGE
+        MQ_RING_CORRUPT
+        MQ_RING_UNTRACKED
+        MQ_RING_NO_MEMORY
     ctypedef struct mq_ring_publisher_row:
         pass
-    ctypedef struct mq_publisher:
+    ctypedef struct mq_ring_publisher:
         mq_ring_header *ring
-        mq_side *side
+        mq_ring_side *side
         const mq_liveness_file *roll
         void *hold
         uint8_t *data
-        mq_canary whole
+        mq_canary canary
         uint32_t data_bytes
         uint32_t stamps
         mq_track track
         bint after_stock
         bint unordered
         bint for_bridge
-        bint fences
+        bint needs_fence
         uint64_t uid
         uint64_t position
         uint64_t pending
         uint64_t sequence
         uint64_t bytes
         uint32_t stock_count
-    mq_status mq_publisher_send(mq_publisher *p, const void *data, uint64_t size)
-    mq_status mq_publisher_send_tracked(mq_publisher *p, const void *data, uint64_t size, const mq_stamps *stamps)
-    mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload)
-    bint mq_publisher_has_room(const mq_publisher *p, uint64_t size)
-    void mq_publisher_stage(mq_publisher *p, uint64_t size)
-    mq_status mq_publisher_commit(mq_publisher *p)
-    mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
-    void mq_publisher_notify(mq_publisher *p)
-    void mq_publisher_scan_stock_readers(mq_publisher *p)
-    bint mq_stock_possible(const mq_publisher *p)
-    bint mq_publisher_populate(mq_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
-    void mq_publisher_disown(mq_publisher *p)
+    mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *data, uint64_t size)
+    mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p, const void *data, uint64_t size,
+                                                  const mq_stamps *stamps)
+    mq_ring_status mq_ring_publisher_begin(mq_ring_publisher *p, uint64_t size, uint8_t **payload)
+    bint mq_ring_publisher_has_room(const mq_ring_publisher *p, uint64_t size)
+    void mq_ring_publisher_stage(mq_ring_publisher *p, uint64_t size)
+    mq_ring_status mq_ring_publisher_commit(mq_ring_publisher *p)
+    mq_ring_status mq_ring_publisher_discard(mq_ring_publisher *p, mq_ring_status why)
+    void mq_ring_publisher_notify(mq_ring_publisher *p)
+    void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p)
+    bint mq_ring_publisher_stock_possible(const mq_ring_publisher *p)
+    bint mq_ring_publisher_populate(mq_ring_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
+    void mq_ring_publisher_detach_row(mq_ring_publisher *p)
 
 
 cdef extern from "ring/subscriber.h" nogil:
-    ctypedef struct mq_subscriber:
+    ctypedef struct mq_ring_subscriber:
         mq_ring_header *ring
-        mq_side *side
+        mq_ring_side *side
         const mq_liveness_file *roll
         void *hold
         const uint8_t *data
-        mq_canary whole
+        mq_canary canary
         const char *path
         uint64_t inode
         uint32_t data_bytes
         uint32_t stamps
         uint64_t record
-        bint outgrown
+        bint mapping_too_small
         bint passive
-        bint announced
+        bint announces_limit
         bint lost_unknown
-        void *entry
+        void *row
         uint64_t cursor
         uint64_t published
         uint64_t publisher_uid
@@ -135,80 +136,83 @@ cdef extern from "ring/subscriber.h" nogil:
         uint64_t resets
         uint32_t signal_thread
         int slot
-    ctypedef struct mq_message:
+    ctypedef struct mq_ring_message:
         const uint8_t *payload
         uint64_t size
-    mq_status mq_subscriber_next(mq_subscriber *s, bint conflate, mq_message *message)
-    mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message)
-    bint mq_subscriber_accept(mq_subscriber *s, const mq_message *message)
-    mq_status mq_subscriber_revalidate(mq_subscriber *s)
-    uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size)
-    uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
-    mq_status mq_subscriber_refresh(mq_subscriber *s)
-    mq_status mq_subscriber_reset(mq_subscriber *s)
-    void mq_subscriber_reclassify_publisher(mq_subscriber *s)
-    void mq_subscriber_classify_publisher(mq_subscriber *s)
-    bint mq_subscriber_lacks_side(mq_subscriber *s)
-    void mq_subscriber_attach_side(mq_subscriber *s, mq_side *side)
+    mq_ring_status mq_ring_subscriber_next(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_accept(mq_ring_subscriber *s, const mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_revalidate(mq_ring_subscriber *s)
+    uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *s, uint64_t size)
+    uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_reset(mq_ring_subscriber *s)
+    void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s)
+    void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_lacks_side(mq_ring_subscriber *s)
+    void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
     void mq_prefetch(const void *line)
 
 
 cdef extern from "ring/sleeper.h" nogil:
-    void mq_subscriber_recheck_publisher(mq_subscriber *s)
-    void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
-    uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
-    bint mq_subscriber_has_more(const mq_subscriber *s)
-    uint32_t *mq_subscriber_futex(mq_subscriber *s)
-    mq_u32 *mq_subscriber_attention(mq_subscriber *s)
+    void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s)
+    void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint32_t thread)
+    uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_has_more(const mq_ring_subscriber *s)
+    uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s)
+    mq_u32 *mq_ring_subscriber_attention(mq_ring_subscriber *s)
     ctypedef struct mq_ring_poll_state:
         pass
-    mq_ring_poll_state mq_subscriber_poll_state(const mq_subscriber *s)
-    mq_poll_ops mq_subscriber_poll_ops(mq_subscriber *s, const mq_ring_poll_state *outlook)
+    mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_subscriber *s)
+    mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *outlook)
 
 
 cdef extern from "ring/snapshot.h" nogil:
-    uint64_t mq_read_write_pointer(const mq_ring_header *ring)
-    uint64_t mq_read_write_uid(const mq_ring_header *ring)
+    uint64_t mq_ring_write_pointer(const mq_ring_header *ring)
+    uint64_t mq_ring_write_uid(const mq_ring_header *ring)
 
 
 cdef extern from "ring/seek.h" nogil:
-    mq_status mq_subscriber_seek_oldest(mq_subscriber *s)
-    bint mq_subscriber_has_no_publisher(const mq_subscriber *s)
+    mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber *s)
 
 
 cdef extern from "ring/batch.h" nogil:
-    mq_status mq_publisher_stage_rows(mq_publisher *p, const uint8_t *rows, size_t size, uint64_t *count)
-    int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
+    mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *messages, size_t size,
+                                                 uint64_t *count)
+    int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
 
 
 cdef extern from "ring/registry.h" nogil:
     enum:
         MQ_NO_ROW
-    void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+    void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                       uint64_t created_ns, bint tracked)
-    bint mq_ring_was_tracked(const mq_side *side, uint64_t inode)
-    int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
-    bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
-    void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes)
-    void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes)
-    uint64_t mq_side_version(const mq_side *side)
-    mq_schema_parts mq_side_schema(const mq_side *side)
-    int mq_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side, void **hold)
-    uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row)
-    void mq_publisher_unclaim(mq_publisher *p, uint64_t former)
-    const mq_ring_publisher_row *mq_other_send_in_progress(const mq_publisher *p, bint known)
-    uint64_t mq_publisher_pid(const mq_ring_publisher_row *former)
-    mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
-    void mq_publisher_close(mq_publisher *p)
-    uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
-    mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random)
-    void mq_subscriber_detach_row(mq_subscriber *s)
-    void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random)
-    void mq_subscriber_leave(mq_subscriber *s)
-    void mq_readers_count(const mq_publisher *p, int *attached, int *updated)
+    bint mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode)
+    int mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
+    bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
+    void mq_ring_side_note_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
+    void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
+    uint64_t mq_ring_side_version(const mq_ring_side *side)
+    mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
+    int mq_ring_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_ring_side *side,
+                                   void **hold)
+    uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_self *self, uint32_t random, int row)
+    void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former)
+    const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bint known)
+    uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *former)
+    mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_self *self)
+    void mq_ring_publisher_close(mq_ring_publisher *p)
+    uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring, const mq_ring_side *side)
+    mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_ring_subscriber_detach_row(mq_ring_subscriber *s)
+    void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_ring_subscriber_leave(mq_ring_subscriber *s)
+    void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
-cdef extern from "ring/helper.h" nogil:
-    uint32_t mq_helper_thread()
-    bint mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_canary whole, const char *path, uint64_t seen_uid)
-    void mq_helper_unwatch(mq_ring_header *ring)
+cdef extern from "ring/signal_thread.h" nogil:
+    uint32_t mq_signal_thread_id()
+    bint mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
+                                uint64_t seen_uid)
+    void mq_signal_thread_unwatch(mq_ring_header *ring)

@@ -2,70 +2,70 @@
  *
  * The cycle counts laps modulo 2^32, so positions are compared by their difference, never with < alone.
  */
-#ifndef MQ_POSITION_H
-#define MQ_POSITION_H
+#ifndef MQ_RING_POSITION_H
+#define MQ_RING_POSITION_H
 
 #include "ring/layout.h"
 
-#define MQ_WRAP_MARK (-1)
+#define MQ_RING_WRAP_MARK (-1)
 
-static inline uint32_t mq_cycle(uint64_t position) { return (uint32_t)(position >> 32); }
-static inline uint32_t mq_offset(uint64_t position) { return (uint32_t)position; }
-static inline uint64_t mq_position(uint32_t cycle, uint32_t offset) { return ((uint64_t)cycle << 32) | offset; }
-static inline uint64_t mq_next_lap(uint64_t position) { return mq_position(mq_cycle(position) + 1, 0); }
+static inline uint32_t mq_ring_cycle(uint64_t position) { return (uint32_t)(position >> 32); }
+static inline uint32_t mq_ring_offset(uint64_t position) { return (uint32_t)position; }
+static inline uint64_t mq_ring_position(uint32_t cycle, uint32_t offset) { return ((uint64_t)cycle << 32) | offset; }
+static inline uint64_t mq_ring_next_lap(uint64_t position) { return mq_ring_position(mq_ring_cycle(position) + 1, 0); }
 
 /* b - a as a signed distance: >= 0 when b is not behind a. */
-static inline int64_t mq_ahead(uint64_t b, uint64_t a) { return (int64_t)(b - a); }
+static inline int64_t mq_ring_distance(uint64_t b, uint64_t a) { return (int64_t)(b - a); }
 
 /* Bytes that a message of `size` bytes takes in the ring: its size word, its payload, and padding to 8. */
-static inline uint64_t mq_frame_bytes(uint64_t size) { return (size + 15) & ~(uint64_t)7; }
+static inline uint64_t mq_ring_frame_bytes(uint64_t size) { return (size + 15) & ~(uint64_t)7; }
 
 /* The largest offset at which a lap may end: stock wraps when data_bytes - offset - need - 8 <= 0. */
-static inline uint32_t mq_lap_end(uint32_t data_bytes) { return (data_bytes - 9) & ~7u; }
+static inline uint32_t mq_ring_lap_end(uint32_t data_bytes) { return (data_bytes - 9) & ~7u; }
 
 /* The largest message: three of its kind must fit. Smaller than 16 bytes when the ring holds none at all. */
-static inline uint64_t mq_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
+static inline uint64_t mq_ring_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
 
 /* How far ahead a publisher announces what it will write. */
-static inline uint32_t mq_chunk(uint32_t data_bytes) {
+static inline uint32_t mq_ring_chunk(uint32_t data_bytes) {
     uint32_t chunk = (data_bytes / 16) & ~7u;
     return chunk < 65536 ? chunk : 65536;
 }
 
 /* May `position` be the write pointer of a ring of this size? Bytes in shared memory are hostile until checked. */
-static inline bool mq_position_possible(uint64_t position, uint32_t data_bytes) {
-    return mq_offset(position) <= mq_lap_end(data_bytes) && (mq_offset(position) & 7) == 0;
+static inline bool mq_ring_position_possible(uint64_t position, uint32_t data_bytes) {
+    return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) && (mq_ring_offset(position) & 7) == 0;
 }
 
 /* Nothing up to `limit` has touched the message at `position` of this or the last lap. */
-static inline bool mq_intact(uint64_t limit, uint64_t position) {
-    uint32_t laps = mq_cycle(limit) - mq_cycle(position);
+static inline bool mq_ring_intact(uint64_t limit, uint64_t position) {
+    uint32_t laps = mq_ring_cycle(limit) - mq_ring_cycle(position);
     if (laps == 0)
-        return mq_offset(limit) >= mq_offset(position);
-    return laps == 1 && mq_offset(limit) <= mq_offset(position);
+        return mq_ring_offset(limit) >= mq_ring_offset(position);
+    return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position);
 }
 
 /* The same with a publisher that announces nothing: it may be in the middle of the largest message. */
-static inline bool mq_intact_unannounced(uint64_t write_pointer, uint64_t position, uint32_t data_bytes) {
-    uint64_t reach = (uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;
-    uint32_t laps = mq_cycle(write_pointer) - mq_cycle(position);
+static inline bool mq_ring_intact_without_limit(uint64_t write_pointer, uint64_t position, uint32_t data_bytes) {
+    uint64_t reach = (uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;
+    uint32_t laps = mq_ring_cycle(write_pointer) - mq_ring_cycle(position);
     if (laps == 1)
-        return reach <= mq_offset(position);
+        return reach <= mq_ring_offset(position);
 #if !defined(__x86_64__)
     /* A stock publisher's new cycle may become visible after the bytes that it writes at the start of the ring. */
-    if (reach >= data_bytes && mq_offset(position) < data_bytes / 3)
+    if (reach >= data_bytes && mq_ring_offset(position) < data_bytes / 3)
         return false;
 #endif
-    return laps == 0 && mq_offset(write_pointer) >= mq_offset(position);
+    return laps == 0 && mq_ring_offset(write_pointer) >= mq_ring_offset(position);
 }
 
 /* How far an unannounced writer at `write_pointer` may have written. */
-static inline uint64_t mq_write_bound(uint64_t write_pointer, uint32_t data_bytes) {
+static inline uint64_t mq_ring_write_bound(uint64_t write_pointer, uint32_t data_bytes) {
     uint32_t margin = data_bytes / 3 + 8;
-    uint64_t end = (uint64_t)mq_offset(write_pointer) + margin;
+    uint64_t end = (uint64_t)mq_ring_offset(write_pointer) + margin;
     if (end >= data_bytes)
-        return mq_position(mq_cycle(write_pointer) + 1, margin & ~7u);
-    return mq_position(mq_cycle(write_pointer), (uint32_t)((end + 7) & ~(uint64_t)7));
+        return mq_ring_position(mq_ring_cycle(write_pointer) + 1, margin & ~7u);
+    return mq_ring_position(mq_ring_cycle(write_pointer), (uint32_t)((end + 7) & ~(uint64_t)7));
 }
 
 #endif

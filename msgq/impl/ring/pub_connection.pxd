@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from msgq.impl.base.segment cimport Segment
-from msgq.impl.ring.core cimport mq_publisher
+from msgq.impl.ring.core cimport mq_ring_publisher
 from msgq.impl.ring.topic cimport Topic
 
 
@@ -13,7 +13,7 @@ cdef class PubConnection:
     cdef tuple _options  # of `connect`, for a forked child
     cdef Segment _ring
     cdef Segment _side
-    cdef mq_publisher _publisher
+    cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # of the host's clock
     cdef public bint _for_bridge  # see bridge.py
     cdef object __weakref__

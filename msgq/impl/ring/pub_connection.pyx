@@ -17,10 +17,11 @@ from msgq.impl.base.origin cimport prepare_origins
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.wake cimport can_order_stores
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO, MQ_TRACK_YES, MQ_UNTRACKED,
-    mq_can_track, mq_file_shrank, mq_canary_intact, mq_other_send_in_progress, mq_publisher, mq_publisher_claim,
-    mq_publisher_close, mq_publisher_disown, mq_ring_publisher_row, mq_publisher_pid, mq_publisher_row_take,
-    mq_publisher_start, mq_publisher_unclaim, mq_ring_header, mq_side, mq_side_schema,
+    MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_RING_OK, MQ_RING_HEADER, MQ_TRACK_UNCHANGED, MQ_TRACK_NO, MQ_TRACK_YES,
+    MQ_RING_UNTRACKED, mq_ring_can_track, mq_file_shrank, mq_canary_intact, mq_ring_other_send_in_progress,
+    mq_ring_publisher, mq_ring_publisher_claim, mq_ring_publisher_close, mq_ring_publisher_detach_row,
+    mq_ring_publisher_row, mq_ring_publisher_pid, mq_ring_publisher_row_take, mq_ring_publisher_start,
+    mq_ring_publisher_unclaim, mq_ring_header, mq_ring_side, mq_ring_side_schema,
 )
 from msgq.impl.ring.topic cimport Topic, open_topic, resized
 
@@ -44,7 +45,7 @@ cdef class PubConnection:
 
     def __dealloc__(self):
         if self._ticket != CLOSED and self._generation == fork_generation:
-            mq_publisher_close(&self._publisher)
+            mq_ring_publisher_close(&self._publisher)
 
     @property
     def endpoint(self):
@@ -81,10 +82,10 @@ cdef class PubConnection:
                 self._start(topic, tracked)
                 try:
                     if schema is not None:
-                        at = mq_side_schema(self._publisher.side)
+                        at = mq_ring_side_schema(self._publisher.side)
                         write_schema(&at, schema)
                 except BaseException:
-                    mq_publisher_close(&self._publisher)
+                    mq_ring_publisher_close(&self._publisher)
                     raise
             finally:
                 topic.unlock()
@@ -99,8 +100,8 @@ cdef class PubConnection:
     cdef int _succeed(self) except -1:
         """In a forked child: take over from the parent, as `close` and `connect` would. See docs/protocol.md, Fork."""
         cdef Segment ring = self._ring, side = self._side
-        cdef mq_publisher inherited
-        mq_publisher_disown(&self._publisher)
+        cdef mq_ring_publisher inherited
+        mq_ring_publisher_detach_row(&self._publisher)
         inherited = self._publisher
         try:
             return self._open(self._ticket, self._generation)
@@ -117,33 +118,33 @@ cdef class PubConnection:
         self._publisher.for_bridge = self._for_bridge
         self._ring, self._side = topic.ring, topic.side
         self._publisher.ring = <mq_ring_header *> topic.ring.address
-        self._publisher.side = <mq_side *> topic.side.address
+        self._publisher.side = <mq_ring_side *> topic.side.address
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
-        self._publisher.whole = topic.whole
-        self._publisher.fences = not can_order_stores()
+        self._publisher.canary = topic.canary
+        self._publisher.needs_fence = not can_order_stores()
         self._publisher.roll = &topic.side.roll
-        self._publisher.track = MQ_TRACK_AS_IT_IS if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
+        self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
         self._clock_offset_ns = host_offset_ns()
-        if not mq_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
+        if not mq_ring_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise wrong_tracking_error(self._endpoint, tracked)
-        row = mq_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
+        row = mq_ring_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
                                     &self._publisher.hold)
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former = mq_publisher_claim(&self._publisher, &us, random_word(), row)
+        former = mq_ring_publisher_claim(&self._publisher, &us, random_word(), row)
         try:
             self._await_former(former)
-            status = mq_publisher_start(&self._publisher, &us)
-            if status == MQ_UNTRACKED:
+            status = mq_ring_publisher_start(&self._publisher, &us)
+            if status == MQ_RING_UNTRACKED:
                 raise wrong_tracking_error(self._endpoint, tracked)
-            if status != MQ_OK:
+            if status != MQ_RING_OK:
                 self._check_whole()
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
-            mq_publisher_unclaim(&self._publisher, former)
+            mq_ring_publisher_unclaim(&self._publisher, former)
             raise
         return 0
 
@@ -158,9 +159,10 @@ cdef class PubConnection:
                 usleep(UNHEARD_SEND_US)
         # After a while, only for those that are known to live: of the release before in another PID namespace, one may
         # be dead, and nobody here could ever tell.
-        while (former := mq_other_send_in_progress(&self._publisher, late)) != NULL:
+        while (former := mq_ring_other_send_in_progress(&self._publisher, late)) != NULL:
             if late:
-                text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
+                pid = mq_ring_publisher_pid(former)
+                text = f"process {pid} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
             with nogil:
                 usleep(50)
@@ -176,9 +178,9 @@ cdef class PubConnection:
         if self._generation == fork_generation:
             if self._ticket != fork_generation:  # somebody still writes into the ring
                 raise misuse(self._ticket, self._endpoint)
-            mq_publisher_close(&self._publisher)
+            mq_ring_publisher_close(&self._publisher)
         else:
-            mq_publisher_disown(&self._publisher)
+            mq_ring_publisher_detach_row(&self._publisher)
         self._ticket = CLOSED
 
     def _close_at_exit(self):
@@ -198,9 +200,9 @@ cdef class PubConnection:
         raise misuse(self._ticket, self._endpoint)
 
     cdef int _check_whole(self) except -1:
-        """Ask for the file's size, too: without the SIGBUS handler, `whole` never changes."""
+        """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
         cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
-        if cut or not mq_canary_intact(&self._publisher.whole):
+        if cut or not mq_canary_intact(&self._publisher.canary):
             raise resized(self._endpoint, self._ring, self._side)
         return 0

@@ -20,10 +20,11 @@ from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.base.origin cimport current_origin, new_origin
 from msgq.impl.base.segment cimport failure
 from msgq.impl.ring.core cimport (
-    MQ_NOTIFY, MQ_NO_MEMORY, MQ_OK, MQ_TOO_LARGE, mq_canary_intact, mq_frame_bytes_max, mq_publisher_populate,
-    mq_publisher_begin, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_has_room,
-    mq_publisher_notify, mq_publisher_send, mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows,
-    mq_publisher_scan_stock_readers, mq_readers_count, mq_stamps, mq_stamps_put,
+    MQ_RING_NOTIFY, MQ_RING_NO_MEMORY, MQ_RING_OK, MQ_RING_TOO_LARGE, mq_canary_intact, mq_ring_frame_bytes_max,
+    mq_ring_publisher_populate, mq_ring_publisher_begin, mq_ring_publisher_commit, mq_ring_publisher_current_pid,
+    mq_ring_publisher_discard, mq_ring_publisher_has_room, mq_ring_publisher_notify, mq_ring_publisher_send,
+    mq_ring_publisher_send_tracked, mq_ring_publisher_stage, mq_ring_publisher_stage_batch,
+    mq_ring_publisher_scan_stock_readers, mq_ring_count_subscribers, mq_stamps, mq_stamps_put,
 )
 from msgq.impl.ring.pub_connection cimport PubConnection
 from msgq.impl.ring.topic cimport latest, resized
@@ -67,31 +68,31 @@ cdef class PubSocket(PubConnection):
 
     cdef int _settle(self, int status, uint64_t size) except -1:
         """Do what a status of the C core asks for."""
-        if status == MQ_OK:
+        if status == MQ_RING_OK:
             return 0
-        if status == MQ_NOTIFY:
+        if status == MQ_RING_NOTIFY:
             # With the GIL: some 8 us if somebody sleeps. Giving it up could cost a sender 5 ms to get it back.
-            mq_publisher_notify(&self._publisher)
+            mq_ring_publisher_notify(&self._publisher)
             return 0
-        if status == MQ_TOO_LARGE:
+        if status == MQ_RING_TOO_LARGE:
             raise self._too_large(size)
         self._check_whole()
-        if status == MQ_NO_MEMORY:
+        if status == MQ_RING_NO_MEMORY:
             raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
-        pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
+        pid = mq_ring_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
         raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _have_memory(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""
-        if not mq_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
+        if not mq_ring_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
             raise failure("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
     cdef object _too_large(self, object size):
         stamps = self._publisher.stamps
-        most = mq_frame_bytes_max(self._publisher.data_bytes) - 8 - stamps
+        most = mq_ring_frame_bytes_max(self._publisher.data_bytes) - 8 - stamps
         text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
                 f"{self._publisher.data_bytes}; this one needs {3 * (size + stamps + 15 & ~7)}")
         return MessageTooLargeError(text, self._endpoint)
@@ -154,9 +155,9 @@ cdef class PubSocket(PubConnection):
         if PyBytes_CheckExact(data):
             size = PyBytes_GET_SIZE(data)
             if 0 < size < LARGE_BYTES:
-                status = mq_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
+                status = mq_ring_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
                 latest.header = self._publisher.ring
-                if status != MQ_OK:
+                if status != MQ_RING_OK:
                     self._settle(status, size)
                 return
         self._send_buffer(data, 0)
@@ -187,21 +188,21 @@ cdef class PubSocket(PubConnection):
         if size < LARGE_BYTES:
             if self._publisher.stamps:
                 self._fill_stamps(&stamps, origin_time)
-                return self._settle(mq_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
+                return self._settle(mq_ring_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
             if size == 0:
                 self._check_empty()
-            return self._settle(mq_publisher_send(&self._publisher, data, size), size)
+            return self._settle(mq_ring_publisher_send(&self._publisher, data, size), size)
         self._begin_large(data, size, &payload)
         self._finish(payload, size, origin_time)
-        return self._settle(mq_publisher_commit(&self._publisher), size)
+        return self._settle(mq_ring_publisher_commit(&self._publisher), size)
 
     cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
         """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
         cdef int status
         self._ticket = BUSY
         with nogil:
-            status = mq_publisher_begin(&self._publisher, size, payload)
-            if status == MQ_OK and data != NULL:
+            status = mq_ring_publisher_begin(&self._publisher, size, payload)
+            if status == MQ_RING_OK and data != NULL:
                 mq_copy_in(payload[0], data, size)
         self._ticket = self._generation
         return self._settle(status, size)
@@ -212,14 +213,14 @@ cdef class PubSocket(PubConnection):
         if self._publisher.stamps:
             self._fill_stamps(&stamps, origin_time)
             mq_stamps_put(payload, &stamps)
-        mq_publisher_stage(&self._publisher, size)
+        mq_ring_publisher_stage(&self._publisher, size)
         return 0
 
     cdef int _check_empty(self) except -1:
         """Stock subscribers abort on an empty message."""
         if self._publisher.stamps:
             return 0
-        mq_publisher_scan_stock_readers(&self._publisher)
+        mq_ring_publisher_scan_stock_readers(&self._publisher)
         if self._publisher.stock_count:
             text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
             raise MessageSizeError(text, self._endpoint)
@@ -280,11 +281,11 @@ cdef class PubSocket(PubConnection):
         cdef uint8_t *payload = NULL
         cdef uint64_t done = 0, block
         while done < count:
-            if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
+            if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
                 self._flush()
-            self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+            self._settle(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
             block = min(count - done, BATCH - self._publisher.pending)
-            self._settle(mq_publisher_stage_rows(&self._publisher, rows + done * size, size, &block), size)
+            self._settle(mq_ring_publisher_stage_batch(&self._publisher, rows + done * size, size, &block), size)
             done += block
         return 0
 
@@ -294,16 +295,16 @@ cdef class PubSocket(PubConnection):
         if not 0 < size < LARGE_BYTES:
             self._flush()
             return self._send_bytes(data, size, origin_time)
-        if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
+        if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
             self._flush()
-        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+        self._settle(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
         mq_copy_in(payload, data, size)
         return self._finish(payload, size, origin_time)
 
     cdef int _flush(self) except -1:
         """Publish what is staged."""
         if self._publisher.pending:
-            self._settle(mq_publisher_commit(&self._publisher), 0)
+            self._settle(mq_ring_publisher_commit(&self._publisher), 0)
         return 0
 
     def reserve(self, size, *, int64_t origin_time=0):
@@ -330,9 +331,9 @@ cdef class PubSocket(PubConnection):
         inherited = self._ticket != CLOSED and self._generation != fork_generation
         if self._ticket != fork_generation and not inherited:
             self._refuse()
-        if not mq_canary_intact(&self._publisher.whole):
+        if not mq_canary_intact(&self._publisher.canary):
             raise resized(self._endpoint, self._ring, self._side)
-        mq_readers_count(&self._publisher, &attached, &updated)
+        mq_ring_count_subscribers(&self._publisher, &attached, &updated)
         return attached, updated
 
     def _await_count(self):
@@ -363,7 +364,7 @@ cdef class Reservation:
         if self._size == 0:
             socket._check_empty()
         if self._size < LARGE_BYTES:
-            socket._settle(mq_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+            socket._settle(mq_ring_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
         else:
             socket._begin_large(NULL, self._size, &self._payload)
         self._ring = socket._ring
@@ -385,10 +386,10 @@ cdef class Reservation:
             raise ForkedSocketError(text, socket._endpoint)
         socket._ticket = socket._generation
         if kind is not None:
-            mq_publisher_discard(&socket._publisher, MQ_OK)
+            mq_ring_publisher_discard(&socket._publisher, MQ_RING_OK)
             return
         socket._finish(payload, self._size, self._origin_time)
-        socket._settle(mq_publisher_commit(&socket._publisher), self._size)
+        socket._settle(mq_ring_publisher_commit(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._payload == NULL:

@@ -2,73 +2,75 @@
  * and to speak to, stock programs.
  *
  * A uid's low half is the thread to signal (0: nobody), its high half is the owner's choice: ours keep the number of
- * their side entry + 1 in its lowest byte, so that a slot's owner is found without a search.
+ * their side row + 1 in its lowest byte, so that a slot's owner is found without a search.
  */
-#ifndef MQ_SLOTS_H
-#define MQ_SLOTS_H
+#ifndef MQ_RING_READER_SLOTS_H
+#define MQ_RING_READER_SLOTS_H
 
 #include "base/row_table.h"
 #include "ring/position.h"
 
-enum { MQ_SLOT_TRIES = 1000 }; /* attempts to take a new slot while others take or release it */
+enum { MQ_READER_SLOT_TRIES = 1000 }; /* attempts to take a new slot while others take or release it */
 
-static inline uint64_t mq_uid(uint32_t random, unsigned entry, uint32_t thread_id) {
-    return (uint64_t)((random << 8) | (entry + 1)) << 32 | thread_id;
+static inline uint64_t mq_ring_uid(uint32_t random, unsigned row, uint32_t thread_id) {
+    return (uint64_t)((random << 8) | (row + 1)) << 32 | thread_id;
 }
-static inline uint32_t mq_uid_thread(uint64_t uid) { return (uint32_t)uid; }
+static inline uint32_t mq_ring_uid_thread(uint64_t uid) { return (uint32_t)uid; }
 
-/* The side entry of the subscriber that wrote this uid into a slot; NULL: a stock one. */
-static inline const mq_ring_subscriber_row *mq_reader_slot_row(const mq_side *side, uint64_t uid) {
-    unsigned entry = (unsigned)(uid >> 32 & 0xff) - 1;
-    if (!side || entry >= MQ_READERS || mq_load_acquire_u64(&side->readers[entry].who.uid) != (uid & ~0xffffffffull))
+/* The side row of the subscriber that wrote this uid into a slot; NULL: a stock one. */
+static inline const mq_ring_subscriber_row *mq_reader_slot_row(const mq_ring_side *side, uint64_t uid) {
+    unsigned row = (unsigned)(uid >> 32 & 0xff) - 1;
+    if (!side || row >= MQ_RING_SUBSCRIBERS ||
+        mq_load_acquire_u64(&side->subscribers[row].who.uid) != (uid & ~0xffffffffull))
         return NULL;
-    return &side->readers[entry];
+    return &side->subscribers[row];
 }
 
-/* The entry of our publisher with this uid; NULL: a stock one, or (0) nobody. */
-static inline const mq_ring_publisher_row *mq_find_publisher(const mq_side *side, uint64_t uid) {
+/* The row of our publisher with this uid; NULL: a stock one, or (0) nobody. */
+static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_side *side, uint64_t uid) {
     for (int i = 0; side && uid && i < MQ_RING_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
             return &side->publishers[i];
     return NULL;
 }
 
-/* ---- rows: the publishers' entries, then the subscribers', numbered through; the bytes of the side segment's locks ---- */
+/* ---- rows: the publishers' entries, then the subscribers', numbered through; the bytes of the side segment's locks
+ * ---- */
 
 enum {
-    MQ_ROWS = MQ_RING_PUBLISHERS + MQ_READERS,
-    MQ_ROW_UNLISTED = MQ_ROWS, /* held, together, by subscribers for whom there is no row */
+    MQ_RING_ROWS = MQ_RING_PUBLISHERS + MQ_RING_SUBSCRIBERS,
+    MQ_RING_ROW_UNREGISTERED = MQ_RING_ROWS, /* held, together, by subscribers for whom there is no row */
 };
 
-static inline mq_identity *mq_row_identity(mq_side *side, int row) {
-    return row < MQ_RING_PUBLISHERS ? &side->publishers[row].who : &side->readers[row - MQ_RING_PUBLISHERS].who;
+static inline mq_identity *mq_ring_row_identity(mq_ring_side *side, int row) {
+    return row < MQ_RING_PUBLISHERS ? &side->publishers[row].who : &side->subscribers[row - MQ_RING_PUBLISHERS].who;
 }
-static inline int mq_reader_row(const mq_side *side, const mq_ring_subscriber_row *entry) {
-    return MQ_RING_PUBLISHERS + (int)(entry - side->readers);
+static inline int mq_ring_subscriber_row_index(const mq_ring_side *side, const mq_ring_subscriber_row *row) {
+    return MQ_RING_PUBLISHERS + (int)(row - side->subscribers);
 }
 
-static inline mq_row_table mq_publishers_table(mq_side *side) {
+static inline mq_row_table mq_ring_publisher_table(mq_ring_side *side) {
     return (mq_row_table){side->publishers, sizeof *side->publishers, MQ_RING_PUBLISHERS, 0};
 }
-static inline mq_row_table mq_readers_table(mq_side *side) {
-    return (mq_row_table){side->readers, sizeof *side->readers, MQ_READERS, MQ_RING_PUBLISHERS};
+static inline mq_row_table mq_ring_subscriber_table(mq_ring_side *side) {
+    return (mq_row_table){side->subscribers, sizeof *side->subscribers, MQ_RING_SUBSCRIBERS, MQ_RING_PUBLISHERS};
 }
 
 /* Does the owner of a row live? A free one is dead. */
-static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_side *side, int row) {
-    return mq_identity_liveness(inquiry, mq_row_identity((mq_side *)side, row), row);
+static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, int row) {
+    return mq_identity_liveness(inquiry, mq_ring_row_identity((mq_ring_side *)side, row), row);
 }
 
-static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *inquiry, const mq_side *side, uint64_t uid) {
-    const mq_ring_subscriber_row *entry = mq_reader_slot_row(side, uid);
-    return entry ? mq_ring_row_liveness(inquiry, side, mq_reader_row(side, entry))
-                 : mq_thread_liveness(mq_uid_thread(uid));
+static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, uint64_t uid) {
+    const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
+    return row ? mq_ring_row_liveness(inquiry, side, mq_ring_subscriber_row_index(side, row))
+               : mq_thread_liveness(mq_ring_uid_thread(uid));
 }
 
 /* ---- slots ---- */
 
 /* Tell the publisher to look at the slots again. */
-static inline void mq_reader_slots_changed(mq_side *side) {
+static inline void mq_reader_slots_changed(mq_ring_side *side) {
     if (side)
         mq_fetch_or_u32(&side->attention, MQ_ATTENTION_SLOTS);
 }
@@ -86,11 +88,11 @@ static inline int mq_reader_slot_try(mq_ring_header *ring, int slot, uint64_t ol
     return slot;
 }
 
-static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll,
+static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
                                             uint64_t uid, uint64_t cursor) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
     int slot = -1;
-    for (int i = 0; i < MQ_SLOTS && slot < 0; i++) {
+    for (int i = 0; i < MQ_READER_SLOTS && slot < 0; i++) {
         uint64_t owner = mq_load_acquire_u64(&ring->read_uids[i]);
         if (mq_reader_slot_liveness(&inquiry, side, owner) == MQ_DEAD)
             slot = mq_reader_slot_try(ring, i, owner, uid, cursor);
@@ -103,14 +105,15 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_side *side,
  *
  * A stock joiner that has counted itself in num_readers but not written its uid yet looks like a free slot; it then
  * overwrites ours, we see that our uid is gone, and join again. */
-static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll, uint64_t uid,
-                                       uint64_t cursor) {
+static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                       uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
-    for (int i = 0; i < MQ_SLOTS && i < (int)count; i++)
+    for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try(ring, i, 0, uid, cursor) >= 0)
             return i;
-    /* Bound: MQ_SLOT_TRIES. Then other readers join and leave all the time, and a dead reader's slot, or none, will do. */
-    for (int tries = 0; count < MQ_SLOTS && tries < MQ_SLOT_TRIES;
+    /* Bound: MQ_READER_SLOT_TRIES. Then other readers join and leave all the time, and a dead reader's slot, or none,
+     * will do. */
+    for (int tries = 0; count < MQ_READER_SLOTS && tries < MQ_READER_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
             mq_reader_slot_try(ring, (int)count, 0, uid, cursor) >= 0)
@@ -123,7 +126,7 @@ static inline bool mq_reader_slot_is_mine(const mq_ring_header *ring, int slot, 
            mq_load_acquire_u64(&ring->read_uids[slot]) == uid;
 }
 
-static inline void mq_reader_slot_release(mq_ring_header *ring, mq_side *side, int slot, uint64_t uid) {
+static inline void mq_reader_slot_release(mq_ring_header *ring, mq_ring_side *side, int slot, uint64_t uid) {
     if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0))
         return;
     mq_store_release_u64(&ring->read_valids[slot], 0);

@@ -2,8 +2,8 @@
  *
  * The caller holds the topic's lock (flock of the ring's file), except where it says otherwise.
  */
-#ifndef MQ_REGISTRY_H
-#define MQ_REGISTRY_H
+#ifndef MQ_RING_REGISTRY_H
+#define MQ_RING_REGISTRY_H
 
 #include "base/schema.h"
 #include "ring/sleeper.h"
@@ -12,15 +12,15 @@ enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others
 
 /* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
  * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
-static inline int mq_unknown_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side,
-                                      void **hold) {
+static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *roll, const mq_ring_header *ring,
+                                                     mq_ring_side *side, void **hold) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
     uint64_t current = mq_load_acquire_u64(&ring->write_uid);
     int taken = MQ_NO_ROW;
     /* relaxed: under the lock nobody else fills it. */
     for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
-        bool spared = mq_load_relaxed_u64(&mq_row_identity(side, row)->uid) == current;
-        if (!spared && mq_ring_row_liveness(&inquiry, side, row) == MQ_UNKNOWN &&
+        bool is_current = mq_load_relaxed_u64(&mq_ring_row_identity(side, row)->uid) == current;
+        if (!is_current && mq_ring_row_liveness(&inquiry, side, row) == MQ_UNKNOWN &&
             (*hold = mq_liveness_lock(roll, (uint64_t)row, false)))
             taken = row;
     }
@@ -28,31 +28,31 @@ static inline int mq_unknown_row_take(const mq_liveness_file *roll, const mq_rin
     return taken;
 }
 
-static inline int mq_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_side *side,
-                                        void **hold) {
-    mq_row_table publishers = mq_publishers_table(side);
+static inline int mq_ring_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring,
+                                             mq_ring_side *side, void **hold) {
+    mq_row_table publishers = mq_ring_publisher_table(side);
     int row = mq_row_table_reserve(&publishers, roll, hold);
-    return row == MQ_NO_ROW ? mq_unknown_row_take(roll, ring, side, hold) : row;
+    return row == MQ_NO_ROW ? mq_ring_reuse_row_of_unknown_owner(roll, ring, side, hold) : row;
 }
-static inline int mq_reader_row_take(const mq_liveness_file *roll, mq_side *side, void **hold) {
-    mq_row_table readers = mq_readers_table(side);
+static inline int mq_ring_subscriber_row_take(const mq_liveness_file *roll, mq_ring_side *side, void **hold) {
+    mq_row_table readers = mq_ring_subscriber_table(side);
     return mq_row_table_reserve(&readers, roll, hold);
 }
 
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
-static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                                uint64_t created_ns, bool tracked) {
+static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode,
+                                     uint32_t data_bytes, uint64_t created_ns, bool tracked) {
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
     mq_store_relaxed_u64(&side->version, MQ_SIDE_VERSION); /* relaxed, all: the release of magic publishes them */
     mq_store_relaxed_u64(&side->total_bytes, MQ_SIDE_BYTES);
     mq_store_relaxed_u64(&side->publisher_count, MQ_RING_PUBLISHERS);
-    mq_store_relaxed_u64(&side->reader_count, MQ_READERS);
+    mq_store_relaxed_u64(&side->subscriber_count, MQ_RING_SUBSCRIBERS);
     mq_store_relaxed_u64(&side->ring_inode, inode);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->created_ns, created_ns);
     mq_store_relaxed_u64(&side->tracked, tracked ? MQ_TRACKED : 0);
     mq_store_relaxed_u64(&side->uncounted, now != 0);
-    mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_write_bound(now, data_bytes));
+    mq_store_relaxed_u64(&side->write_limit, now == 0 ? 0 : mq_ring_write_bound(now, data_bytes));
     mq_store_relaxed_u64(&side->checkpoint_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
@@ -60,29 +60,30 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
 enum { MQ_SIDE_GOOD, MQ_SIDE_STALE, MQ_SIDE_VERSION_DIFFERS, MQ_SIDE_CORRUPT };
 
 /* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
-static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+static inline int mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
         return MQ_SIDE_CORRUPT;
     if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */
         return MQ_SIDE_VERSION_DIFFERS;
     bool same = mq_load_relaxed_u64(&side->total_bytes) == MQ_SIDE_BYTES &&
                 mq_load_relaxed_u64(&side->publisher_count) == MQ_RING_PUBLISHERS &&
-                mq_load_relaxed_u64(&side->reader_count) == MQ_READERS;
+                mq_load_relaxed_u64(&side->subscriber_count) == MQ_RING_SUBSCRIBERS;
     if (!same)
         return MQ_SIDE_CORRUPT;
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
     return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
 }
 /* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
-static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes) {
+static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
     return tail &&
            mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
            mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
 }
 
-/* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got. */
-static inline void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
+/* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got.
+ * */
+static inline void mq_ring_side_note_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
     mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
@@ -90,29 +91,30 @@ static inline void mq_side_follow(mq_side *side, const mq_ring_header *ring, uin
 
 /* A ring that was made smaller may have its write_pointer behind the end, where nobody can go on: begin the next lap.
  * Stock subscribers look anew when their flags say so. `side` is what belonged to the larger one. */
-static inline void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode,
+                                            uint32_t data_bytes) {
     uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
     bool shorter = mq_load_relaxed_u64(&side->ring_inode) == inode && before > data_bytes && before <= UINT32_MAX;
-    if (!shorter || mq_position_possible(now, data_bytes) || !mq_position_possible(now, (uint32_t)before))
+    if (!shorter || mq_ring_position_possible(now, data_bytes) || !mq_ring_position_possible(now, (uint32_t)before))
         return;
-    mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now));
-    for (int i = 0; i < MQ_SLOTS; i++)
+    mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now));
+    for (int i = 0; i < MQ_READER_SLOTS; i++)
         mq_store_release_u64(&ring->read_valids[i], 0);
 }
 
 /* Were the messages of this ring tracked? Of a side segment that is stale, for its successor. */
-static inline bool mq_ring_was_tracked(const mq_side *side, uint64_t inode) {
-    return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_side_tracked(side); /* relaxed: constant */
+static inline bool mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode) {
+    return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_tracked(side); /* relaxed: constant */
 }
 
-static inline uint64_t mq_side_version(const mq_side *side) {
+static inline uint64_t mq_ring_side_version(const mq_ring_side *side) {
     return mq_load_relaxed_u64(&side->version); /* relaxed: constant */
 }
 
 /* Where the side segment has its schema descriptor. */
-static inline mq_schema_parts mq_side_schema(const mq_side *side) {
-    mq_side *s = (mq_side *)side; /* mq_schema_read stores nothing */
+static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
+    mq_ring_side *s = (mq_ring_side *)side; /* mq_schema_read stores nothing */
     return (mq_schema_parts){.turn = &s->schema_seq,
                              .bytes = &s->schema_bytes,
                              .spare = &s->schema_spare,
@@ -125,13 +127,13 @@ static inline mq_schema_parts mq_side_schema(const mq_side *side) {
 /* ---- publishers ---- */
 
 /* What write_uid says while a publisher starts. */
-static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
+static inline uint64_t mq_ring_publisher_claim_uid(const mq_ring_publisher *p) {
     return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
 }
 
 /* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
- * EDGE done: acquire, both. Partners: mq_publisher_publish, mq_publisher_discard. */
-static inline bool mq_send_in_progress(const mq_ring_publisher_row *former) {
+ * EDGE send-done: acquire, both. Partners: mq_ring_publisher_publish, mq_ring_publisher_discard. */
+static inline bool mq_ring_send_in_progress(const mq_ring_publisher_row *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
@@ -139,12 +141,12 @@ static inline bool mq_send_in_progress(const mq_ring_publisher_row *former) {
 /* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
  * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
  * whom nobody can tell. */
-static inline const mq_ring_publisher_row *mq_other_send_in_progress(const mq_publisher *p, bool known) {
+static inline const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bool known) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     const mq_ring_publisher_row *found = NULL;
     for (int row = 0; row < MQ_RING_PUBLISHERS && !found; row++) {
         const mq_ring_publisher_row *other = &p->side->publishers[row];
-        if (other == p->entry || !mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))
+        if (other == p->row || !mq_load_acquire_u64(&other->who.uid) || !mq_ring_send_in_progress(other))
             continue;
         mq_liveness life = mq_ring_row_liveness(&inquiry, p->side, row);
         if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
@@ -154,160 +156,160 @@ static inline const mq_ring_publisher_row *mq_other_send_in_progress(const mq_pu
     return found;
 }
 
-static inline uint64_t mq_publisher_pid(const mq_ring_publisher_row *entry) {
-    return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
+static inline uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *row) {
+    return mq_load_relaxed_u64(&row->who.pid); /* relaxed: for texts */
 }
 
 /* The process that publishes now; 0 when that is nobody, or a stock program. */
-static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side) {
-    const mq_ring_publisher_row *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
-    return entry ? mq_publisher_pid(entry) : 0;
+static inline uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring, const mq_ring_side *side) {
+    const mq_ring_publisher_row *row = mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
+    return row ? mq_ring_publisher_pid(row) : 0;
 }
 
 /* Say in our row who we are. */
-static inline void mq_publisher_identify(mq_publisher *p, const mq_self *self) {
+static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const mq_self *self) {
     /* relaxed: published with the uid. Beside any other uid it says nothing, neither yes nor no. */
-    mq_store_relaxed_u64(&p->entry->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
-    mq_identity_write(&p->entry->who, self, p->uid, p->hold != NULL);
+    mq_store_relaxed_u64(&p->row->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
+    mq_identity_write(&p->row->who, self, p->uid, p->hold != NULL);
 }
 
-/* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back
- * if that fails. */
-static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row) {
-    mq_side *side = p->side;
+/* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put
+ * back if that fails. */
+static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_self *self, uint32_t random, int row) {
+    mq_ring_side *side = p->side;
     uint64_t former;
-    p->entry = &side->publishers[row];
-    p->uid = mq_uid(random, (unsigned)row, (uint32_t)self->thread_id);
+    p->row = &side->publishers[row];
+    p->uid = mq_ring_uid(random, (unsigned)row, (uint32_t)self->thread_id);
     for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         p->sequence = sent > p->sequence ? sent : p->sequence;
         p->bytes = bytes > p->bytes ? bytes : p->bytes;
     }
-    mq_identity_clear(&p->entry->who);
-    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
-    mq_store_relaxed_u64(&p->entry->sent, p->sequence);
+    mq_identity_clear(&p->row->who);
+    mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed, both: published with the identity */
+    mq_store_relaxed_u64(&p->row->sent, p->sequence);
     /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. Then the first send
      * reports another publisher, as if it had started right after this one. */
     int tries = 0;
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
-        p->after_stock = former != 0 && !mq_find_publisher(side, former);
-        mq_identity_clear(&p->entry->who);
-        /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
-         * time; after a stock one only once mq_publisher_start is done, so until then write_uid names no entry. */
+        p->after_stock = former != 0 && !mq_ring_find_publisher(side, former);
+        mq_identity_clear(&p->row->who);
+        /* Subscribers trust the grant as soon as write_uid names a row. After one of ours it tells the truth all the
+         * time; after a stock one only once mq_ring_publisher_start is done, so until then write_uid names no row. */
         if (!p->after_stock)
-            mq_publisher_identify(p, self);
-    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)) &&
+            mq_ring_publisher_write_identity(p, self);
+    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_claim_uid(p)) &&
              ++tries < MQ_CLAIM_TRIES);
     mq_fence_seq_cst();
-    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
+    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_ring_publisher_begin */
     return former;
 }
 
-/* Give up after mq_publisher_claim. */
-static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
-    mq_compare_exchange_u64(&p->ring->write_uid, mq_publisher_claim_uid(p), former);
-    mq_identity_leave(&p->entry->who, p->uid, &p->hold);
+/* Give up after mq_ring_publisher_claim. */
+static inline void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former) {
+    mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_claim_uid(p), former);
+    mq_identity_leave(&p->row->who, p->uid, &p->hold);
 }
 
 /* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
  * thread that created them, and a living process may have ended that. */
-static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_side *side, mq_liveness_probe *inquiry) {
-    for (int i = 0; i < MQ_SLOTS; i++) {
+static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *inquiry) {
+    for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        const mq_ring_subscriber_row *entry = mq_reader_slot_row(side, uid);
-        if (uid && entry && mq_ring_row_liveness(inquiry, side, mq_reader_row(side, entry)) == MQ_DEAD)
+        const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
+        if (uid && row && mq_ring_row_liveness(inquiry, side, mq_ring_subscriber_row_index(side, row)) == MQ_DEAD)
             mq_reader_slot_release(ring, side, i, uid);
     }
 }
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
-static inline void mq_publishers_sweep(mq_publisher *p, mq_liveness_probe *inquiry) {
+static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *inquiry) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_identity *who = &p->side->publishers[row].who;
-        if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
+        if (who != &p->row->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
             mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD)
             mq_identity_clear(who);
     }
 }
 
-static inline void mq_sweep(mq_publisher *p) {
+static inline void mq_ring_reclaim_dead(mq_ring_publisher *p) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
-    mq_publishers_sweep(p, &inquiry);
+    mq_ring_publishers_reclaim(p, &inquiry);
     mq_reader_slots_reclaim(p->ring, p->side, &inquiry);
     mq_liveness_probe_end(&inquiry);
 }
 
-/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense.
- * MQ_UNTRACKED: see mq_can_track; the caller has asked before, so something was sent since. */
-static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
-    mq_side *side = p->side;
-    mq_checkpoint m;
+/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_RING_CORRUPT: the ring's header makes no sense.
+ * MQ_RING_UNTRACKED: see mq_ring_can_track; the caller has asked before, so something was sent since. */
+static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_self *self) {
+    mq_ring_side *side = p->side;
+    mq_ring_checkpoint m;
     uint64_t last;
     int64_t walked = -1;
     p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
-    if (!mq_position_possible(p->position, p->data_bytes))
-        return MQ_CORRUPT;
-    if (!mq_can_track(p->ring, side, p->track))
-        return MQ_UNTRACKED;
-    p->stamps = mq_settle_stamps(side, p->track);
-    bool readable = mq_checkpoint_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
+    if (!mq_ring_position_possible(p->position, p->data_bytes))
+        return MQ_RING_CORRUPT;
+    if (!mq_ring_can_track(p->ring, side, p->track))
+        return MQ_RING_UNTRACKED;
+    p->stamps = mq_ring_decide_stamps(side, p->track);
+    bool readable = mq_ring_checkpoint_read(side, &m) && mq_ring_position_possible(m.position, p->data_bytes);
     if (!p->after_stock && readable)
-        walked = mq_walk(p->data, p->data_bytes, m.position, p->position, &last);
+        walked = mq_ring_walk(p->data, p->data_bytes, m.position, p->position, &last);
     if (walked >= 0) {
         p->sequence = m.sequence + (uint64_t)walked;
         p->era = m.era;
     } else /* a stock publisher was here, or the bytes are not to be trusted */
         p->era = (readable ? m.era : 0) + 1;
     /* The limit never goes back: a send that died left bytes up to there. */
-    mq_publisher_announce(p, walked >= 0 ? p->position : mq_write_bound(p->position, p->data_bytes));
-    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed: equal again before anybody cares */
-    mq_store_release_u64(&p->entry->sent, p->sequence);
-    p->granted_offset = mq_offset(p->position);
+    mq_ring_publisher_announce_limit(p, walked >= 0 ? p->position : mq_ring_write_bound(p->position, p->data_bytes));
+    mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed: equal again before anybody cares */
+    mq_store_release_u64(&p->row->sent, p->sequence);
+    p->granted_offset = mq_ring_offset(p->position);
     if (p->after_stock) {
-        uint64_t claim = mq_publisher_claim_uid(p);
-        mq_publisher_identify(p, self);
+        uint64_t claim = mq_ring_publisher_claim_uid(p);
+        mq_ring_publisher_write_identity(p, self);
         mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
         p->after_stock = false;
     }
-    mq_sweep(p);
-    p->looks = 1;
+    mq_ring_reclaim_dead(p);
+    p->slot_polls_left = 1;
     /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
-    mq_publisher_notify(p);
+    mq_ring_publisher_notify(p);
     if (mq_can_populate())
-        p->back_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
+        p->populate_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
     else
-        p->backed_to = p->data_bytes; /* who made or opened the file saw to it */
-    return MQ_OK;
+        p->populated_to = p->data_bytes; /* who made or opened the file saw to it */
+    return MQ_RING_OK;
 }
 
-static inline void mq_publisher_close(mq_publisher *p) {
-    p->back_step = 0;
+static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
+    p->populate_step = 0;
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
-    mq_publisher_notify(p);
-    mq_publisher_forget_stock(p);
-    mq_identity_leave(&p->entry->who, p->uid, &p->hold);
+    mq_ring_publisher_notify(p);
+    mq_ring_publisher_forget_stock(p);
+    mq_identity_leave(&p->row->who, p->uid, &p->hold);
 }
 
 /* Return the number of living subscribers. `updated`: how many of them have read all messages, also those of a later
  * publisher. */
-static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
+static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
     mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     *attached = *updated = 0;
-    for (int i = 0; i < MQ_READERS; i++) {
+    for (int i = 0; i < MQ_RING_SUBSCRIBERS; i++) {
         if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
-        *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == published;
+        *updated += mq_load_acquire_u64(&p->side->subscribers[i].cursor) == published;
     }
     mq_liveness_probe_end(&inquiry);
-    for (int i = 0; i < MQ_SLOTS; i++) {
+    for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
-        if (uid == 0 || mq_reader_slot_row(p->side, uid) || mq_thread_liveness(mq_uid_thread(uid)) == MQ_DEAD)
+        if (uid == 0 || mq_reader_slot_row(p->side, uid) || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
@@ -318,66 +320,67 @@ static inline void mq_readers_count(const mq_publisher *p, int *attached, int *u
 /* ---- subscribers ---- */
 
 /* A dead owner of our row may have left a slot, which nobody could tell from a stock program's later. */
-static inline void mq_subscriber_sweep(mq_subscriber *s) {
-    for (int i = 0; i < MQ_SLOTS; i++) {
+static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
+    for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
-        if (uid && mq_reader_slot_row(s->side, uid) == s->entry)
+        if (uid && mq_reader_slot_row(s->side, uid) == s->row)
             mq_reader_slot_release(s->ring, s->side, i, uid);
     }
 }
 
 /* Have no row, slot or lock: those of a forked child are its parent's. */
-static inline void mq_subscriber_detach_row(mq_subscriber *s) {
+static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
-    s->entry = &s->private_entry;
+    s->row = &s->private_row;
     s->hold = NULL;
 }
 
 /* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
-static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
-    mq_subscriber_detach_row(s);
-    int row = s->passive || !s->side ? MQ_NO_ROW : mq_reader_row_take(s->roll, s->side, &s->hold);
+static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
+    mq_ring_subscriber_detach_row(s);
+    int row = s->passive || !s->side ? MQ_NO_ROW : mq_ring_subscriber_row_take(s->roll, s->side, &s->hold);
     if (row == MQ_NO_ROW) {
         if (!s->passive)
-            s->hold = mq_liveness_lock(s->roll, MQ_ROW_UNLISTED, true);
+            s->hold = mq_liveness_lock(s->roll, MQ_RING_ROW_UNREGISTERED, true);
         return;
     }
-    s->entry = &s->side->readers[row];
-    s->uid = mq_uid(random, (unsigned)row, 0);
-    mq_subscriber_sweep(s);
-    mq_identity_clear(&s->entry->who);
-    mq_store_relaxed_u64(&s->entry->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
-    mq_store_relaxed_u64(&s->entry->received, s->received);
-    mq_store_relaxed_u64(&s->entry->lost, s->lost);
-    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
-    mq_store_relaxed_u64(&s->entry->resets, s->resets);
-    mq_subscriber_store_base(s);
-    mq_identity_write(&s->entry->who, self, s->uid, s->hold != NULL);
+    s->row = &s->side->subscribers[row];
+    s->uid = mq_ring_uid(random, (unsigned)row, 0);
+    mq_ring_subscriber_reclaim_slots(s);
+    mq_identity_clear(&s->row->who);
+    mq_store_relaxed_u64(&s->row->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
+    mq_store_relaxed_u64(&s->row->received, s->received);
+    mq_store_relaxed_u64(&s->row->lost, s->lost);
+    mq_store_relaxed_u64(&s->row->lost_unknown, s->lost_unknown);
+    mq_store_relaxed_u64(&s->row->resets, s->resets);
+    mq_ring_subscriber_store_base(s);
+    mq_identity_write(&s->row->who, self, s->uid, s->hold != NULL);
 }
 
 /* Join at the present. */
-static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random) {
-    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
-    mq_subscriber_register(s, self, random);
-    mq_status status = mq_subscriber_seek_latest(s);
-    mq_subscriber_store_base(s);
-    mq_subscriber_store_stats(s);
+static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
+    s->cursor =
+        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+    mq_ring_subscriber_register(s, self, random);
+    mq_ring_status status = mq_ring_subscriber_seek_latest(s);
+    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_stats(s);
     return status;
 }
 
 /* Go on where the parent process was at the fork: same cursor, places of our own. */
-static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random) {
+static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
     s->signal_thread = 0;
-    mq_subscriber_register(s, self, random);
-    mq_subscriber_classify_publisher(s);
+    mq_ring_subscriber_register(s, self, random);
+    mq_ring_subscriber_classify_publisher(s);
 }
 
-static inline void mq_subscriber_leave(mq_subscriber *s) {
+static inline void mq_ring_subscriber_leave(mq_ring_subscriber *s) {
     mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid);
     s->slot = -1;
-    mq_identity_leave(&s->entry->who, s->uid, &s->hold);
-    s->entry = &s->private_entry;
+    mq_identity_leave(&s->row->who, s->uid, &s->hold);
+    s->row = &s->private_row;
     s->uid = 0; /* never to take a slot again */
 }
 

@@ -4,57 +4,58 @@
  * left of the lap before it is whole, but the way to it was overwritten from its beginning on, and payloads may look like
  * messages. So a ring is joined at its first byte, or at the beginning of the lap that is being written.
  */
-#ifndef MQ_ONLOOKER_H
-#define MQ_ONLOOKER_H
+#ifndef MQ_RING_SEEK_H
+#define MQ_RING_SEEK_H
 
 #include "ring/subscriber.h"
 
-/* Count what was published before the cursor as lost; unknown where a stock publisher, or no side segment, was there. */
-static inline void mq_subscriber_count_lost_before(mq_subscriber *s) {
+/* Count what was published before the cursor as lost; unknown where a stock publisher, or no side segment, was there.
+ * */
+static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
     int64_t former = -1;
     bool all = s->sequence_known && s->era == 0 && !mq_load_relaxed_u64(&s->side->uncounted); /* relaxed: constant */
     if (s->cursor == 0)
         former = 0;
     else if (all) {
-        former = (int64_t)mq_subscriber_sequence(s);
-        s->sequence_base -= (uint64_t)former; /* mq_subscriber_skip adds it */
+        former = (int64_t)mq_ring_subscriber_sequence(s);
+        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip adds it */
     }
-    mq_subscriber_skip(s, s->cursor, former);
+    mq_ring_subscriber_skip(s, s->cursor, former);
 }
 
 /* Go to the oldest message whose place can be known, for one that has just joined a ring that is new to it: it receives
  * or has lost each message that was ever published there. */
-static inline mq_status mq_subscriber_seek_oldest(mq_subscriber *s) {
-    mq_status status = MQ_EMPTY;
-    for (int tries = 0; tries < 100 && status == MQ_EMPTY;
-         tries++) { /* MQ_EMPTY: overtaken, so another lap has begun */
-        if (!mq_subscriber_whole(s))
-            return MQ_CORRUPT;
-        mq_subscriber_classify_publisher(s);
+static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s) {
+    mq_ring_status status = MQ_RING_EMPTY;
+    for (int tries = 0; tries < 100 && status == MQ_RING_EMPTY;
+         tries++) { /* MQ_RING_EMPTY: overtaken, so another lap has begun */
+        if (!mq_ring_subscriber_mapping_valid(s))
+            return MQ_RING_CORRUPT;
+        mq_ring_subscriber_classify_publisher(s);
         uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
-        if (!mq_position_possible(now, s->data_bytes))
-            return MQ_CORRUPT;
+            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        if (!mq_ring_position_possible(now, s->data_bytes))
+            return MQ_RING_CORRUPT;
         s->published = now;
-        s->cursor = mq_position(mq_cycle(now), 0);
-        s->stamps = mq_side_stamps(s->side);
+        s->cursor = mq_ring_position(mq_ring_cycle(now), 0);
+        s->stamps = mq_ring_side_stamps(s->side);
         s->sequence_known = false;
-        status = mq_subscriber_resolve_sequence(s);
+        status = mq_ring_subscriber_resolve_sequence(s);
     }
-    if (status != MQ_OK && (status = mq_subscriber_seek_latest(s)) != MQ_OK)
+    if (status != MQ_RING_OK && (status = mq_ring_subscriber_seek_latest(s)) != MQ_RING_OK)
         return status;
-    mq_subscriber_count_lost_before(s);
-    return MQ_OK;
+    mq_ring_subscriber_count_lost_before(s);
+    return MQ_RING_OK;
 }
 
 /* Does nobody publish here, and nobody will without opening the ring's file? For one that has lost its name. */
-static inline bool mq_subscriber_has_no_publisher(const mq_subscriber *s) {
+static inline bool mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber *s) {
     uint64_t uid = mq_load_acquire_u64(&s->ring->write_uid);
-    const mq_ring_publisher_row *entry = mq_find_publisher(s->side, uid);
-    if (!entry)
-        return uid == 0 || mq_thread_liveness(mq_uid_thread(uid)) == MQ_DEAD;
+    const mq_ring_publisher_row *row = mq_ring_find_publisher(s->side, uid);
+    if (!row)
+        return uid == 0 || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD;
     mq_liveness_probe inquiry = mq_liveness_probe_begin(s->roll);
-    bool dead = mq_ring_row_liveness(&inquiry, s->side, (int)(entry - s->side->publishers)) == MQ_DEAD;
+    bool dead = mq_ring_row_liveness(&inquiry, s->side, (int)(row - s->side->publishers)) == MQ_DEAD;
     mq_liveness_probe_end(&inquiry);
     return dead;
 }

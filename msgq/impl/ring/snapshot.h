@@ -1,21 +1,21 @@
 /* Plain copies of shared entries, for statistics. Each word is read on its own: a figure may be newer than its
  * neighbour, which harms nobody who only looks. Losses are looked at more closely. */
-#ifndef MQ_SNAPSHOT_H
-#define MQ_SNAPSHOT_H
+#ifndef MQ_RING_SNAPSHOT_H
+#define MQ_RING_SNAPSHOT_H
 
 #include "ring/registry.h"
 
 typedef struct {
     uint64_t uid, pid, thread_id, start_time, pid_namespace;
     char name[MQ_NAME + 1];
-} mq_identity_copy;
+} mq_identity_snapshot;
 
 typedef struct {
-    mq_identity_copy who;
-    uint64_t cursor, received, lost, lost_unknown, resets, base, counted;
-} mq_reader_copy;
+    mq_identity_snapshot who;
+    uint64_t cursor, received, lost, lost_unknown, resets, base_sequence, base_tag;
+} mq_ring_subscriber_snapshot;
 
-static inline void mq_copy_identity(const mq_identity *who, mq_identity_copy *out) {
+static inline void mq_ring_snapshot_identity(const mq_identity *who, mq_identity_snapshot *out) {
     memset(out, 0, sizeof *out);
     out->uid = mq_load_acquire_u64(&who->uid);
     out->pid = mq_load_relaxed_u64(&who->pid); /* relaxed, all here: see the top of the file */
@@ -25,85 +25,89 @@ static inline void mq_copy_identity(const mq_identity *who, mq_identity_copy *ou
     mq_copy_out(out->name, who->name, MQ_NAME);
 }
 
-static inline void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent,
-                                     uint64_t *bytes) {
-    mq_copy_identity(&side->publishers[entry].who, who); /* relaxed below, as everywhere here: see the top */
-    *sent = mq_load_relaxed_u64(&side->publishers[entry].sent);
-    *bytes = mq_load_relaxed_u64(&side->publishers[entry].bytes);
+static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who,
+                                              uint64_t *sent, uint64_t *bytes) {
+    mq_ring_snapshot_identity(&side->publishers[row].who, who); /* relaxed below, as everywhere here: see the top */
+    *sent = mq_load_relaxed_u64(&side->publishers[row].sent);
+    *bytes = mq_load_relaxed_u64(&side->publishers[row].bytes);
 }
 
 /* Is the publisher of this row, whose identity was copied, a bridge? */
-static inline bool mq_copied_bridge(const mq_side *side, int entry, const mq_identity_copy *who) {
+static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who) {
     uint64_t said =
-        mq_load_relaxed_u64(&side->publishers[entry].bridge_uid); /* relaxed, as everywhere here: see the top */
+        mq_load_relaxed_u64(&side->publishers[row].bridge_uid); /* relaxed, as everywhere here: see the top */
     return said == who->uid || (said != ~who->uid && !strcmp(who->name, MQ_BRIDGE_NAME));
 }
 
-static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out) {
-    const mq_ring_subscriber_row *reader = &side->readers[entry];
-    mq_copy_identity(&reader->who, &out->who); /* relaxed below, as everywhere here: see the top */
-    /* EDGE figures: acquire. The figures are those of this cursor, or newer. Partner: mq_subscriber_store_stats. */
+static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row, mq_ring_subscriber_snapshot *out) {
+    const mq_ring_subscriber_row *reader = &side->subscribers[row];
+    mq_ring_snapshot_identity(&reader->who, &out->who); /* relaxed below, as everywhere here: see the top */
+    /* EDGE stats: acquire. The figures are those of this cursor, or newer. Partner: mq_ring_subscriber_store_stats. */
     out->cursor = mq_load_acquire_u64(&reader->cursor);
     out->received = mq_load_relaxed_u64(&reader->received);
     out->lost = mq_load_relaxed_u64(&reader->lost);
     out->lost_unknown = mq_load_relaxed_u64(&reader->lost_unknown);
     out->resets = mq_load_relaxed_u64(&reader->resets);
-    out->counted = mq_load_acquire_u64(&reader->counted);
-    out->base = mq_load_relaxed_u64(&reader->base);
+    out->base_tag = mq_load_acquire_u64(&reader->base_tag);
+    out->base_sequence = mq_load_relaxed_u64(&reader->base_sequence);
 }
 
-/* Somebody who judges subscribers as they judge themselves: a passive one, which reads nothing. */
-static inline mq_subscriber mq_observer(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll,
-                                        uint32_t data_bytes, mq_canary whole) {
+/* Somebody who judges subscribers as they observer themselves: a passive one, which reads nothing. */
+static inline mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side,
+                                                  const mq_liveness_file *roll, uint32_t data_bytes, mq_canary canary) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
-    return (mq_subscriber){.ring = ring,
-                           .side = side,
-                           .roll = roll,
-                           .whole = whole,
-                           .data = data,
-                           .data_bytes = data_bytes,
-                           .passive = true,
-                           .slot = -1};
+    return (mq_ring_subscriber){.ring = ring,
+                                .side = side,
+                                .roll = roll,
+                                .canary = canary,
+                                .data = data,
+                                .data_bytes = data_bytes,
+                                .passive = true,
+                                .slot = -1};
 }
 
 /* Will the subscriber find that it was lapped when it looks? Once true, this stays true. */
-static inline bool mq_observer_is_lapped(mq_subscriber *judge, uint64_t cursor) {
+static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint64_t cursor) {
     for (int tries = 0; tries < 100; tries++) { /* again if somebody else publishes meanwhile */
-        mq_subscriber_classify_publisher(judge);
-        bool intact = mq_subscriber_intact(judge, cursor);
-        if (mq_subscriber_witness_holds(judge))
+        mq_ring_subscriber_classify_publisher(observer);
+        bool intact = mq_ring_subscriber_intact(observer, cursor);
+        if (mq_ring_subscriber_sentinel_unchanged(observer))
             return !intact;
     }
     return false;
 }
 
-/* What it has lost, once it has looked; false: nobody can tell. It goes on at the present, and counts by the sequence. */
-static inline bool mq_observer_count_lost(mq_subscriber *judge, const mq_reader_copy *reader, uint64_t *lost) {
-    if (mq_subscriber_seek_latest(judge) != MQ_OK || !judge->sequence_known)
+/* What it has lost, once it has looked; false: nobody can tell. It goes on at the present, and counts by the sequence.
+ * */
+static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, const mq_ring_subscriber_snapshot *reader,
+                                               uint64_t *lost) {
+    if (mq_ring_subscriber_seek_latest(observer) != MQ_RING_OK || !observer->sequence_known)
         return false;
-    *lost = mq_subscriber_sequence(judge) - reader->base - reader->received;
-    return reader->counted == (reader->who.uid | (uint32_t)judge->era);
+    *lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence - reader->received;
+    return reader->base_tag == (reader->who.uid | (uint32_t)observer->era);
 }
 
-static inline bool mq_observer_is_dead(const mq_subscriber *judge, int entry) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(judge->roll);
-    bool dead = mq_ring_row_liveness(&inquiry, judge->side, MQ_RING_PUBLISHERS + entry) == MQ_DEAD;
+static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, int row) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(observer->roll);
+    bool dead = mq_ring_row_liveness(&inquiry, observer->side, MQ_RING_PUBLISHERS + row) == MQ_DEAD;
     mq_liveness_probe_end(&inquiry);
     return dead;
 }
 
 /* A subscriber's figures, with `lost` and `lost_unknown` as it will find them when it looks. The dead look no more, so
  * theirs stay as they are. Of one that goes on meanwhile the figures are copied again; in the end they are its own. */
-static inline void mq_observer_reader_stats(mq_subscriber *judge, int entry, mq_reader_copy *out) {
-    const mq_ring_subscriber_row *reader = &judge->side->readers[entry];
+static inline void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row,
+                                                     mq_ring_subscriber_snapshot *out) {
+    const mq_ring_subscriber_row *reader = &observer->side->subscribers[row];
     for (int tries = 0; tries < 8; tries++) {
         uint64_t lost = 0;
-        mq_copy_reader(judge->side, entry, out);
-        if (!out->who.uid || out->lost_unknown || !mq_observer_is_lapped(judge, out->cursor) ||
-            mq_observer_is_dead(judge, entry))
+        mq_ring_snapshot_subscriber(observer->side, row, out);
+        if (!out->who.uid || out->lost_unknown || !mq_ring_observer_is_lapped(observer, out->cursor) ||
+            mq_ring_observer_is_dead(observer, row))
             return;
-        bool known = mq_observer_count_lost(judge, out, &lost);
-        /* EDGE figures: acquire. The owner has shown no later cursor, so it has not gone on. Partner: mq_subscriber_store_stats */
+        bool known = mq_ring_observer_count_lost(observer, out, &lost);
+        /* EDGE stats: acquire. The owner has shown no later cursor, so it has not gone on. Partner:
+         * mq_ring_subscriber_store_stats */
         mq_fence_acquire(); /* relaxed below: ordered by it */
         if (mq_load_relaxed_u64(&reader->cursor) != out->cursor)
             continue;
@@ -113,24 +117,24 @@ static inline void mq_observer_reader_stats(mq_subscriber *judge, int entry, mq_
     }
 }
 
-static inline uint64_t mq_read_write_pointer(const mq_ring_header *ring) {
+static inline uint64_t mq_ring_write_pointer(const mq_ring_header *ring) {
     return mq_load_relaxed_u64(&ring->write_pointer); /* relaxed: see the top */
 }
-static inline uint64_t mq_read_write_uid(const mq_ring_header *ring) {
+static inline uint64_t mq_ring_write_uid(const mq_ring_header *ring) {
     return mq_load_relaxed_u64(&ring->write_uid); /* relaxed: see the top */
 }
-static inline uint64_t mq_read_created_ns(const mq_side *side) {
+static inline uint64_t mq_ring_side_created_ns(const mq_ring_side *side) {
     return mq_load_relaxed_u64(&side->created_ns); /* relaxed: constant */
 }
 
 typedef struct {
     uint64_t messages, bytes, position, subscribers, lost, lost_unknown;
-} mq_counts;
+} mq_ring_counts;
 
 /* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
-static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll,
-                                  uint32_t data_bytes, mq_canary whole, mq_counts *out) {
-    mq_subscriber judge = mq_observer(ring, side, roll, data_bytes, whole);
+static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                           uint32_t data_bytes, mq_canary canary, mq_ring_counts *out) {
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, roll, data_bytes, canary);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
     for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
@@ -139,11 +143,11 @@ static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_
         out->messages = sent > out->messages ? sent : out->messages;
         out->bytes = bytes > out->bytes ? bytes : out->bytes;
     }
-    for (int i = 0; side && i < MQ_READERS; i++) {
-        mq_reader_copy reader;
-        if (mq_load_relaxed_u64(&side->readers[i].who.uid) == 0)
+    for (int i = 0; side && i < MQ_RING_SUBSCRIBERS; i++) {
+        mq_ring_subscriber_snapshot reader;
+        if (mq_load_relaxed_u64(&side->subscribers[i].who.uid) == 0)
             continue;
-        mq_observer_reader_stats(&judge, i, &reader);
+        mq_ring_observer_subscriber_stats(&observer, i, &reader);
         out->subscribers++;
         out->lost += reader.lost;
         out->lost_unknown |= reader.lost_unknown;
@@ -151,11 +155,11 @@ static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_
 }
 
 /* Living stock subscribers; without a side segment everybody in a slot counts. */
-static inline int mq_count_stock(const mq_ring_header *ring, const mq_side *side) {
+static inline int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side) {
     int count = 0;
-    for (int i = 0; i < MQ_SLOTS; i++) {
+    for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        count += uid && !mq_reader_slot_row(side, uid) && mq_thread_liveness(mq_uid_thread(uid)) != MQ_DEAD;
+        count += uid && !mq_reader_slot_row(side, uid) && mq_thread_liveness(mq_ring_uid_thread(uid)) != MQ_DEAD;
     }
     return count;
 }

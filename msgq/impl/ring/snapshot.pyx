@@ -3,13 +3,14 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from msgq.impl.base.core cimport (
-    MQ_ALIVE, MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness,
-    mq_liveness_file, mq_liveness_is_locked, mq_schema_parts,
+    MQ_ALIVE, MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_file,
+    mq_liveness_is_locked, mq_schema_parts,
 )
 from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.ring.core cimport (
-    MQ_RING_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_read_write_pointer, mq_read_write_uid, mq_ring_header,
-    mq_ring_row_liveness, mq_side, mq_side_schema, mq_side_tracked, mq_subscriber, mq_canary,
+    MQ_RING_PUBLISHERS, MQ_RING_SUBSCRIBERS, MQ_RING_ROW_UNREGISTERED, mq_ring_write_pointer, mq_ring_write_uid,
+    mq_ring_header, mq_ring_row_liveness, mq_ring_side, mq_ring_side_schema, mq_ring_side_tracked, mq_ring_subscriber,
+    mq_canary,
 )
 from msgq.impl.base.liveness cimport is_alive
 from msgq.impl.ring.topic cimport check_topic, find_side, Topic, watch_topic
@@ -19,39 +20,40 @@ from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 
 
 cdef extern from "ring/snapshot.h" nogil:
-    ctypedef struct mq_identity_copy:
+    ctypedef struct mq_identity_snapshot:
         uint64_t uid
         uint64_t pid
         uint64_t thread_id
         uint64_t start_time
         uint64_t pid_namespace
         char name[17]
-    ctypedef struct mq_reader_copy:
-        mq_identity_copy who
+    ctypedef struct mq_ring_subscriber_snapshot:
+        mq_identity_snapshot who
         uint64_t cursor
         uint64_t received
         uint64_t lost
         uint64_t lost_unknown
         uint64_t resets
-    ctypedef struct mq_counts:
+    ctypedef struct mq_ring_counts:
         uint64_t messages
         uint64_t bytes
         uint64_t position
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll, uint32_t data_bytes,
-                        mq_canary whole, mq_counts *out)
-    void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
-    bint mq_copied_bridge(const mq_side *side, int entry, const mq_identity_copy *who)
-    mq_subscriber mq_observer(mq_ring_header *ring, mq_side *side, const mq_liveness_file *roll, uint32_t data_bytes,
-                              mq_canary whole)
-    void mq_observer_reader_stats(mq_subscriber *judge, int entry, mq_reader_copy *out)
-    uint64_t mq_read_created_ns(const mq_side *side)
-    int mq_count_stock(const mq_ring_header *ring, const mq_side *side)
+    void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                 uint32_t data_bytes, mq_canary canary, mq_ring_counts *out)
+    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who, uint64_t *sent,
+                                    uint64_t *size)
+    bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who)
+    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                        uint32_t data_bytes, mq_canary canary)
+    void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
+    uint64_t mq_ring_side_created_ns(const mq_ring_side *side)
+    int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side)
 
 
-cdef object _participant(const mq_identity_copy *who, mq_liveness life):
+cdef object _participant(const mq_identity_snapshot *who, mq_liveness life):
     cdef bytes name = who.name
     return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
 
@@ -62,13 +64,13 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(Topic topic, mq_side *side, mq_liveness_probe *inquiry, uint64_t position):
-    cdef mq_reader_copy reader
-    cdef mq_subscriber judge = mq_observer(<mq_ring_header *> topic.ring.address, side, inquiry.roll, topic.data_bytes,
-                                           topic.whole)
+cdef tuple _subscribers(Topic topic, mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t position):
+    cdef mq_ring_subscriber_snapshot reader
+    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, inquiry.roll,
+                                                        topic.data_bytes, topic.canary)
     found = []
-    for i in range(MQ_READERS):
-        mq_observer_reader_stats(&judge, i, &reader)
+    for i in range(MQ_RING_SUBSCRIBERS):
+        mq_ring_observer_subscriber_stats(&observer, i, &reader)
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
@@ -77,21 +79,21 @@ cdef tuple _subscribers(Topic topic, mq_side *side, mq_liveness_probe *inquiry, 
     return tuple(found)
 
 
-cdef tuple _publisher(const mq_side *side, mq_liveness_probe *inquiry, uint64_t uid):
+cdef tuple _publisher(const mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t uid):
     """Return (participant or None, messages, bytes)."""
-    cdef mq_identity_copy who
+    cdef mq_identity_snapshot who
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
     current = None
     for i in range(MQ_RING_PUBLISHERS):
-        mq_copy_publisher(side, i, &who, &sent, &size)
+        mq_ring_snapshot_publisher(side, i, &who, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
         if uid and who.uid == uid:
             current = _participant(&who, mq_ring_row_liveness(inquiry, side, i))
     return current, sent_most, size_most
 
 
-cdef object _schema(const mq_side *side):
-    cdef mq_schema_parts at = mq_side_schema(side)
+cdef object _schema(const mq_ring_side *side):
+    cdef mq_schema_parts at = mq_ring_side_schema(side)
     return read_schema(&at)
 
 
@@ -110,35 +112,36 @@ cdef class TopicWatch:
     def endpoint(self):
         return self._topic.endpoint
 
-    cdef mq_side *_side(self):
+    cdef mq_ring_side *_side(self):
         """The side segment, when there is one by now."""
         if self._topic.side is None:
             self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
-        return NULL if self._topic.side is None else <mq_side *> self._topic.side.address
+        return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address
 
     def bridged(self):
-        cdef mq_side *side = self._side()
-        cdef uint64_t uid = mq_read_write_uid(<mq_ring_header *> self._topic.ring.address)
-        cdef mq_identity_copy who
+        cdef mq_ring_side *side = self._side()
+        cdef uint64_t uid = mq_ring_write_uid(<mq_ring_header *> self._topic.ring.address)
+        cdef mq_identity_snapshot who
         cdef uint64_t sent = 0, size = 0
         cdef mq_liveness_probe inquiry
         cdef bint bridge = False
         for i in range(MQ_RING_PUBLISHERS if side != NULL and uid else 0):
-            mq_copy_publisher(side, i, &who, &sent, &size)
+            mq_ring_snapshot_publisher(side, i, &who, &sent, &size)
             if who.uid == uid:
                 inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
-                bridge = mq_ring_row_liveness(&inquiry, side, i) != MQ_DEAD and mq_copied_bridge(side, i, &who)
+                bridge = mq_ring_row_liveness(&inquiry, side, i) != MQ_DEAD
+                bridge = bridge and mq_ring_snapshot_is_bridge(side, i, &who)
                 mq_liveness_probe_end(&inquiry)
                 break
         check_topic(self._topic)
         return bridge
 
     def counts(self):
-        cdef mq_counts now
-        cdef mq_side *side = self._side()
+        cdef mq_ring_counts now
+        cdef mq_ring_side *side = self._side()
         cdef const mq_liveness_file *roll = NULL if side == NULL else &self._topic.side.roll
-        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
-                       self._topic.whole, &now)
+        mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
+                       self._topic.canary, &now)
         check_topic(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
@@ -148,9 +151,9 @@ cdef class TopicWatch:
 
     def stats(self):
         cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
-        cdef mq_side *side = self._side()
-        cdef uint64_t position = mq_read_write_pointer(ring)
-        cdef uint64_t uid = mq_read_write_uid(ring)
+        cdef mq_ring_side *side = self._side()
+        cdef uint64_t position = mq_ring_write_pointer(ring)
+        cdef uint64_t uid = mq_ring_write_uid(ring)
         cdef mq_liveness_probe inquiry
         publisher = messages = size = schema = created = None
         subscribers = ()
@@ -160,13 +163,13 @@ cdef class TopicWatch:
             try:
                 publisher, messages, size = _publisher(side, &inquiry, uid)
                 subscribers = _subscribers(self._topic, side, &inquiry, position)
-                unlisted = mq_liveness_is_locked(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
+                unlisted = mq_liveness_is_locked(&inquiry, MQ_RING_ROW_UNREGISTERED) == MQ_ALIVE
             finally:
                 mq_liveness_probe_end(&inquiry)
             schema = _schema(side)
-            created = mq_read_created_ns(side)
-            tracked = bool(mq_side_tracked(side))
-        stock = mq_count_stock(ring, side)
+            created = mq_ring_side_created_ns(side)
+            tracked = bool(mq_ring_side_tracked(side))
+        stock = mq_ring_count_stock_readers(ring, side)
         check_topic(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
         return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,

@@ -3,37 +3,37 @@
  * Sizes of messages are those of the payload everywhere but in the ring itself: who reads or writes there adds
  * `stamps`, the bytes before each payload, which is 0 on any other topic.
  */
-#ifndef MQ_STAMPS_H
-#define MQ_STAMPS_H
+#ifndef MQ_RING_STAMPS_H
+#define MQ_RING_STAMPS_H
 
 #include "ring/layout.h"
 
 /* What a publisher wants. */
-typedef enum { MQ_TRACK_AS_IT_IS, MQ_TRACK_YES, MQ_TRACK_NO } mq_track;
+typedef enum { MQ_TRACK_UNCHANGED, MQ_TRACK_YES, MQ_TRACK_NO } mq_track;
 
 /* Who has seen a message has seen this word as it stays: the first write_pointer came after it (EDGE commit), and of
  * publishers that came and went before the first message each held the lock. */
-static inline bool mq_side_tracked(const mq_side *side) {
+static inline bool mq_ring_side_tracked(const mq_ring_side *side) {
     return mq_load_relaxed_u64(&side->tracked) == MQ_TRACKED; /* relaxed: as above */
 }
 
 /* The bytes before each payload. To be asked behind a load of write_pointer; NULL: there is no side segment. */
-static inline uint32_t mq_side_stamps(const mq_side *side) {
-    return side && mq_side_tracked(side) ? sizeof(mq_stamps) : 0;
+static inline uint32_t mq_ring_side_stamps(const mq_ring_side *side) {
+    return side && mq_ring_side_tracked(side) ? sizeof(mq_stamps) : 0;
 }
 
 /* Can a publisher have what it wants? Under the lock; but a stock publisher, which takes none, may send meanwhile. */
-static inline bool mq_can_track(const mq_ring_header *ring, const mq_side *side, mq_track wanted) {
-    if (mq_side_tracked(side))
+static inline bool mq_ring_can_track(const mq_ring_header *ring, const mq_ring_side *side, mq_track wanted) {
+    if (mq_ring_side_tracked(side))
         return wanted != MQ_TRACK_NO;
     return wanted != MQ_TRACK_YES || mq_load_acquire_u64(&ring->write_pointer) == 0; /* nothing was ever sent */
 }
 
 /* Settle it. Returns the bytes before each payload. */
-static inline uint32_t mq_settle_stamps(mq_side *side, mq_track wanted) {
+static inline uint32_t mq_ring_decide_stamps(mq_ring_side *side, mq_track wanted) {
     if (wanted == MQ_TRACK_YES)
         mq_store_relaxed_u64(&side->tracked, MQ_TRACKED); /* relaxed: our first write_pointer publishes it */
-    return mq_side_stamps(side);
+    return mq_ring_side_stamps(side);
 }
 
 /* The stamps before a payload in the ring. */

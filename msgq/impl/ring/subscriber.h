@@ -1,69 +1,72 @@
 /* Subscribing: refresh, peek, copy, accept; and what happens to one that was lapped. See docs/protocol.md.
  *
- * The cursor is in the subscriber's own memory, and a copy counts only after mq_subscriber_accept said so.
- * One thread at a time may use an mq_subscriber. Nothing here touches Python, allocates, or waits.
+ * The cursor is in the subscriber's own memory, and a copy counts only after mq_ring_subscriber_accept said so.
+ * One thread at a time may use an mq_ring_subscriber. Nothing here touches Python, allocates, or waits.
  */
-#ifndef MQ_SUBSCRIBER_H
-#define MQ_SUBSCRIBER_H
+#ifndef MQ_RING_SUBSCRIBER_H
+#define MQ_RING_SUBSCRIBER_H
 
 #include "ring/publisher.h"
 #include "ring/walk.h"
 
 typedef struct {
     mq_ring_header *ring;         /* mapped read-only when passive */
-    mq_side *side;                /* NULL: there is none, every publisher is treated as stock; only when passive */
-    const mq_liveness_file *roll; /* as in mq_publisher */
+    mq_ring_side *side;           /* NULL: there is none, every publisher is treated as stock; only when passive */
+    const mq_liveness_file *roll; /* as in mq_ring_publisher */
     void *hold;
-    uint64_t sideless_uid; /* side is NULL: the publisher for which one was looked for last */
+    uint64_t uid_without_side; /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
-    mq_canary whole;  /* whether the ring is still all there */
+    mq_canary canary; /* whether the ring is still all there */
     const char *path; /* of the ring's file; NULL: it never changes its size */
     uint64_t inode;   /* of the file that is mapped */
     uint32_t data_bytes;
-    uint32_t stamps; /* bytes before each payload, as in mq_publisher. Settled when there is a message */
-    uint64_t record; /* bytes of each message, if all have one size: then a lap leads to the oldest one. 0: unknown */
-    bool outgrown;   /* a stock publisher writes beyond what is mapped */
-    bool passive;    /* writes nothing to shared memory */
-    bool announced;  /* the publisher announces its limit: it is ours */
+    uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Settled when there is a message */
+    uint64_t
+        record_bytes; /* bytes of each message, if all have one size: then a lap leads to the oldest one. 0: unknown */
+    bool mapping_too_small; /* a stock publisher writes beyond what is mapped */
+    bool passive;           /* writes nothing to shared memory */
+    bool announces_limit;   /* the publisher announces its limit: it is ours */
     bool lost_unknown;
     bool sequence_known;
-    uint64_t cursor;       /* next message to read */
-    uint64_t published;    /* write_pointer as last seen; at or after the cursor */
-    const mq_u64 *witness; /* *witness == witness_value: no stock publisher started since the last survey */
-    uint64_t witness_value;
+    uint64_t cursor;    /* next message to read */
+    uint64_t published; /* write_pointer as last seen; at or after the cursor */
+    const mq_u64
+        *stock_sentinel; /* *stock_sentinel == sentinel_value: no stock publisher started since the last survey */
+    uint64_t sentinel_value;
     uint64_t publisher_uid;
     uint64_t era;
     uint64_t sequence_base; /* sequence at the cursor == sequence_base + received */
     uint64_t received;
     uint64_t lost;
     uint64_t resets;
-    mq_ring_subscriber_row *entry; /* in the side segment, or private_entry */
-    mq_ring_subscriber_row private_entry;
+    mq_ring_subscriber_row *row; /* in the side segment, or private_row */
+    mq_ring_subscriber_row private_row;
     mq_u32 private_attention;
-    int slot;     /* -1: none */
-    bool yields;  /* leaves the slots to stock subscribers */
-    uint64_t uid; /* high half of the slot's uid; 0: may not take a slot */
+    int slot;          /* -1: none */
+    bool avoids_slots; /* leaves the slots to stock subscribers */
+    uint64_t uid;      /* high half of the slot's uid; 0: may not take a slot */
     uint64_t slot_uid;
     uint32_t signal_thread; /* whom stock publishers shall signal; 0: nobody yet */
-} mq_subscriber;
+} mq_ring_subscriber;
 
 typedef struct {
     const uint8_t *payload;
     uint64_t size;
-} mq_message;
+} mq_ring_message;
 
 /* ---- validity ---- */
 
 /* Take a slot, if none is held. Who was evicted although the publisher is the same made room for a 16th stock reader,
  * which evicts all: leave the slots to stock programs then, or they would go on evicting each other for ever. */
-static inline void mq_subscriber_take_slot(mq_subscriber *s) {
+static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
-    s->yields = same_publisher && (s->yields || evicted);
+    s->avoids_slots = same_publisher && (s->avoids_slots || evicted);
     mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
     s->slot = -1;
     /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
-    for (int tries = 0; !s->yields && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid); tries++) {
+    for (int tries = 0; !s->avoids_slots && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
+         tries++) {
         s->slot_uid = s->uid | s->signal_thread;
         s->slot = mq_reader_slot_claim(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
         mq_reader_slots_changed(s->side);
@@ -73,151 +76,155 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
 }
 
 /* Are the bytes that were read before this those of the ring? */
-static inline bool mq_subscriber_whole(const mq_subscriber *s) {
-    return mq_canary_intact(&s->whole) && mq_likely(!s->outgrown);
+static inline bool mq_ring_subscriber_mapping_valid(const mq_ring_subscriber *s) {
+    return mq_canary_intact(&s->canary) && mq_likely(!s->mapping_too_small);
 }
 
-/* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
+/* Who publishes, and so how positions are validated. Afterwards, as long as the sentinel holds, no stock publisher has
  * started. */
-static inline void mq_subscriber_classify_publisher(mq_subscriber *s) {
+static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) {
     if (s->uid && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid))
-        mq_subscriber_take_slot(s);
+        mq_ring_subscriber_claim_slot(s);
     /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
-     * before we joined is seen here, and one that comes later changes the witness. */
-    for (int tries = 0; tries < 100; tries++) { /* again if it changed: an entry may be cleared before we find it */
+     * before we joined is seen here, and one that comes later changes the sentinel. */
+    for (int tries = 0; tries < 100; tries++) { /* again if it changed: a row may be cleared before we find it */
         s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
         /* 0: nobody publishes, and the grant tells the truth. */
-        s->announced = s->side && (s->publisher_uid == 0 || mq_find_publisher(s->side, s->publisher_uid));
-        if (s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
+        s->announces_limit = s->side && (s->publisher_uid == 0 || mq_ring_find_publisher(s->side, s->publisher_uid));
+        if (s->announces_limit || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
             break;
     }
-    s->witness = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
-    s->witness_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
+    s->stock_sentinel = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
+    s->sentinel_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
     /* A stock publisher sizes the file before it writes write_uid; that of a larger ring needs a larger margin. */
-    s->outgrown = !s->announced && s->path && mq_file_outgrows(s->path, s->inode, s->data_bytes);
+    s->mapping_too_small = !s->announces_limit && s->path && mq_file_grew(s->path, s->inode, s->data_bytes);
 }
 
 /* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
-static inline bool mq_subscriber_intact(const mq_subscriber *s, uint64_t position) {
+static inline bool mq_ring_subscriber_intact(const mq_ring_subscriber *s, uint64_t position) {
     /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
-     * that warned of it. Partner: mq_publisher_announce. If weaker: torn messages pass. */
+     * that warned of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
     mq_fence_acquire();
     /* relaxed: ordered by the fence above. */
-    if (mq_likely(s->announced))
-        return mq_intact(mq_load_relaxed_u64(&s->side->limit), position);
-    return mq_intact_unannounced(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
+    if (mq_likely(s->announces_limit))
+        return mq_ring_intact(mq_load_relaxed_u64(&s->side->write_limit), position);
+    return mq_ring_intact_without_limit(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
 }
 
 /* False: a stock publisher started, our slot was taken, or the publisher changed; judge anew. */
-static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
+static inline bool mq_ring_subscriber_sentinel_unchanged(const mq_ring_subscriber *s) {
     /* acquire: the value may be the same again because a stock publisher came and went, and one of ours after it. Then
      * what that one announced is seen by whoever looks at the limit after this. */
-    return mq_likely(mq_load_acquire_u64(s->witness) == s->witness_value) &&
-           mq_likely(s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
+    return mq_likely(mq_load_acquire_u64(s->stock_sentinel) == s->sentinel_value) &&
+           mq_likely(s->announces_limit || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
 }
 
 /* intact, and by a survey that is still true. Witness first, limit second.
- * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the witness, and what comes after
- * those is seen in the limit. Partner: mq_publisher_announce. */
-static inline bool mq_subscriber_is_valid(const mq_subscriber *s, uint64_t position) {
+ * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the sentinel, and what comes after
+ * those is seen in the limit. Partner: mq_ring_publisher_announce_limit. */
+static inline bool mq_ring_subscriber_is_valid(const mq_ring_subscriber *s, uint64_t position) {
     mq_fence_acquire();
-    return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
+    return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) &&
+           mq_ring_subscriber_intact(s, position);
 }
 
-static inline mq_status mq_subscriber_resolve_sequence(mq_subscriber *s);
+static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscriber *s);
 
-static inline void mq_subscriber_store_base(mq_subscriber *s);
+static inline void mq_ring_subscriber_store_base(mq_ring_subscriber *s);
 
-static inline void mq_subscriber_reclassify_publisher(mq_subscriber *s) {
-    mq_subscriber_classify_publisher(s);
-    mq_subscriber_resolve_sequence(s); /* whatever it finds: an unknown sequence is remembered as such */
-    mq_subscriber_store_base(s);
+static inline void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s) {
+    mq_ring_subscriber_classify_publisher(s);
+    mq_ring_subscriber_resolve_sequence(s); /* whatever it finds: an unknown sequence is remembered as such */
+    mq_ring_subscriber_store_base(s);
 }
 
 /* Are the bytes at the cursor intact, whoever published since the last survey? */
-static inline bool mq_subscriber_validate(mq_subscriber *s) {
+static inline bool mq_ring_subscriber_validate(mq_ring_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) {
-        if (mq_likely(mq_subscriber_is_valid(s, s->cursor)))
+        if (mq_likely(mq_ring_subscriber_is_valid(s, s->cursor)))
             return true;
-        if (mq_subscriber_witness_holds(s))
+        if (mq_ring_subscriber_sentinel_unchanged(s))
             return false;
-        mq_subscriber_reclassify_publisher(s);
+        mq_ring_subscriber_reclassify_publisher(s);
     }
     return false;
 }
 
 /* ---- counting ---- */
 
-static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
-static inline uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size) {
-    return mq_frame_bytes(size + s->stamps);
+static inline uint64_t mq_ring_subscriber_sequence(const mq_ring_subscriber *s) {
+    return s->sequence_base + s->received;
+}
+static inline uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *s, uint64_t size) {
+    return mq_ring_frame_bytes(size + s->stamps);
 }
 
 /* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
-static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
-    uint64_t before = s->sideless_uid;
+static inline bool mq_ring_subscriber_lacks_side(mq_ring_subscriber *s) {
+    uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))
         return false;
-    s->sideless_uid = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
-    return s->sideless_uid != before;
+    s->uid_without_side = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
+    return s->uid_without_side != before;
 }
-static inline void mq_subscriber_attach_side(mq_subscriber *s, mq_side *side) {
+static inline void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side) {
     s->side = side;
-    s->stamps = mq_side_stamps(s->side);
-    mq_subscriber_reclassify_publisher(s);
+    s->stamps = mq_ring_side_stamps(s->side);
+    mq_ring_subscriber_reclassify_publisher(s);
 }
 
-/* Find the sequence at the cursor, by walking between it and the checkpoint. MQ_OK: found, or the publisher does not
- * announce any; MQ_EMPTY: overtaken while walking; MQ_CORRUPT: the bytes between them make no sense. */
-static inline mq_status mq_subscriber_resolve_sequence(mq_subscriber *s) {
-    mq_checkpoint m;
+/* Find the sequence at the cursor, by walking between it and the checkpoint. MQ_RING_OK: found, or the publisher does
+ * not announce any; MQ_RING_EMPTY: overtaken while walking; MQ_RING_CORRUPT: the bytes between them make no sense. */
+static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscriber *s) {
+    mq_ring_checkpoint m;
     uint64_t last;
-    if (s->announced && s->sequence_known && mq_checkpoint_read(s->side, &m) && m.era == s->era)
-        return MQ_OK;
+    if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era)
+        return MQ_RING_OK;
     s->sequence_known = false;
-    for (int tries = 0; s->announced && tries < 100; tries++) {
-        if (!mq_checkpoint_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
-            return MQ_CORRUPT;
-        bool behind = mq_ahead(m.position, s->cursor) > 0;
+    for (int tries = 0; s->announces_limit && tries < 100; tries++) {
+        if (!mq_ring_checkpoint_read(s->side, &m) || !mq_ring_position_possible(m.position, s->data_bytes))
+            return MQ_RING_CORRUPT;
+        bool behind = mq_ring_distance(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_subscriber_intact(s, from)) /* before the walk, too: it may be long */
+        if (!mq_ring_subscriber_intact(s, from)) /* before the walk, too: it may be long */
             continue;
-        int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
-        if (!mq_subscriber_is_valid(s, s->cursor))
-            return MQ_EMPTY;
-        if (!mq_subscriber_intact(s, from))
+        int64_t count = mq_ring_walk(s->data, s->data_bytes, from, to, &last);
+        if (!mq_ring_subscriber_is_valid(s, s->cursor))
+            return MQ_RING_EMPTY;
+        if (!mq_ring_subscriber_intact(s, from))
             continue;
         if (count < 0)
-            return MQ_CORRUPT;
+            return MQ_RING_CORRUPT;
         s->sequence_base = m.sequence + (uint64_t)(behind ? -count : count) - s->received;
         s->era = m.era;
         s->sequence_known = true;
-        return MQ_OK;
+        return MQ_RING_OK;
     }
-    return s->announced ? MQ_EMPTY : MQ_OK;
+    return s->announces_limit ? MQ_RING_EMPTY : MQ_RING_OK;
 }
 
-static inline void mq_subscriber_store_stats(mq_subscriber *s) {
-    mq_store_relaxed_u64(&s->entry->received, s->received); /* relaxed: the release below publishes it */
-    /* EDGE figures: release. All figures come before the cursor that they belong to. Partner: mq_copy_reader. If weaker:
-     * what was lost and counted is shown for a moment as if it had not been lost. */
-    mq_store_release_u64(&s->entry->cursor, s->cursor);
+static inline void mq_ring_subscriber_store_stats(mq_ring_subscriber *s) {
+    mq_store_relaxed_u64(&s->row->received, s->received); /* relaxed: the release below publishes it */
+    /* EDGE stats: release. All figures come before the cursor that they belong to. Partner:
+     * mq_ring_snapshot_subscriber. If weaker: what was lost and counted is shown for a moment as if it had not been
+     * lost. */
+    mq_store_release_u64(&s->row->cursor, s->cursor);
 }
 
 /* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
-static inline void mq_subscriber_store_base(mq_subscriber *s) {
+static inline void mq_ring_subscriber_store_base(mq_ring_subscriber *s) {
     uint64_t base = s->sequence_base - s->lost;
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
     /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
-    if (mq_load_relaxed_u64(&s->entry->counted) == counted && mq_load_relaxed_u64(&s->entry->base) == base)
+    if (mq_load_relaxed_u64(&s->row->base_tag) == counted && mq_load_relaxed_u64(&s->row->base_sequence) == base)
         return; /* as long as the era is the same */
-    mq_store_relaxed_u64(&s->entry->counted, 0);
-    mq_store_release_u64(&s->entry->base, base);
-    mq_store_release_u64(&s->entry->counted, counted);
+    mq_store_relaxed_u64(&s->row->base_tag, 0);
+    mq_store_release_u64(&s->row->base_sequence, base);
+    mq_store_release_u64(&s->row->base_tag, counted);
 }
 
 /* Continue at `position`, passing over `passed` messages (unknown: negative). */
-static inline void mq_subscriber_skip(mq_subscriber *s, uint64_t position, int64_t passed) {
+static inline void mq_ring_subscriber_skip(mq_ring_subscriber *s, uint64_t position, int64_t passed) {
     s->cursor = position;
     if (passed < 0)
         s->lost_unknown = true;
@@ -225,75 +232,76 @@ static inline void mq_subscriber_skip(mq_subscriber *s, uint64_t position, int64
         s->lost += (uint64_t)passed;
         s->sequence_base += (uint64_t)passed;
     }
-    mq_store_relaxed_u64(&s->entry->lost,
-                         s->lost); /* relaxed, both: the release in mq_subscriber_store_stats publishes them */
-    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
-    mq_subscriber_store_base(s);
-    mq_subscriber_store_stats(s);
-    if (s->slot >= 0 && !s->announced)
+    mq_store_relaxed_u64(&s->row->lost,
+                         s->lost); /* relaxed, both: the release in mq_ring_subscriber_store_stats publishes them */
+    mq_store_relaxed_u64(&s->row->lost_unknown, s->lost_unknown);
+    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_stats(s);
+    if (s->slot >= 0 && !s->announces_limit)
         mq_reader_slot_update(s->ring, s->slot, s->cursor);
 }
 
 /* Go to the present: write_pointer, with the sequence there. When the publisher is too fast for the walk to it, go to
  * the checkpoint, whose sequence is at hand; it lies at most a chunk before the present. */
-static inline mq_status mq_subscriber_seek_latest(mq_subscriber *s) {
-    mq_checkpoint m;
-    if (!mq_subscriber_whole(s))
-        return MQ_CORRUPT;
+static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *s) {
+    mq_ring_checkpoint m;
+    if (!mq_ring_subscriber_mapping_valid(s))
+        return MQ_RING_CORRUPT;
     for (int tries = 0; tries < 8; tries++) {
-        mq_subscriber_classify_publisher(s);
+        mq_ring_subscriber_classify_publisher(s);
         uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
-        if (!mq_position_possible(now, s->data_bytes))
-            return MQ_CORRUPT;
+            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        if (!mq_ring_position_possible(now, s->data_bytes))
+            return MQ_RING_CORRUPT;
         s->cursor = s->published = now;
-        s->stamps = mq_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamps(s->side);
         s->sequence_known = false;
-        if (mq_subscriber_resolve_sequence(s) != MQ_EMPTY)
-            return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
+        if (mq_ring_subscriber_resolve_sequence(s) != MQ_RING_EMPTY)
+            return MQ_RING_OK; /* when the bytes before it make no sense, the present is still where to go on */
     }
-    for (int tries = 0; tries < 100 && mq_checkpoint_read(s->side, &m); tries++) {
-        mq_subscriber_classify_publisher(s);
-        /* EDGE commit: acquire. Partner: mq_publisher_publish */
+    for (int tries = 0; tries < 100 && mq_ring_checkpoint_read(s->side, &m); tries++) {
+        mq_ring_subscriber_classify_publisher(s);
+        /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        /* A stranger's checkpoint may lie anywhere; from this one every step is intact, or we would be here for ever. */
-        if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
-            !mq_subscriber_is_valid(s, m.position) || !mq_subscriber_intact(s, now))
+        /* A stranger's checkpoint may lie anywhere; from this one every step is intact, or we would be here for ever.
+         * */
+        if (!mq_ring_position_possible(m.position, s->data_bytes) || mq_ring_distance(now, m.position) < 0 ||
+            !mq_ring_subscriber_is_valid(s, m.position) || !mq_ring_subscriber_intact(s, now))
             continue;
         s->cursor = s->published = m.position;
-        s->stamps = mq_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamps(s->side);
         s->sequence_base = m.sequence - s->received;
         s->era = m.era;
         s->sequence_known = true;
         break;
     }
-    return MQ_OK;
+    return MQ_RING_OK;
 }
 
 /* After a lap, if all messages have one size: go to the oldest intact one. False: its position is unknown. */
-static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
-    mq_checkpoint m;
-    for (uint64_t tries = 0; s->record && tries < 6; tries++) {
-        mq_subscriber_classify_publisher(s);
-        s->stamps = mq_side_stamps(s->side);
-        if (!s->announced || !mq_checkpoint_read(s->side, &m))
+static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) {
+    mq_ring_checkpoint m;
+    for (uint64_t tries = 0; s->record_bytes && tries < 6; tries++) {
+        mq_ring_subscriber_classify_publisher(s);
+        s->stamps = mq_ring_side_stamps(s->side);
+        if (!s->announces_limit || !mq_ring_checkpoint_read(s->side, &m))
             return false;
-        /* These are loaded after the checkpoint, so that they are not behind it. relaxed: mq_subscriber_is_valid checks
-         * whether the limit holds. EDGE commit: acquire. Partner: mq_publisher_publish */
-        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->limit);
-        if (!mq_position_possible(m.position, s->data_bytes) || !mq_position_possible(now, s->data_bytes))
+        /* These are loaded after the checkpoint, so that they are not behind it. relaxed: mq_ring_subscriber_is_valid
+         * checks whether the limit holds. EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->write_limit);
+        if (!mq_ring_position_possible(m.position, s->data_bytes) || !mq_ring_position_possible(now, s->data_bytes))
             return false;
         /* A publisher may write much of a lap during the walk. The first retry starts one chunk later, each other one
          * eight times as far. */
-        uint64_t need = mq_subscriber_need(s, s->record), chunk = mq_chunk(s->data_bytes);
-        uint64_t from = mq_oldest_of(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
-        if (mq_ahead(from, s->cursor) <= 0 || mq_ahead(now, m.position) < 0)
+        uint64_t need = mq_ring_subscriber_frame_bytes(s, s->record_bytes), chunk = mq_ring_chunk(s->data_bytes);
+        uint64_t from = mq_ring_oldest_sized(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
+        if (mq_ring_distance(from, s->cursor) <= 0 || mq_ring_distance(now, m.position) < 0)
             return false;
-        if (mq_ahead(m.position, from) < 0) /* a lap passed between the two loads */
+        if (mq_ring_distance(m.position, from) < 0) /* a lap passed between the two loads */
             continue;
         uint64_t last; /* not used */
-        int64_t count = mq_walk_of(s->data, s->data_bytes, from, m.position, need, &last);
-        if (!mq_subscriber_is_valid(s, from))
+        int64_t count = mq_ring_walk_sized(s->data, s->data_bytes, from, m.position, need, &last);
+        if (!mq_ring_subscriber_is_valid(s, from))
             continue;
         if (count < 0)
             return false;
@@ -304,144 +312,150 @@ static inline bool mq_subscriber_to_oldest_record(mq_subscriber *s) {
     return false;
 }
 
-/* After a lap: continue at the oldest record or at the newest position, and count the skipped messages by the sequence. */
-static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
+/* After a lap: continue at the oldest record or at the newest position, and count the skipped messages by the sequence.
+ * */
+static inline mq_ring_status mq_ring_subscriber_reset(mq_ring_subscriber *s) {
     bool known = s->sequence_known;
-    uint64_t expected = mq_subscriber_sequence(s), era = s->era;
-    mq_status status = mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_seek_latest(s);
-    if (status != MQ_OK)
+    uint64_t expected = mq_ring_subscriber_sequence(s), era = s->era;
+    mq_ring_status status = mq_ring_subscriber_seek_oldest_record(s) ? MQ_RING_OK : mq_ring_subscriber_seek_latest(s);
+    if (status != MQ_RING_OK)
         return status;
     int64_t passed = -1;
     if (known && s->sequence_known && s->era == era) {
-        passed = (int64_t)(mq_subscriber_sequence(s) - expected);
-        s->sequence_base -= (uint64_t)passed; /* mq_subscriber_skip adds it */
+        passed = (int64_t)(mq_ring_subscriber_sequence(s) - expected);
+        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip adds it */
     }
     s->resets += 1;
-    mq_store_relaxed_u64(&s->entry->resets, s->resets); /* relaxed: for stats */
-    mq_subscriber_skip(s, s->cursor, passed);
-    return MQ_OK;
+    mq_store_relaxed_u64(&s->row->resets, s->resets); /* relaxed: for stats */
+    mq_ring_subscriber_skip(s, s->cursor, passed);
+    return MQ_RING_OK;
 }
 
 /* ---- reading ---- */
 
-/* Look at write_pointer. MQ_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
-static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
-    /* EDGE commit: acquire. Partner: mq_publisher_publish. */
+/* Look at write_pointer. MQ_RING_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
+static inline mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s) {
+    /* EDGE commit: acquire. Partner: mq_ring_publisher_publish. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
         s->published = now; /* a stranger may have put it back */
         /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
-        if (mq_unlikely(!mq_subscriber_witness_holds(s)))
-            mq_subscriber_reclassify_publisher(s);
-        return mq_subscriber_whole(s) ? MQ_EMPTY : MQ_CORRUPT;
+        if (mq_unlikely(!mq_ring_subscriber_sentinel_unchanged(s)))
+            mq_ring_subscriber_reclassify_publisher(s);
+        return mq_ring_subscriber_mapping_valid(s) ? MQ_RING_EMPTY : MQ_RING_CORRUPT;
     }
-    if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
-        return MQ_CORRUPT;
+    if (mq_unlikely(!mq_ring_position_possible(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0))
+        return MQ_RING_CORRUPT;
     if (mq_unlikely(s->cursor == 0)) { /* the first messages of all: their publisher says whether they are tracked */
-        if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->sideless_uid)
-            return MQ_EMPTY; /* and where it says so, the next call finds */
-        s->stamps = mq_side_stamps(s->side);
+        if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->uid_without_side)
+            return MQ_RING_EMPTY; /* and where it says so, the next call finds */
+        s->stamps = mq_ring_side_stamps(s->side);
     }
     s->published = now;
-    return MQ_OK;
+    return MQ_RING_OK;
 }
 
-/* Validate a doubtful cursor. MQ_OK: it is good after all; MQ_EMPTY: we were lapped and went on to the present. */
-static inline mq_status mq_subscriber_revalidate(mq_subscriber *s) {
-    if (mq_subscriber_validate(s))
-        return MQ_OK;
-    mq_status status = mq_subscriber_reset(s);
-    return status == MQ_OK ? MQ_EMPTY : status;
+/* Validate a doubtful cursor. MQ_RING_OK: it is good after all; MQ_RING_EMPTY: we were lapped and went on to the
+ * present. */
+static inline mq_ring_status mq_ring_subscriber_revalidate(mq_ring_subscriber *s) {
+    if (mq_ring_subscriber_validate(s))
+        return MQ_RING_OK;
+    mq_ring_status status = mq_ring_subscriber_reset(s);
+    return status == MQ_RING_OK ? MQ_RING_EMPTY : status;
 }
 
-/* The message at the cursor, which stays where it is. Copy it, then ask mq_subscriber_accept. */
-static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message) {
+/* The message at the cursor, which stays where it is. Copy it, then ask mq_ring_subscriber_accept. */
+static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
         if (s->cursor == s->published) {
-            mq_status status = mq_subscriber_refresh(s);
-            if (status != MQ_OK)
+            mq_ring_status status = mq_ring_subscriber_refresh(s);
+            if (status != MQ_RING_OK)
                 return status;
         }
-        uint64_t size = mq_message_size(s->data, s->cursor), offset = mq_offset(s->cursor);
-        /* relaxed, and perhaps of a newer lap: it is bounded here (also below: the difference wraps), validated by accept. */
-        if (mq_likely(size - s->stamps <= s->data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(s->data_bytes) &&
-                      mq_ahead(s->published, s->cursor + mq_frame_bytes(size)) >= 0)) {
+        uint64_t size = mq_ring_message_size(s->data, s->cursor), offset = mq_ring_offset(s->cursor);
+        /* relaxed, and perhaps of a newer lap: it is bounded here (also below: the difference wraps), validated by
+         * accept. */
+        if (mq_likely(size - s->stamps <= s->data_bytes &&
+                      offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&
+                      mq_ring_distance(s->published, s->cursor + mq_ring_frame_bytes(size)) >= 0)) {
             message->payload = s->data + offset + 8 + s->stamps;
             message->size = size - s->stamps;
-            return MQ_OK;
+            return MQ_RING_OK;
         }
-        mq_status status = mq_subscriber_revalidate(s);
-        if (status == MQ_EMPTY)
+        mq_ring_status status = mq_ring_subscriber_revalidate(s);
+        if (status == MQ_RING_EMPTY)
             continue; /* at the present now; published says whether more has come */
-        if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0 ||
-            mq_ahead(s->published, mq_next_lap(s->cursor)) < 0)
-            return MQ_CORRUPT;
-        s->cursor = mq_next_lap(s->cursor);
-        mq_subscriber_store_stats(
+        if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
+            mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
+            return MQ_RING_CORRUPT;
+        s->cursor = mq_ring_next_lap(s->cursor);
+        mq_ring_subscriber_store_stats(
             s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
     }
-    return MQ_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
+    return MQ_RING_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
 }
 
 /* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the
- * caller calls mq_subscriber_reset, or when conflating just looks for the newest again. */
-static inline bool mq_subscriber_accept(mq_subscriber *s, const mq_message *message) {
-    if (mq_unlikely(!mq_subscriber_validate(s)))
+ * caller calls mq_ring_subscriber_reset, or when conflating just looks for the newest again. */
+static inline bool mq_ring_subscriber_accept(mq_ring_subscriber *s, const mq_ring_message *message) {
+    if (mq_unlikely(!mq_ring_subscriber_validate(s)))
         return false;
-    s->cursor += mq_subscriber_need(s, message->size);
+    s->cursor += mq_ring_subscriber_frame_bytes(s, message->size);
     s->received += 1;
-    mq_subscriber_store_stats(s);
-    if (mq_unlikely(!s->announced && s->slot >= 0))
+    mq_ring_subscriber_store_stats(s);
+    if (mq_unlikely(!s->announces_limit && s->slot >= 0))
         mq_reader_slot_update(s->ring, s->slot, s->cursor);
     return true;
 }
 
 /* Conflate: pass over all but the newest message. */
-static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *message) {
+static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
-        mq_checkpoint m;
+        mq_ring_checkpoint m;
         uint64_t last = 0, from = s->cursor;
-        mq_status status = mq_subscriber_refresh(s);
-        if (status != MQ_OK)
+        mq_ring_status status = mq_ring_subscriber_refresh(s);
+        if (status != MQ_RING_OK)
             return status;
         int64_t count = 0, before = 0;
         /* The checkpoint is nearer, if its sequence says how many lie before it. */
-        if (s->announced && s->sequence_known && mq_checkpoint_read(s->side, &m) && m.era == s->era &&
-            mq_ahead(m.position, from) > 0 && mq_ahead(s->published, m.position) > 0 &&
-            mq_position_possible(m.position, s->data_bytes)) {
-            before = (int64_t)(m.sequence - mq_subscriber_sequence(s));
-            count = mq_walk(s->data, s->data_bytes, m.position, s->published, &last);
+        if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era &&
+            mq_ring_distance(m.position, from) > 0 && mq_ring_distance(s->published, m.position) > 0 &&
+            mq_ring_position_possible(m.position, s->data_bytes)) {
+            before = (int64_t)(m.sequence - mq_ring_subscriber_sequence(s));
+            count = mq_ring_walk(s->data, s->data_bytes, m.position, s->published, &last);
             from = m.position;
         }
         if (count == 0) {
             before = 0;
             from = s->cursor;
-            count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
+            count = mq_ring_walk(s->data, s->data_bytes, from, s->published, &last);
         }
-        if (count > 0 && before >= 0 && mq_subscriber_is_valid(s, from) && mq_subscriber_intact(s, last)) {
-            if (mq_ahead(last, s->cursor) > 0)
-                mq_subscriber_skip(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
-            return mq_subscriber_peek(s, message);
+        if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_intact(s, last)) {
+            if (mq_ring_distance(last, s->cursor) > 0)
+                mq_ring_subscriber_skip(s, last,
+                                        (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
+            return mq_ring_subscriber_peek(s, message);
         }
-        if (!mq_subscriber_is_valid(s, s->cursor)) {
-            if (mq_subscriber_revalidate(s) == MQ_CORRUPT)
-                return MQ_CORRUPT;
+        if (!mq_ring_subscriber_is_valid(s, s->cursor)) {
+            if (mq_ring_subscriber_revalidate(s) == MQ_RING_CORRUPT)
+                return MQ_RING_CORRUPT;
         } else if (count == 0)
-            mq_subscriber_skip(s, s->published, 0); /* a bare wrap mark */
+            mq_ring_subscriber_skip(s, s->published, 0); /* a bare wrap mark */
         else
-            return MQ_CORRUPT;
+            return MQ_RING_CORRUPT;
     }
-    return MQ_EMPTY; /* as in mq_subscriber_peek */
+    return MQ_RING_EMPTY; /* as in mq_ring_subscriber_peek */
 }
 
-static inline mq_status mq_subscriber_next(mq_subscriber *s, bool conflate, mq_message *message) {
-    return mq_unlikely(conflate) ? mq_subscriber_newest(s, message) : mq_subscriber_peek(s, message);
+static inline mq_ring_status mq_ring_subscriber_next(mq_ring_subscriber *s, bool conflate, mq_ring_message *message) {
+    return mq_unlikely(conflate) ? mq_ring_subscriber_skip_to_newest(s, message) : mq_ring_subscriber_peek(s, message);
 }
 
 /* Ring bytes between the cursor and what is known to be published; the wrapped end of a lap included. */
-static inline uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s) {
-    uint32_t from = mq_offset(s->cursor), to = mq_offset(s->published);
-    return mq_cycle(s->cursor) == mq_cycle(s->published) ? to - from : mq_lap_end(s->data_bytes) - from + to;
+static inline uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s) {
+    uint32_t from = mq_ring_offset(s->cursor), to = mq_ring_offset(s->published);
+    return mq_ring_cycle(s->cursor) == mq_ring_cycle(s->published) ? to - from
+                                                                   : mq_ring_lap_end(s->data_bytes) - from + to;
 }
 
 /* Bring a line near, to be read soon. Only a hint: nothing need be mapped there. */

@@ -1,7 +1,7 @@
 from msgq.impl.ring.connection cimport Connection
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 
-from msgq.impl.ring.core cimport mq_message
+from msgq.impl.ring.core cimport mq_ring_message
 
 
 cdef class SubSocket(Connection):
@@ -12,8 +12,8 @@ cdef class SubSocket(Connection):
     cdef object _receive_element(self, dtype, bint non_blocking)
     cdef bytes take(self, bint non_blocking)
     cdef bytes _receive(self, bint non_blocking)
-    cdef int _find(self, mq_message *message, bint non_blocking) except -1
-    cdef bytes _copy_large(self, const mq_message *message)
+    cdef int _find(self, mq_ring_message *message, bint non_blocking) except -1
+    cdef bytes _copy_large(self, const mq_ring_message *message)
     cdef uint64_t _most(self, max_messages) except? 0
     cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1

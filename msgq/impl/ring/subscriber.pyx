@@ -12,10 +12,10 @@ from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.base.core cimport mq_copy_out
 from msgq.impl.base.waiting cimport deadline_after, wait_ready
 from msgq.impl.ring.core cimport (
-    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_frame_bytes, mq_prefetch, mq_side_tracked, mq_stamps, mq_stamps_get,
-    mq_status, mq_subscriber_accept, mq_subscriber_revalidate, mq_subscriber_need, mq_subscriber_next,
-    mq_subscriber_peek, mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset,
-    mq_subscriber_take_block,
+    MQ_RING_CORRUPT, MQ_RING_EMPTY, MQ_RING_OK, mq_ring_message, mq_ring_frame_bytes, mq_prefetch, mq_ring_side_tracked,
+    mq_stamps, mq_stamps_get, mq_ring_status, mq_ring_subscriber_accept, mq_ring_subscriber_revalidate,
+    mq_ring_subscriber_frame_bytes, mq_ring_subscriber_next, mq_ring_subscriber_peek, mq_ring_subscriber_pending_bytes,
+    mq_ring_subscriber_refresh, mq_ring_subscriber_reset, mq_ring_subscriber_receive_batch,
 )
 from msgq.impl.ring.topic cimport latest
 
@@ -43,7 +43,7 @@ cdef object _load_tracked():
     return Tracked
 
 
-cdef inline bytes copied(SubSocket self, const mq_message *message):
+cdef inline bytes copied(SubSocket self, const mq_ring_message *message):
     cdef bytes out
     if message.size >= LARGE_BYTES:
         return self._copy_large(message)
@@ -88,7 +88,7 @@ cdef class SubSocket(Connection):
 
     @property
     def tracked(self):
-        return self._ticket != CLOSED and self._subscriber.side != NULL and mq_side_tracked(self._subscriber.side)
+        return self._ticket != CLOSED and self._subscriber.side != NULL and mq_ring_side_tracked(self._subscriber.side)
 
     def stats(self):
         from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
@@ -114,12 +114,12 @@ cdef class SubSocket(Connection):
         return self._receive(non_blocking)
 
     cdef bytes _receive(self, bint non_blocking):
-        cdef mq_message message
+        cdef mq_ring_message message
         cdef bytes out
         while True:
-            status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
-            if status != MQ_OK:
-                if status == MQ_EMPTY and (non_blocking or self._timeout_ms == 0):
+            status = mq_ring_subscriber_next(&self._subscriber, self._conflate, &message)
+            if status != MQ_RING_OK:
+                if status == MQ_RING_EMPTY and (non_blocking or self._timeout_ms == 0):
                     mq_prefetch(latest.header)  # its subscriber took the line away, and the next send looks there first
                     if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
                         self._settle_fd()
@@ -128,14 +128,14 @@ cdef class SubSocket(Connection):
                     self._settle_fd()
                     return None
             out = copied(self, &message)
-            if mq_subscriber_accept(&self._subscriber, &message):
+            if mq_ring_subscriber_accept(&self._subscriber, &message):
                 if self._fd >= 0:
                     self._settle_fd()
                 return out
             self._torn()
 
     def receive_tracked(self, non_blocking=False):
-        cdef mq_message message
+        cdef mq_ring_message message
         cdef mq_stamps stamps
         cdef bint at_once = wants_no_wait(self, non_blocking)
         Tracked = _tracked or _load_tracked()
@@ -148,14 +148,14 @@ cdef class SubSocket(Connection):
                     raise untracked_error(self._endpoint)
                 mq_stamps_get(&stamps, message.payload)
                 out = copied(self, &message)
-                if mq_subscriber_accept(&self._subscriber, &message):
+                if mq_ring_subscriber_accept(&self._subscriber, &message):
                     return Tracked(out, stamps.publish_time, stamps.origin_time)
                 self._torn()
             return None
         finally:
             self._settle_fd()
 
-    cdef bytes _copy_large(self, const mq_message *message):
+    cdef bytes _copy_large(self, const mq_ring_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
         cdef char *target = PyBytes_AS_STRING(out)
         self._occupy()
@@ -164,17 +164,17 @@ cdef class SubSocket(Connection):
         self._ticket = self._generation
         return out
 
-    cdef int _find(self, mq_message *message, bint non_blocking) except -1:
+    cdef int _find(self, mq_ring_message *message, bint non_blocking) except -1:
         """The message at the cursor, waiting for it if wanted; False: there is none."""
         cdef int64_t deadline = 0
-        cdef mq_status status
+        cdef mq_ring_status status
         if not non_blocking and self._timeout_ms != 0:
             deadline = deadline_after(self._timeout_ms)
         while True:
-            status = mq_subscriber_next(&self._subscriber, self._conflate, message)
-            if status == MQ_OK:
+            status = mq_ring_subscriber_next(&self._subscriber, self._conflate, message)
+            if status == MQ_RING_OK:
                 return True
-            if status != MQ_EMPTY:
+            if status != MQ_RING_EMPTY:
                 self._corrupt()
                 continue
             mq_prefetch(latest.header)  # as in _receive
@@ -186,7 +186,7 @@ cdef class SubSocket(Connection):
         """The message was overwritten while it was copied: go on at the present."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
         enter(self)  # a handler may have closed the socket
-        if not self._conflate and mq_subscriber_reset(&self._subscriber) != MQ_OK:
+        if not self._conflate and mq_ring_subscriber_reset(&self._subscriber) != MQ_RING_OK:
             self._corrupt()
         return 0
 
@@ -195,13 +195,13 @@ cdef class SubSocket(Connection):
         cdef uint64_t cursor = self._subscriber.cursor
         if self._follow():
             return 0
-        mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
+        mq_ring_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
                 "somebody wrote nonsense there")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, max_messages=None, bint wait_for_one=False):
-        cdef mq_message pending
+        cdef mq_ring_message pending
         cdef list messages = []
         cdef uint64_t most = self._most(max_messages)
         enter(self)
@@ -211,11 +211,11 @@ cdef class SubSocket(Connection):
             if (first := self._receive(False) if most else None) is None:
                 return messages
             messages.append(first)
-        if mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+        if mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
             self._corrupt()
         # What comes later than this look is for the next call.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
-            if messages and mq_subscriber_peek(&self._subscriber, &pending) == MQ_CORRUPT:
+            if messages and mq_ring_subscriber_peek(&self._subscriber, &pending) == MQ_RING_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
             enter(self)  # releasing the GIL for a large copy may have let a signal handler run
             if (message := self._receive(True)) is None:
@@ -236,8 +236,8 @@ cdef class SubSocket(Connection):
                 if messages:
                     enter(self)
                     if not self._at_gate():  # nobody holds us any more: what is there by now is all
-                        mq_subscriber_refresh(&self._subscriber)
-                        rest = mq_subscriber_pending_bytes(&self._subscriber) // mq_frame_bytes(0)
+                        mq_ring_subscriber_refresh(&self._subscriber)
+                        rest = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + rest)
                 non_blocking = bool(messages) or not wait_for_one
                 message = self._receive(non_blocking) if dtype is None else self._receive_element(dtype, non_blocking)
@@ -258,7 +258,7 @@ cdef class SubSocket(Connection):
     cdef object _receive_element(self, dtype, bint non_blocking):
         """The next message as an array of one element, waiting for it if wanted; None: there is none."""
         import numpy
-        cdef mq_message message
+        cdef mq_ring_message message
         while self._find(&message, non_blocking):
             element = self._take_array(numpy, dtype, dtype.itemsize, 1)
             if len(element):
@@ -273,7 +273,7 @@ cdef class SubSocket(Connection):
         return max_messages
 
     def receive_into(self, buffer, non_blocking=False):
-        cdef mq_message message
+        cdef mq_ring_message message
         cdef Py_buffer view
         cdef bint at_once = wants_no_wait(self, non_blocking)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
@@ -283,16 +283,16 @@ cdef class SubSocket(Connection):
                 self._at_gate()
             while self._find(&message, at_once):
                 if message.size > <uint64_t> view.len:
-                    status = mq_subscriber_revalidate(&self._subscriber)
-                    if status == MQ_EMPTY:
+                    status = mq_ring_subscriber_revalidate(&self._subscriber)
+                    if status == MQ_RING_EMPTY:
                         continue
-                    if status != MQ_OK:
+                    if status != MQ_RING_OK:
                         self._corrupt()
                         continue
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, message.payload, message.size)
-                if mq_subscriber_accept(&self._subscriber, &message):
+                if mq_ring_subscriber_accept(&self._subscriber, &message):
                     return message.size
                 self._torn()
             return None
@@ -302,7 +302,7 @@ cdef class SubSocket(Connection):
 
     def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
         import numpy  # the only method that needs it
-        cdef mq_message message
+        cdef mq_ring_message message
         cdef uint64_t size, most = self._most(max_messages)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
@@ -326,15 +326,15 @@ cdef class SubSocket(Connection):
 
     cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
         """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
-        cdef mq_message message
+        cdef mq_ring_message message
         cdef uint64_t need
         cdef Py_buffer view
         if self._conflate:  # passes over all but the newest
-            most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
-        elif mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+            most = min(most, <uint64_t> (mq_ring_subscriber_next(&self._subscriber, True, &message) == MQ_RING_OK))
+        elif mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
             self._corrupt()
-        need = mq_subscriber_need(&self._subscriber, size)
-        out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // need), dtype)
+        need = mq_ring_subscriber_frame_bytes(&self._subscriber, size)
+        out = numpy.empty(min(most, mq_ring_subscriber_pending_bytes(&self._subscriber) // need), dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
         enter(self)  # that was Python code, and so may have run anything
@@ -348,10 +348,11 @@ cdef class SubSocket(Connection):
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
         cdef int64_t taken = 0, block = 0
-        cdef int64_t fitting = BLOCK_BYTES // mq_subscriber_need(&self._subscriber, size)
+        cdef int64_t fitting = BLOCK_BYTES // mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         cdef int64_t block_most = max(fitting, 1)
         while taken < most:
-            block = mq_subscriber_take_block(&self._subscriber, out + taken * size, size, min(block_most, most - taken))
+            block = mq_ring_subscriber_receive_batch(&self._subscriber, out + taken * size, size,
+                                                     min(block_most, most - taken))
             if block <= 0:
                 break
             taken += block
@@ -361,15 +362,15 @@ cdef class SubSocket(Connection):
 
     cdef int _check_size(self, uint64_t size) except -1:
         """Nothing was taken: because nothing is there, or because it has another size?"""
-        cdef mq_message message
-        cdef mq_status status = mq_subscriber_peek(&self._subscriber, &message)
-        if status == MQ_OK and message.size == size:
+        cdef mq_ring_message message
+        cdef mq_ring_status status = mq_ring_subscriber_peek(&self._subscriber, &message)
+        if status == MQ_RING_OK and message.size == size:
             return 0
-        if status == MQ_OK:
-            status = mq_subscriber_revalidate(&self._subscriber)
-        if status == MQ_CORRUPT:
+        if status == MQ_RING_OK:
+            status = mq_ring_subscriber_revalidate(&self._subscriber)
+        if status == MQ_RING_CORRUPT:
             self._corrupt()
-        elif status == MQ_OK:
+        elif status == MQ_RING_OK:
             text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
             raise MessageSizeError(text, self._endpoint)
         return 0

@@ -10,7 +10,7 @@ cdef class Topic:
     cdef readonly Segment ring
     cdef readonly Segment side      # None: passive, and there is none
     cdef uint32_t data_bytes
-    cdef mq_canary whole             # tells whether the ring is still all there
+    cdef mq_canary canary             # tells whether the ring is still all there
     cdef int lock_fd
     cdef void unlock(self)
 

@@ -18,9 +18,9 @@ from msgq.impl.base.segment cimport (
     remove_file, Segment, unlock_file,
 )
 from msgq.impl.ring.core cimport (
-    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, mq_file_shrank, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten,
-    mq_ring_canary_write, mq_ring_was_tracked, mq_ring_canary_lost, mq_side, MQ_SIDE_BYTES, mq_side_check,
-    mq_side_follow, mq_side_init, mq_side_version, MQ_SIDE_VERSION, mq_canary_none, mq_canary_of_ring,
+    MQ_DEFAULT_DATA_BYTES, mq_file_grew, mq_file_shrank, MQ_RING_HEADER, mq_ring_header, mq_ring_move_to_next_lap,
+    mq_ring_canary_write, mq_ring_was_tracked, mq_ring_canary_lost, mq_ring_side, MQ_SIDE_BYTES, mq_ring_side_check,
+    mq_ring_side_note_ring, mq_ring_side_init, mq_ring_side_version, MQ_SIDE_VERSION, mq_canary_none, mq_canary_of_ring,
 )
 
 import contextlib
@@ -98,9 +98,9 @@ cdef int _find_whole(Topic topic) except -1:
     """
     cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
-        topic.whole = mq_canary_none()
+        topic.canary = mq_canary_none()
     else:
-        topic.whole = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
+        topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                         guard_word(topic.ring.guard))
         # Truncated after its size was read: the tail was written into zeros of this process.
         if not paired or guard_lost(topic.ring.guard):
@@ -137,7 +137,7 @@ cdef Segment _make_side(str endpoint, str path, Segment ring, int mode, bint tra
     cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found)
     try:
         side = map_file(fd, &found, True, endpoint, path)
-        mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+        mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
                      ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
         return side if name_file(fd, endpoint, path) else None
     finally:
@@ -162,19 +162,21 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         side = map_file(fd, &found, writable, endpoint, path)
     finally:
         close(fd)
-    check = mq_side_check(<mq_side *> side.address, ring.inode, data_bytes)
+    check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
     if check == MQ_SIDE_GOOD:
-        if not mq_ring_canary_lost(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
+        if not mq_ring_canary_lost(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
             return side
         check = MQ_SIDE_STALE
     if check == MQ_SIDE_STALE:
         if writable:
-            was_tracked[0] |= mq_ring_was_tracked(<mq_side *> side.address, ring.inode)
-            mq_ring_shorten(<mq_ring_header *> ring.address, <mq_side *> side.address, ring.inode, data_bytes)
+            was_tracked[0] |= mq_ring_was_tracked(<mq_ring_side *> side.address, ring.inode)
+            mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
+                                     data_bytes)
             remove_file(endpoint, path)
         return None
     if check == MQ_SIDE_VERSION_DIFFERS:
-        text = (f"has layout version {mq_side_version(<mq_side *> side.address)}, this library has {MQ_SIDE_VERSION}; "
+        version = mq_ring_side_version(<mq_ring_side *> side.address)
+        text = (f"has layout version {version}, this library has {MQ_SIDE_VERSION}; "
                 "use one version of msgq, or remove the file when nobody uses it (msgq clean)")
         raise LayoutVersionError(text, endpoint, path)
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
@@ -246,7 +248,8 @@ cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t 
             _sign(topic)  # not before: a tail that is missing tells what befell the ring
             if topic.side is None:
                 topic.side = _make_side(endpoint, side_path, topic.ring, permissions, tracked)
-        mq_side_follow(<mq_side *> topic.side.address, <mq_ring_header *> topic.ring.address, topic.data_bytes)
+        mq_ring_side_note_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
+                               topic.data_bytes)
         _find_whole(topic)
     except BaseException:
         if made:
@@ -293,7 +296,7 @@ cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
     cdef int fd
-    if not mq_file_outgrows(former.file, former.inode, former.size - MQ_RING_HEADER):
+    if not mq_file_grew(former.file, former.inode, former.size - MQ_RING_HEADER):
         return None
     fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
     if fd < 0:

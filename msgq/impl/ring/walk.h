@@ -1,57 +1,59 @@
 /* From message to message: the grant's checkpoint, and the way from there. What is read here counts only after the position
  * was found intact (subscriber.h).
  */
-#ifndef MQ_WALK_H
-#define MQ_WALK_H
+#ifndef MQ_RING_WALK_H
+#define MQ_RING_WALK_H
 
 #include "ring/position.h"
 
 typedef struct {
-    uint64_t position, sequence, era, turn;
-} mq_checkpoint;
+    uint64_t position, sequence, era, grant_seq;
+} mq_ring_checkpoint;
 
 /* A consistent copy of the grant's checkpoint. False: it changed all the time, or there is no side segment. */
-static inline bool mq_checkpoint_read(const mq_side *side, mq_checkpoint *m) {
+static inline bool mq_ring_checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
-        m->turn = mq_load_acquire_u64(&side->turn); /* EDGE turn: acquire. Partner: mq_publisher_announce */
-        const mq_checkpoint_words *words = m->turn & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
+        m->grant_seq = mq_load_acquire_u64(
+            &side->grant_seq); /* EDGE checkpoint: acquire. Partner: mq_ring_publisher_announce_limit */
+        const mq_ring_checkpoint_words *words = m->grant_seq & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
         /* relaxed: a newer value than this turn's is found out by the second look at it. */
         m->position = mq_load_relaxed_u64(&words->position);
         m->sequence = mq_load_relaxed_u64(&words->sequence);
         m->era = mq_load_relaxed_u64(&words->era);
         /* EDGE grant: acquire. The next turn writes the other copy and leaves this one alone, also when its publisher
-         * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_publisher_announce */
+         * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_ring_publisher_announce_limit */
         mq_fence_acquire();
-        if (mq_load_relaxed_u64(&side->turn) == m->turn)
+        if (mq_load_relaxed_u64(&side->grant_seq) == m->grant_seq)
             return true;
     }
     return false;
 }
 
-static inline uint64_t mq_message_size(const uint8_t *data, uint64_t position) {
+static inline uint64_t mq_ring_message_size(const uint8_t *data, uint64_t position) {
     /* relaxed: ordered by the acquire of write_pointer, and validated before anything follows from it. */
-    return mq_load_relaxed_u64((const mq_u64 *)(data + mq_offset(position)));
+    return mq_load_relaxed_u64((const mq_u64 *)(data + mq_ring_offset(position)));
 }
 
 /* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
-static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
-    uint64_t size = mq_message_size(data, position), offset = mq_offset(position);
-    *is_message = size <= data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(data_bytes);
+static inline uint64_t mq_ring_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
+    uint64_t size = mq_ring_message_size(data, position), offset = mq_ring_offset(position);
+    *is_message = size <= data_bytes && offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(data_bytes);
     if (*is_message)
-        return position + mq_frame_bytes(size);
-    return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
+        return position + mq_ring_frame_bytes(size);
+    return size == (uint64_t)MQ_RING_WRAP_MARK && offset != 0 ? mq_ring_next_lap(position) : position;
 }
 
-/* Count the messages from `from` to `to`; *last is the position of the last one. `need`: the bytes that each message needs;
- * 0: any. -1: the sizes do not lead to `to`, or the two are more than a lap apart, so that counting might not end. */
-static inline int64_t mq_walk_of(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t need,
-                                 uint64_t *last) {
+/* Count the messages from `from` to `to`; *last is the position of the last one. `need`: the bytes that each message
+ * needs; 0: any. -1: the sizes do not lead to `to`, or the two are more than a lap apart, so that counting might not
+ * end. */
+static inline int64_t mq_ring_walk_sized(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
+                                         uint64_t need, uint64_t *last) {
     int64_t count = 0;
-    if (mq_ahead(to, from) > 0 && !mq_intact(to, from))
+    if (mq_ring_distance(to, from) > 0 && !mq_ring_intact(to, from))
         return -1;
-    while (mq_ahead(to, from) > 0) {
+    while (mq_ring_distance(to, from) > 0) {
         bool is_message;
-        uint64_t next = mq_step(data, data_bytes, from, &is_message);
+        uint64_t next = mq_ring_step(data, data_bytes, from, &is_message);
         if (next == from || (need && is_message && next != from + need))
             return -1;
         if (is_message) {
@@ -63,17 +65,19 @@ static inline int64_t mq_walk_of(const uint8_t *data, uint32_t data_bytes, uint6
     return from == to ? count : -1;
 }
 
-/* As mq_walk_of, for messages of any size. */
-static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
-    return mq_walk_of(data, data_bytes, from, to, 0, last);
+/* As mq_ring_walk_sized, for messages of any size. */
+static inline int64_t mq_ring_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
+                                   uint64_t *last) {
+    return mq_ring_walk_sized(data, data_bytes, from, to, 0, last);
 }
 
-/* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each lap
- * begins with a message. `spare` bytes after the limit are skipped as well. */
-static inline uint64_t mq_oldest_of(uint64_t limit, uint32_t data_bytes, uint64_t need, uint64_t spare) {
-    uint64_t offset = (mq_offset(limit) + spare + need - 1) / need * need;
-    bool fits = mq_cycle(limit) > 0 && offset + need <= mq_lap_end(data_bytes);
-    return fits ? mq_position(mq_cycle(limit) - 1, (uint32_t)offset) : mq_position(mq_cycle(limit), 0);
+/* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each
+ * lap begins with a message. `spare` bytes after the limit are skipped as well. */
+static inline uint64_t mq_ring_oldest_sized(uint64_t limit, uint32_t data_bytes, uint64_t need, uint64_t spare) {
+    uint64_t offset = (mq_ring_offset(limit) + spare + need - 1) / need * need;
+    bool fits = mq_ring_cycle(limit) > 0 && offset + need <= mq_ring_lap_end(data_bytes);
+    return fits ? mq_ring_position(mq_ring_cycle(limit) - 1, (uint32_t)offset)
+                : mq_ring_position(mq_ring_cycle(limit), 0);
 }
 
 #endif

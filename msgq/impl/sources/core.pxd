@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from msgq.impl.channel.core cimport mq_channel_message, mq_channel_subscriber
 from msgq.impl.base.core cimport mq_u32, mq_u64
 from msgq.impl.records.core cimport mq_record_parts
-from msgq.impl.ring.core cimport mq_subscriber
+from msgq.impl.ring.core cimport mq_ring_subscriber
 
 
 cdef extern from "sources/message.h" nogil:
@@ -57,7 +57,7 @@ cdef extern from "sources/source.h" nogil:
         MQ_SOURCE_RECORDS
     ctypedef struct mq_source:
         mq_source_kind kind
-        mq_subscriber *ring
+        mq_ring_subscriber *ring
         mq_channel_source *channel
         mq_record_source *records
         uint64_t described

@@ -16,24 +16,24 @@ typedef enum { MQ_SOURCE_RING, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS } mq_source_
 typedef struct {
     mq_source_kind kind;
     union {
-        mq_subscriber *ring; /* passive */
+        mq_ring_subscriber *ring; /* passive */
         mq_channel_source *channel;
         mq_record_source *records;
     };
     uint64_t described; /* the schema's turn when it was read last */
 } mq_source;
 
-static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_subscriber *s,
+static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_ring_subscriber *s,
                                                                                   const mq_source_buffer *room,
                                                                                   mq_source_message *taken) {
-    mq_message message;
+    mq_ring_message message;
     mq_stamps stamps = {0, 0};
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        mq_status status = mq_subscriber_peek(s, &message);
-        if (status != MQ_OK)
-            return status == MQ_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+        mq_ring_status status = mq_ring_subscriber_peek(s, &message);
+        if (status != MQ_RING_OK)
+            return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
         if (mq_unlikely(message.size > s->data_bytes / 3)) { /* nobody may send it */
-            if (mq_subscriber_revalidate(s) != MQ_EMPTY)
+            if (mq_ring_subscriber_revalidate(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
@@ -44,14 +44,14 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         if (s->stamps)
             mq_stamps_get(&stamps, message.payload);
         mq_source_buffer_fill(room, message.payload, message.size);
-        if (mq_unlikely(!mq_subscriber_accept(s, &message))) {
-            if (mq_subscriber_reset(s) != MQ_OK)
+        if (mq_unlikely(!mq_ring_subscriber_accept(s, &message))) {
+            if (mq_ring_subscriber_reset(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
-        bool counted = s->announced && s->sequence_known;
+        bool counted = s->announces_limit && s->sequence_known;
         *taken = (mq_source_message){.size = message.size,
-                                     .sequence = (counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1,
+                                     .sequence = (counted ? mq_ring_subscriber_sequence(s) : s->received + s->lost) - 1,
                                      .era = counted ? s->era : 0,
                                      .counted = counted,
                                      .stamped = s->stamps != 0,
@@ -85,8 +85,8 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
     return mq_record_source_take(source->records, room, taken);
 }
 
-/* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is not
- * older than that: who publishes has described before. */
+/* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
+ * not older than that: who publishes has described before. */
 static inline uint64_t mq_source_schema_turn(const mq_source *source) {
     const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.record->schema.turn
                          : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.hub->schema.turn
@@ -106,7 +106,7 @@ static inline bool mq_source_has_pending(const mq_source *source) {
         return true;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_has_pending(source->channel);
-    return mq_subscriber_has_more(source->ring);
+    return mq_ring_subscriber_has_more(source->ring);
 }
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
@@ -115,10 +115,11 @@ static inline bool mq_source_near_overrun(const mq_source *source) {
         return false;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_near_overrun(source->channel);
-    const mq_subscriber *s = source->ring;
+    const mq_ring_subscriber *s = source->ring;
     uint64_t now =
-        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_publish */
-    return mq_cycle(now) != mq_cycle(s->cursor) || mq_offset(now) - mq_offset(s->cursor) > s->data_bytes / 64;
+        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+    return mq_ring_cycle(now) != mq_ring_cycle(s->cursor) ||
+           mq_ring_offset(now) - mq_ring_offset(s->cursor) > s->data_bytes / 64;
 }
 
 /* The word that publishers change when they wake others: a nap on it may end earlier. */
@@ -127,7 +128,7 @@ static inline const mq_u32 *mq_source_word(const mq_source *source) {
         return &source->records->parts.record->attention;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return &source->channel->from.hub->attention;
-    return mq_subscriber_attention(source->ring);
+    return mq_ring_subscriber_attention(source->ring);
 }
 
 #endif

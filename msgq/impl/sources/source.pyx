@@ -17,8 +17,8 @@ from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 from msgq.impl.ring.connection cimport enter
 from msgq.impl.ring.core cimport (
-    mq_read_write_pointer, mq_read_write_uid, mq_ring_header, mq_side_schema, mq_subscriber, mq_subscriber_has_more,
-    mq_subscriber_has_no_publisher, mq_subscriber_reset,
+    mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
+    mq_ring_subscriber_has_more, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_reset,
 )
 from msgq.impl.ring.subscriber cimport SubSocket
 from msgq.impl.sources.core cimport (
@@ -128,7 +128,7 @@ cdef class TopicSource(Source):
         cdef mq_schema_parts at
         if self._socket._subscriber.side == NULL:
             return None
-        at = mq_side_schema(self._socket._subscriber.side)
+        at = mq_ring_side_schema(self._socket._subscriber.side)
         return read_schema(&at)
 
     @property
@@ -146,9 +146,9 @@ cdef class TopicSource(Source):
             self._socket._subscriber.lost_unknown = True
 
     def over(self, int64_t since_ns):
-        cdef const mq_subscriber *subscriber = &self._socket._subscriber
+        cdef const mq_ring_subscriber *subscriber = &self._socket._subscriber
         # life first: what was sent last is there then
-        return mq_subscriber_has_no_publisher(subscriber) and not mq_subscriber_has_more(subscriber)
+        return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_has_more(subscriber)
 
     def close(self):
         self._socket.close()
@@ -159,7 +159,7 @@ cdef class TopicSource(Source):
     cdef int repair(self) except -1:
         if self._socket._follow():
             return 0
-        mq_subscriber_reset(&self._socket._subscriber)
+        mq_ring_subscriber_reset(&self._socket._subscriber)
         raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; what is "
                                   "taken goes on at the present", self.endpoint, self._socket._ring.path)
 
@@ -187,7 +187,7 @@ cdef bint _has_lost_side(SubSocket socket) except -1:
         named = os.lstat(socket._ring.path).st_ino == socket._ring.inode
     except OSError:
         named = False
-    return not named or (mq_read_write_uid(ring) == 0 and mq_read_write_pointer(ring) != 0)
+    return not named or (mq_ring_write_uid(ring) == 0 and mq_ring_write_pointer(ring) != 0)
 
 
 # ---- channels, and events of queues ----

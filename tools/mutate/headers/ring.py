@@ -9,7 +9,7 @@ rows = mutants_of("msgq/impl/ring/batch.h", "ring")
 walk = mutants_of("msgq/impl/ring/walk.h", "ring")
 slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
 registry = mutants_of("msgq/impl/ring/registry.h", "ring")
-whole = mutants_of("msgq/impl/ring/canary.h", "ring")
+canary = mutants_of("msgq/impl/ring/canary.h", "ring")
 onlooker = mutants_of("msgq/impl/ring/seek.h", "ring")
 snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
@@ -17,14 +17,14 @@ stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
 MUTANTS = [
     position(
         "a limit one lap later that has reached a message leaves it intact",
-        "return laps == 1 && mq_offset(limit) <= mq_offset(position);",
-        "return laps == 1 && mq_offset(limit) <= mq_offset(position) + 8;",
+        "return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position);",
+        "return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position) + 8;",
         "positions_are_intact_up_to_the_limit_one_lap_later",
     ),
     position(
         "a message two laps before the limit is intact",
-        "return laps == 1 && mq_offset(limit)",
-        "return laps && mq_offset(limit)",
+        "return laps == 1 && mq_ring_offset(limit)",
+        "return laps && mq_ring_offset(limit)",
         "positions_are_intact_up_to_the_limit_one_lap_later",
     ),
     publisher(
@@ -41,14 +41,14 @@ MUTANTS = [
     ),
     position(
         "a silent publisher has no message in progress",
-        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;",
-        "(uint64_t)mq_offset(write_pointer) + data_bytes * 0 + 8;",
+        "(uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;",
+        "(uint64_t)mq_ring_offset(write_pointer) + data_bytes * 0 + 8;",
         "positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message",
     ),
     position(
         "a silent publisher writes no wrap mark",
-        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3 + 8;",
-        "(uint64_t)mq_offset(write_pointer) + data_bytes / 3;",
+        "(uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;",
+        "(uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3;",
         "positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message",
     ),
     position(
@@ -59,39 +59,39 @@ MUTANTS = [
     ),
     position(
         "an offset at the end of a lap is impossible",
-        "mq_offset(position) <= mq_lap_end(data_bytes) &&",
-        "mq_offset(position) < mq_lap_end(data_bytes) &&",
+        "mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
+        "mq_ring_offset(position) < mq_ring_lap_end(data_bytes) &&",
         "sizes_of_messages_and_laps_are_those_of_stock",
     ),
     publisher(
         "write_uid is not looked at before the commit",
-        "if (mq_unlikely(!mq_publisher_owns(p))) return mq_publisher_discard(p, MQ_TAKEN_OVER); "
+        "if (mq_unlikely(!mq_ring_publisher_owns_ring(p))) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER); "
         "mq_store_release_u64(&p->ring->write_pointer, head);",
         "mq_store_release_u64(&p->ring->write_pointer, head);",
         "send_that_another_publisher_overtakes_publishes_nothing",
     ),
     publisher(
         "write_uid is not looked at after begun is stored",
-        "mq_fence_compiler(); if (!mq_publisher_owns(p)) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "mq_fence_compiler(); if (!mq_ring_publisher_owns_ring(p)) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
         "mq_fence_compiler();",
         "send_stores_begun_then_the_message_then_its_position",
     ),
     publisher(
         "a publisher that membarrier does not reach has no fence",
-        "if (mq_unlikely(p->fences)) mq_fence_seq_cst();",
+        "if (mq_unlikely(p->needs_fence)) mq_fence_seq_cst();",
         "",
         "send_stores_begun_then_the_message_then_its_position",
     ),
     publisher(
         "an abandoned send stays in progress",
-        "mq_store_release_u64(&p->entry->begun, p->sequence); return why;",
+        "mq_store_release_u64(&p->row->begun, p->sequence); return why;",
         "return why;",
         "send_that_another_publisher_overtakes_publishes_nothing",
         "rows_that_another_publisher_overtakes_are_dropped",
     ),
     publisher(
         "begun is not stored",
-        "mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1);",
+        "mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + 1);",
         "",
         "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
         "send_stores_begun_then_the_message_then_its_position",
@@ -99,26 +99,26 @@ MUTANTS = [
     publisher(
         "`sent` is stored before the position",
         "mq_store_release_u64(&p->ring->write_pointer, head); p->position",
-        "mq_store_release_u64(&entry->sent, p->sequence + messages); "
+        "mq_store_release_u64(&row->sent, p->sequence + messages); "
         "mq_store_release_u64(&p->ring->write_pointer, head); p->position",
         "message_is_counted_as_sent_after_its_position_is_stored",
     ),
     publisher(
-        "the limit is announced without a fence",
-        "mq_store_release_u64(&side->turn, turn); mq_fence_release();",
-        "mq_store_release_u64(&side->turn, turn);",
+        "the limit is announces_limit without a fence",
+        "mq_store_release_u64(&side->grant_seq, turn); mq_fence_release();",
+        "mq_store_release_u64(&side->grant_seq, turn);",
         "send_announces_its_limit_before_the_message",
         "ring_readers-grant_clears_flags_before_it_is_announced",
     ),
     publisher(
-        "the limit is not announced",
-        "if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0) mq_store_relaxed_u64(&side->limit, limit);",
+        "the limit is not announces_limit",
+        "if (mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), limit) < 0) mq_store_relaxed_u64(&side->write_limit, limit);",
         "(void)limit;",
         "send_announces_its_limit_before_the_message",
     ),
     publisher(
         "the limit goes back",
-        "if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0) mq_store",
+        "if (mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), limit) < 0) mq_store",
         "mq_store",
         "announced_limit_does_not_go_back",
     ),
@@ -130,43 +130,43 @@ MUTANTS = [
     ),
     publisher(
         "flags of the last slot stay",
-        "for (int i = 0; i < MQ_SLOTS; i++) { uint64_t cursor",
-        "for (int i = 0; i < MQ_SLOTS - 1; i++) { uint64_t cursor",
+        "for (int i = 0; i < MQ_READER_SLOTS; i++) { uint64_t cursor",
+        "for (int i = 0; i < MQ_READER_SLOTS - 1; i++) { uint64_t cursor",
         "ring_readers-limit_clears_flags_of_stock_subscribers_in_its_way",
     ),
     publisher(
         "the flag of a cursor at the limit stays",
-        "if (valid && (same_offset || !mq_intact(limit, cursor)))",
-        "if (valid && !mq_intact(limit, cursor) && (same_offset || !same_offset))",
+        "if (valid && (same_offset || !mq_ring_intact(limit, cursor)))",
+        "if (valid && !mq_ring_intact(limit, cursor) && (same_offset || !same_offset))",
         "ring_readers-limit_clears_flags_of_stock_subscribers_in_its_way",
     ),
     publisher(
-        "flags are cleared after the limit is announced",
-        "mq_publisher_invalidate(p, lap + end); mq_publisher_announce(p, lap + end);",
-        "mq_publisher_announce(p, lap + end); mq_publisher_invalidate(p, lap + end);",
+        "flags are cleared after the limit is announces_limit",
+        "mq_ring_publisher_clear_flags(p, lap + end); mq_ring_publisher_announce_limit(p, lap + end);",
+        "mq_ring_publisher_announce_limit(p, lap + end); mq_ring_publisher_clear_flags(p, lap + end);",
         "ring_readers-grant_clears_flags_before_it_is_announced",
     ),
     publisher(
         "a message is larger than a third of the ring",
-        "if (mq_unlikely(!room) && mq_frame_bytes(whole) > mq_frame_bytes_max(p->data_bytes)) return MQ_TOO_LARGE;",
+        "if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > mq_ring_frame_bytes_max(p->data_bytes)) return MQ_RING_TOO_LARGE;",
         "",
         "largest_message_fits_three_times",
     ),
     publisher(
         "a size that wraps is not too large",
-        "if (mq_unlikely(whole > p->data_bytes)) return MQ_TOO_LARGE;",
+        "if (mq_unlikely(stamped_size > p->data_bytes)) return MQ_RING_TOO_LARGE;",
         "",
         "largest_message_fits_three_times",
     ),
     publisher(
         "a ring that was cut is written to",
-        "if (mq_unlikely(!mq_canary_intact(&p->whole))) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "if (mq_unlikely(!mq_canary_intact(&p->canary))) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
         "",
-        "ring_readers-ring_without_its_tail_is_not_whole",
+        "ring_readers-ring_without_its_canary_is_truncated",
     ),
     publisher(
         "a lap has no wrap mark",
-        "mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK);",
+        "mq_store_relaxed_u64(mark, (uint64_t)MQ_RING_WRAP_MARK);",
         "(void)mark;",
         "ring_readers-messages_are_received_across_the_end_of_a_lap",
     ),
@@ -178,46 +178,46 @@ MUTANTS = [
     ),
     subscriber(
         "a copy is not validated",
-        "if (mq_unlikely(!mq_subscriber_validate(s))) return false;",
+        "if (mq_unlikely(!mq_ring_subscriber_validate(s))) return false;",
         "",
         "ring_readers-copy_that_was_overwritten_is_not_accepted",
     ),
     subscriber(
         "a copy is validated without a fence",
-        "mq_fence_acquire(); if (mq_likely(s->announced))",
-        "if (mq_likely(s->announced))",
+        "mq_fence_acquire(); if (mq_likely(s->announces_limit))",
+        "if (mq_likely(s->announces_limit))",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
         "ring_readers-copy_that_was_overwritten_is_not_accepted",
     ),
     subscriber(
         "the limit is looked at before the witness",
-        "return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);",
-        "return mq_subscriber_whole(s) && mq_subscriber_intact(s, position) && mq_subscriber_witness_holds(s);",
+        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) && mq_ring_subscriber_intact(s, position);",
+        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_intact(s, position) && mq_ring_subscriber_sentinel_unchanged(s);",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
     ),
     subscriber(
-        "an announced limit is not looked at",
-        "return mq_intact(mq_load_relaxed_u64(&s->side->limit), position);",
-        "return mq_intact(mq_load_relaxed_u64(&s->ring->write_pointer), position);",
+        "an announces_limit limit is not looked at",
+        "return mq_ring_intact(mq_load_relaxed_u64(&s->side->write_limit), position);",
+        "return mq_ring_intact(mq_load_relaxed_u64(&s->ring->write_pointer), position);",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
     ),
     subscriber(
         "a ring that is one lap ahead is empty",
         "if (now == s->cursor) { s->published = now;",
-        "if (mq_offset(now) == mq_offset(s->cursor)) { s->published = now;",
+        "if (mq_ring_offset(now) == mq_ring_offset(s->cursor)) { s->published = now;",
         "ring_readers-ring_that_is_one_lap_ahead_is_not_empty",
     ),
     subscriber(
         "an impossible write_pointer is believed",
-        "if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0)) "
-        "return MQ_CORRUPT;",
-        "if (mq_unlikely(mq_ahead(now, s->cursor) < 0)) return MQ_CORRUPT;",
+        "if (mq_unlikely(!mq_ring_position_possible(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0)) "
+        "return MQ_RING_CORRUPT;",
+        "if (mq_unlikely(mq_ring_distance(now, s->cursor) < 0)) return MQ_RING_CORRUPT;",
         "ring_readers-write_pointer_that_is_impossible_is_corrupt",
     ),
     subscriber(
         "a size beyond what is published is believed",
-        " && mq_ahead(s->published, s->cursor + mq_frame_bytes(size)) >= 0))",
-        " && mq_ahead(s->published, s->cursor) >= 0))",
+        " && mq_ring_distance(s->published, s->cursor + mq_ring_frame_bytes(size)) >= 0))",
+        " && mq_ring_distance(s->published, s->cursor) >= 0))",
         "ring_readers-size_beyond_what_is_published_is_corrupt",
     ),
     subscriber(
@@ -242,7 +242,7 @@ MUTANTS = [
     ),
     rows(
         "write_uid is not looked at within a batch",
-        "if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) return mq_publisher_discard(p, MQ_TAKEN_OVER);",
+        "if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
         "(void)owner, (void)uid;",
         "rows_that_another_publisher_overtakes_are_dropped",
     ),
@@ -254,7 +254,7 @@ MUTANTS = [
     ),
     walk(
         "a checkpoint's turn is not looked at again",
-        "if (mq_load_relaxed_u64(&side->turn) == m->turn) return true;",
+        "if (mq_load_relaxed_u64(&side->grant_seq) == m->turn) return true;",
         "return true;",
         "checkpoint_that_changes_twice_is_read_again",
     ),
@@ -266,14 +266,14 @@ MUTANTS = [
     ),
     walk(
         "a size beyond the lap is a message",
-        "size <= data_bytes && offset + mq_frame_bytes(size) <= mq_lap_end(data_bytes);",
-        "size <= data_bytes && offset + mq_frame_bytes(size) <= 2 * mq_lap_end(data_bytes);",
+        "size <= data_bytes && offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(data_bytes);",
+        "size <= data_bytes && offset + mq_ring_frame_bytes(size) <= 2 * mq_ring_lap_end(data_bytes);",
         "ring_readers-walk_counts_messages_and_rejects_sizes_that_lead_elsewhere",
     ),
     walk(
         "the oldest record is one that the limit touches",
-        "(mq_offset(limit) + spare + need - 1) / need * need;",
-        "(mq_offset(limit) + spare) / need * need;",
+        "(mq_ring_offset(limit) + spare + need - 1) / need * need;",
+        "(mq_ring_offset(limit) + spare) / need * need;",
         "ring_readers-oldest_record_is_the_first_one_after_the_limit",
     ),
     walk(
@@ -284,14 +284,14 @@ MUTANTS = [
     ),
     walk(
         "before the first lap there is a lap",
-        "bool fits = mq_cycle(limit) > 0 && offset",
+        "bool fits = mq_ring_cycle(limit) > 0 && offset",
         "bool fits = offset",
         "ring_readers-oldest_record_is_the_first_one_after_the_limit",
     ),
     subscriber(
         "a lapped consumer of records continues at the newest position",
-        "mq_subscriber_to_oldest_record(s) ? MQ_OK : mq_subscriber_seek_latest(s);",
-        "mq_subscriber_seek_latest(s);",
+        "mq_ring_subscriber_seek_oldest_record(s) ? MQ_RING_OK : mq_ring_subscriber_seek_latest(s);",
+        "mq_ring_subscriber_seek_latest(s);",
         "ring_readers-lapped_consumer_of_records_continues_at_the_oldest_one",
     ),
     subscriber(
@@ -345,8 +345,8 @@ MUTANTS = [
     ),
     registry(
         "a newcomer waits for nobody",
-        "!mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))",
-        "!mq_load_acquire_u64(&other->who.uid) || mq_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->who.uid) || !mq_ring_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->who.uid) || mq_ring_send_in_progress(other))",
         "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
     ),
     registry(
@@ -375,14 +375,14 @@ MUTANTS = [
     ),
     registry(
         "a publisher that closes wakes nobody",
-        "mq_publisher_notify(p); mq_publisher_forget_stock(p);",
-        "mq_publisher_forget_stock(p);",
+        "mq_ring_publisher_notify(p); mq_ring_publisher_forget_stock(p);",
+        "mq_ring_publisher_forget_stock(p);",
         "close_clears_the_owner_and_wakes_sleepers",
     ),
     registry(
         "dead subscribers are counted",
         "if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
-        "if (!mq_load_acquire_u64(&p->side->readers[i].who.uid)) continue;",
+        "if (!mq_load_acquire_u64(&p->side->subscribers[i].who.uid)) continue;",
         "ring_readers-readers_count_is_that_of_living_subscribers",
     ),
     registry(
@@ -400,8 +400,8 @@ MUTANTS = [
     ),
     registry(
         "flags stay when a ring was made smaller",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now)); for (int i = 0; i < MQ_SLOTS; i++)",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now)); for (int i = 0; i < MQ_SLOTS - 1; i++)",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < MQ_READER_SLOTS; i++)",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < MQ_READER_SLOTS - 1; i++)",
         "ring_readers-truncated_ring_begins_the_next_lap",
     ),
     registry(
@@ -410,15 +410,15 @@ MUTANTS = [
         "s->slot = -1; mq_identity_leave",
         "ring_readers-leave_frees_row_and_slot",
     ),
-    whole(
+    canary(
         "a ring's tail is written again",
         "mq_compare_exchange_u64(tail, 0, random);",
         "mq_store_release_u64(tail, random);",
-        "ring_readers-ring_without_its_tail_is_not_whole",
+        "ring_readers-ring_without_its_canary_is_truncated",
     ),
     onlooker(
         "messages before the oldest one are not lost",
-        "former = (int64_t)mq_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
+        "former = (int64_t)mq_ring_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
         "former = 0;",
         "ring_readers-subscriber_from_the_oldest_message_on_counts_earlier_ones",
     ),
@@ -430,8 +430,8 @@ MUTANTS = [
     ),
     stamps(
         "a tracked topic is published without stamps",
-        "if (mq_side_tracked(side)) return wanted != MQ_TRACK_NO;",
-        "if (mq_side_tracked(side)) return true;",
+        "if (mq_ring_side_tracked(side)) return wanted != MQ_TRACK_NO;",
+        "if (mq_ring_side_tracked(side)) return true;",
         "ring_readers-topic_is_tracked_from_its_first_message_on_or_never",
     ),
     snapshot(
@@ -442,20 +442,20 @@ MUTANTS = [
     ),
     snapshot(
         "the dead lose more",
-        "|| !mq_observer_is_lapped(judge, out->cursor) || mq_observer_is_dead(judge, entry)) return;",
-        "|| !mq_observer_is_lapped(judge, out->cursor)) return;",
+        "|| !mq_ring_observer_is_lapped(observer, out->cursor) || mq_ring_observer_is_dead(observer, entry)) return;",
+        "|| !mq_ring_observer_is_lapped(observer, out->cursor)) return;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
     ),
     snapshot(
         "a base of another era counts",
-        "return reader->counted == (reader->who.uid | (uint32_t)judge->era);",
+        "return reader->base_tag == (reader->who.uid | (uint32_t)observer->era);",
         "return true;",
         "ring_readers-losses_are_unknown_with_the_base_of_another_era",
     ),
     snapshot(
         "received messages count as lost",
-        "*lost = mq_subscriber_sequence(judge) - reader->base - reader->received;",
-        "*lost = mq_subscriber_sequence(judge) - reader->base;",
+        "*lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence - reader->received;",
+        "*lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
     ),
 ]

@@ -1,0 +1,209 @@
+/* The helper thread: one a process, started by the first subscriber that must be heard by stock publishers.
+ *
+ * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
+ * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
+ * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
+ * but it opened the ring's file, so inotify tells, and for five seconds the thread checks whether write_uid changed, or
+ * whether it made the file smaller. One that opened the file before it was watched, and starts after the sleeper looked,
+ * is found when that polls_left again by itself.
+ *
+ * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
+ */
+#ifndef MQ_RING_SIGNAL_THREAD_H
+#define MQ_RING_SIGNAL_THREAD_H
+
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+
+#include "base/futex.h"
+#include "base/liveness.h"
+#include "base/thread.h"
+#include "ring/canary.h"
+
+enum { MQ_POLLS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
+enum { MQ_HOLD_OFF_MS = 10 };
+
+typedef struct {
+    mq_ring_header *ring;
+    mq_ring_side *side;
+    mq_canary canary;
+    int watch;
+    uint64_t seen_uid;
+    bool changed;
+} mq_watched_ring;
+
+static struct {
+    pthread_mutex_t mutex;
+    bool running;
+    mq_u64 thread_id; /* 0: it has not come so far yet */
+    int inotify, signals;
+    mq_watched_ring *watched;
+    size_t count, room;
+} mq_signal_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
+
+/* Our SIGUSR2 comes by tkill to this thread, and is read first. One sent to the process is the application's, which
+ * blocks it everywhere: put it back, and *hold_off for a while, so that whoever waits for it gets it. */
+static inline bool mq_signal_thread_drain_signals(bool *hold_off) {
+    struct signalfd_siginfo from;
+    bool ours = false;
+    *hold_off = false;
+    while (!*hold_off && read(mq_signal_thread.signals, &from, sizeof from) == sizeof from) {
+        if (from.ssi_code == SI_TKILL)
+            ours = true;
+        else {
+            siginfo_t info = {.si_signo = SIGUSR2,
+                              .si_code = SI_QUEUE}; /* kill's own code is for the kernel to write */
+            info.si_pid = (pid_t)from.ssi_pid;
+            info.si_uid = from.ssi_uid;
+            info.si_value.sival_ptr = (void *)(uintptr_t)from.ssi_ptr;
+            syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR2, &info);
+            *hold_off = true;
+        }
+    }
+    return ours;
+}
+
+static inline bool mq_signal_thread_drain_inotify(void) {
+    char events[4096] __attribute__((aligned(8)));
+    bool any = false;
+    while (read(mq_signal_thread.inotify, events, sizeof events) > 0)
+        any = true;
+    return any;
+}
+
+static inline void mq_signal_thread_wake(bool all, bool restart) {
+    pthread_mutex_lock(&mq_signal_thread.mutex);
+    for (size_t i = 0; i < mq_signal_thread.count; i++) {
+        mq_watched_ring *w = &mq_signal_thread.watched[i];
+        uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
+        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_intact(&w->canary);
+        w->seen_uid = uid;
+        /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
+        if (all || w->changed) {
+            mq_fetch_add_u32(&w->side->attention, MQ_ATTENTION_WAKE); /* the flags are for the publisher */
+            mq_futex_wake_all(mq_futex_word(&w->side->attention));
+        }
+    }
+    pthread_mutex_unlock(&mq_signal_thread.mutex);
+}
+
+static void *mq_signal_thread_run(void *unused) {
+    struct pollfd on[2] = {{.fd = mq_signal_thread.inotify, .events = POLLIN},
+                           {.fd = mq_signal_thread.signals, .events = POLLIN}};
+    int polls_left = 0;
+    bool hold_off = false;
+    mq_store_relaxed_u64(&mq_signal_thread.thread_id, (uint64_t)syscall(SYS_gettid)); /* relaxed: a number by itself */
+    for (;;) {
+        int pause_ms = polls_left ? 1 << 2 * (MQ_POLLS - polls_left) : -1;
+        on[1].fd = hold_off ? -1 : mq_signal_thread.signals; /* poll passes over negative ones */
+        int ready = poll(on, 2, hold_off && (pause_ms < 0 || pause_ms > MQ_HOLD_OFF_MS) ? MQ_HOLD_OFF_MS : pause_ms);
+        if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
+            break; /* somebody closed our descriptors */
+        polls_left -= polls_left > 0;
+        bool signalled = mq_signal_thread_drain_signals(&hold_off);
+        bool opened = mq_signal_thread_drain_inotify();
+        if (opened)
+            polls_left = MQ_POLLS;
+        mq_signal_thread_wake(signalled, opened);
+    }
+    pthread_mutex_lock(&mq_signal_thread.mutex);
+    mq_signal_thread.running = false; /* and whatever the descriptors' numbers stand for now is not ours */
+    mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: as above */
+    pthread_mutex_unlock(&mq_signal_thread.mutex);
+    return unused;
+}
+
+/* The child has no such thread, and must not read from its parent's descriptors. */
+static void mq_signal_thread_forget(void) {
+    pthread_mutex_init(&mq_signal_thread.mutex, NULL);
+    if (mq_signal_thread.running) {
+        close(mq_signal_thread.inotify);
+        close(mq_signal_thread.signals);
+    }
+    mq_signal_thread.running = false;
+    mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: there is no other thread */
+    mq_signal_thread.count = 0;
+}
+
+/* Called with the mutex held. 0, or -1 with nothing left behind. */
+static inline int mq_signal_thread_launch(void) {
+    static bool forget_registered;
+    sigset_t usr2;
+    sigemptyset(&usr2);
+    sigaddset(&usr2, SIGUSR2);
+    mq_signal_thread.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    mq_signal_thread.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
+    bool opened = mq_signal_thread.inotify >= 0 && mq_signal_thread.signals >= 0;
+    if (!opened || !mq_start_thread(mq_signal_thread_run, NULL)) {
+        if (mq_signal_thread.inotify >= 0)
+            close(mq_signal_thread.inotify);
+        if (mq_signal_thread.signals >= 0)
+            close(mq_signal_thread.signals);
+        return -1;
+    }
+    if (!forget_registered)
+        forget_registered = pthread_atfork(NULL, NULL, mq_signal_thread_forget) == 0;
+    mq_signal_thread.running = true;
+    return 0;
+}
+
+/* The helper's thread id, which stock publishers may signal; 0: it is gone. Not waited for before somebody needs it: to
+ * start a thread takes as long as several messages. */
+static inline uint32_t mq_signal_thread_id(void) {
+    for (;;) {
+        pthread_mutex_lock(&mq_signal_thread.mutex);
+        bool running = mq_signal_thread.running;
+        uint32_t thread_id = (uint32_t)mq_load_relaxed_u64(&mq_signal_thread.thread_id); /* relaxed: as above */
+        pthread_mutex_unlock(&mq_signal_thread.mutex);
+        if (thread_id || !running)
+            return thread_id;
+        usleep(50);
+    }
+}
+
+/* Be told of stock publishers of this ring that come after `seen_uid`; false: not possible. */
+static inline bool mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
+                                          uint64_t seen_uid) {
+    bool watched = false;
+    pthread_mutex_lock(&mq_signal_thread.mutex);
+    if (mq_signal_thread.count == mq_signal_thread.room) {
+        size_t room = mq_signal_thread.room ? 2 * mq_signal_thread.room : 16;
+        mq_watched_ring *grown = realloc(mq_signal_thread.watched, room * sizeof *grown);
+        if (!grown)
+            goto done;
+        mq_signal_thread.watched = grown;
+        mq_signal_thread.room = room;
+    }
+    if (!mq_signal_thread.running && mq_signal_thread_launch() != 0)
+        goto done;
+    int watch = inotify_add_watch(mq_signal_thread.inotify, path, IN_OPEN);
+    if (watch < 0)
+        goto done;
+    mq_watched_ring added = {.ring = ring, .side = side, .canary = canary, .watch = watch, .seen_uid = seen_uid};
+    mq_signal_thread.watched[mq_signal_thread.count++] = added;
+    watched = true;
+done:
+    pthread_mutex_unlock(&mq_signal_thread.mutex);
+    return watched;
+}
+
+/* To be called before the ring is unmapped. */
+static inline void mq_signal_thread_unwatch(mq_ring_header *ring) {
+    int watch = -1;
+    bool shared = false;
+    pthread_mutex_lock(&mq_signal_thread.mutex);
+    for (size_t i = 0; i < mq_signal_thread.count; i++)
+        if (mq_signal_thread.watched[i].ring == ring) {
+            watch = mq_signal_thread.watched[i].watch;
+            mq_signal_thread.watched[i--] = mq_signal_thread.watched[--mq_signal_thread.count];
+        }
+    for (size_t i = 0; i < mq_signal_thread.count;
+         i++) /* inotify gives one number to a file, however often it is added */
+        shared |= mq_signal_thread.watched[i].watch == watch;
+    if (watch >= 0 && !shared)
+        inotify_rm_watch(mq_signal_thread.inotify, watch);
+    pthread_mutex_unlock(&mq_signal_thread.mutex);
+}
+
+#endif
