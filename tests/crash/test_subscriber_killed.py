@@ -33,7 +33,7 @@ NAMED = {
     ],
     "receive": [
         "receive: half copied from message.payload",
-        "mq_ring_subscriber_store_stats: stored &s->entry->received",
+        "mq_ring_subscriber_store_stats: stored &s->row->received",
     ],
     "go to sleep": ["mq_eventcount_prepare_wait: set word"],
     "leave": ["mq_reader_slot_release: exchanged &ring->read_uids[slot]"],

@@ -113,7 +113,7 @@ TEST(copy_is_validated_after_a_fence_by_the_limit) {
     forget_steps();
     CHECK(mq_ring_subscriber_accept(&s, &found));
     CHECK(in_order("mq_ring_subscriber_is_valid: fenced acquire", "mq_ring_subscriber_sentinel_unchanged: loaded *",
-                   "mq_ring_subscriber_intact: fenced acquire", "mq_ring_subscriber_intact: loaded *limit"));
+                   "mq_ring_subscriber_intact: fenced acquire", "mq_ring_subscriber_intact: loaded *write_limit"));
     /* The copied message is near an announces_limit limit, and no new message is there. */
     mq_store_relaxed_u64(&side->write_limit, mq_ring_position(1, 512));
     CHECK(!mq_ring_subscriber_intact(&s, mq_ring_position(0, 504)) &&
@@ -274,7 +274,7 @@ TEST(side_of_another_ring_is_stale) {
     begin();
     CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_ring_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
     CHECK(mq_ring_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_ring_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
-    mq_store_relaxed_u64(&side->reader_count, MQ_RING_SUBSCRIBERS + 1);
+    mq_store_relaxed_u64(&side->subscriber_count, MQ_RING_SUBSCRIBERS + 1);
     CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
 }
 

@@ -22,7 +22,7 @@ HEADERS = (
 #: The bits of counters that share a word with something else, in C, by what the tables say of them.
 PARTS = {
     ": the lap": "bits(mq_ring_cycle(UINT64_MAX))",
-    "counted: the era": "32",
+    "base_tag: the era": "32",
     "schema_spare: the turn": "32",
     ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",
     ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",

@@ -256,7 +256,7 @@ static void *run_subscriber(void *number) {
         *cursor = AWAY;
         atomic_fetch_add(&received, got);
         atomic_fetch_add(&lost, s.lost);
-        if (below(&chance, 3) == 0 && s.row != &s.private_entry)
+        if (below(&chance, 3) == 0 && s.row != &s.private_row)
             die(&s.row->who);
         else
             mq_ring_subscriber_leave(&s);

@@ -265,7 +265,7 @@ static void observer(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
     mq_ring_side *seen = (mq_ring_side *)(void *)fuzz_side.readable;
     static const mq_u64 whole = {1};
-    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &canary);
+    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
     mq_ring_subscriber observer = mq_ring_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
     mq_ring_subscriber_snapshot reader;
     mq_ring_counts counts;

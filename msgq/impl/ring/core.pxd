@@ -121,7 +121,7 @@ cdef extern from "ring/subscriber.h" nogil:
         uint64_t inode
         uint32_t data_bytes
         uint32_t stamps
-        uint64_t record
+        uint64_t record_bytes
         bint mapping_too_small
         bint passive
         bint announces_limit

@@ -360,8 +360,8 @@ static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_s
 
 /* Join at the present. */
 static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
-    s->cursor =
-        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+    /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer);
     mq_ring_subscriber_register(s, self, random);
     mq_ring_status status = mq_ring_subscriber_seek_latest(s);
     mq_ring_subscriber_store_base(s);

@@ -32,8 +32,8 @@ static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *
         if (!mq_ring_subscriber_mapping_valid(s))
             return MQ_RING_CORRUPT;
         mq_ring_subscriber_classify_publisher(s);
-        uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
         if (!mq_ring_position_possible(now, s->data_bytes))
             return MQ_RING_CORRUPT;
         s->published = now;

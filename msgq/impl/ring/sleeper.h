@@ -13,8 +13,8 @@
 static inline void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s) {
     /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
     bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
-    bool unheard =
-        s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid); /* also: beyond num_readers */
+    /* also: beyond num_readers */
+    bool unheard = s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
     if (!same || unheard || !mq_ring_subscriber_sentinel_unchanged(s))
         mq_ring_subscriber_reclassify_publisher(s);
 }

@@ -34,8 +34,8 @@ static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row,
 
 /* Is the publisher of this row, whose identity was copied, a bridge? */
 static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who) {
-    uint64_t said =
-        mq_load_relaxed_u64(&side->publishers[row].bridge_uid); /* relaxed, as everywhere here: see the top */
+    /* relaxed, as everywhere here: see the top */
+    uint64_t said = mq_load_relaxed_u64(&side->publishers[row].bridge_uid);
     return said == who->uid || (said != ~who->uid && !strcmp(who->name, MQ_BRIDGE_NAME));
 }
 
@@ -52,7 +52,7 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
     out->base_sequence = mq_load_relaxed_u64(&reader->base_sequence);
 }
 
-/* Somebody who judges subscribers as they observer themselves: a passive one, which reads nothing. */
+/* An observer that measures subscribers as they measure themselves: a passive subscriber, which reads nothing. */
 static inline mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side,
                                                   const mq_liveness_file *roll, uint32_t data_bytes, mq_canary canary) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;

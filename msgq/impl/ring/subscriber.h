@@ -249,8 +249,8 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         return MQ_RING_CORRUPT;
     for (int tries = 0; tries < 8; tries++) {
         mq_ring_subscriber_classify_publisher(s);
-        uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
         if (!mq_ring_position_possible(now, s->data_bytes))
             return MQ_RING_CORRUPT;
         s->cursor = s->published = now;
@@ -389,8 +389,8 @@ static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_r
             mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
             return MQ_RING_CORRUPT;
         s->cursor = mq_ring_next_lap(s->cursor);
-        mq_ring_subscriber_store_stats(
-            s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
+        /* who waits for us to be up to date must see it, even with nothing behind the mark */
+        mq_ring_subscriber_store_stats(s);
     }
     return MQ_RING_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
 }

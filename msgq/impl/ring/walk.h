@@ -13,14 +13,14 @@ typedef struct {
 /* A consistent copy of the grant's checkpoint. False: it changed all the time, or there is no side segment. */
 static inline bool mq_ring_checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
-        m->grant_seq = mq_load_acquire_u64(
-            &side->grant_seq); /* EDGE checkpoint: acquire. Partner: mq_ring_publisher_announce_limit */
+        /* EDGE checkpoint: acquire. Partner: mq_ring_publisher_announce_limit */
+        m->grant_seq = mq_load_acquire_u64(&side->grant_seq);
         const mq_ring_checkpoint_words *words = m->grant_seq & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
-        /* relaxed: a newer value than this turn's is found out by the second look at it. */
+        /* relaxed: a newer value than this grant's is found out by the second look at it. */
         m->position = mq_load_relaxed_u64(&words->position);
         m->sequence = mq_load_relaxed_u64(&words->sequence);
         m->era = mq_load_relaxed_u64(&words->era);
-        /* EDGE grant: acquire. The next turn writes the other copy and leaves this one alone, also when its publisher
+        /* EDGE grant: acquire. The next grant writes the other copy and leaves this one alone, also when its publisher
          * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_ring_publisher_announce_limit */
         mq_fence_acquire();
         if (mq_load_relaxed_u64(&side->grant_seq) == m->grant_seq)

@@ -254,7 +254,7 @@ MUTANTS = [
     ),
     walk(
         "a checkpoint's turn is not looked at again",
-        "if (mq_load_relaxed_u64(&side->grant_seq) == m->turn) return true;",
+        "if (mq_load_relaxed_u64(&side->grant_seq) == m->grant_seq) return true;",
         "return true;",
         "checkpoint_that_changes_twice_is_read_again",
     ),
@@ -442,7 +442,7 @@ MUTANTS = [
     ),
     snapshot(
         "the dead lose more",
-        "|| !mq_ring_observer_is_lapped(observer, out->cursor) || mq_ring_observer_is_dead(observer, entry)) return;",
+        "|| !mq_ring_observer_is_lapped(observer, out->cursor) || mq_ring_observer_is_dead(observer, row)) return;",
         "|| !mq_ring_observer_is_lapped(observer, out->cursor)) return;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
     ),
