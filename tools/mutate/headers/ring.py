@@ -72,7 +72,8 @@ MUTANTS = [
     ),
     publisher(
         "write_uid is not looked at after begun is stored",
-        "mq_fence_compiler(); if (!mq_ring_publisher_owns_ring(p)) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
+        "mq_fence_compiler(); if (!mq_ring_publisher_owns_ring(p)) return mq_ring_publisher_discard(p, "
+        "MQ_RING_TAKEN_OVER);",
         "mq_fence_compiler();",
         "send_stores_begun_then_the_message_then_its_position",
     ),
@@ -112,7 +113,8 @@ MUTANTS = [
     ),
     publisher(
         "the limit is not announces_limit",
-        "if (mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), limit) < 0) mq_store_relaxed_u64(&side->write_limit, limit);",
+        "if (mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), limit) < 0) "
+        "mq_store_relaxed_u64(&side->write_limit, limit);",
         "(void)limit;",
         "send_announces_its_limit_before_the_message",
     ),
@@ -148,7 +150,8 @@ MUTANTS = [
     ),
     publisher(
         "a message is larger than a third of the ring",
-        "if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > mq_ring_frame_bytes_max(p->data_bytes)) return MQ_RING_TOO_LARGE;",
+        "if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > "
+        "mq_ring_frame_bytes_max(p->data_bytes)) return MQ_RING_TOO_LARGE;",
         "",
         "largest_message_fits_three_times",
     ),
@@ -191,8 +194,10 @@ MUTANTS = [
     ),
     subscriber(
         "the limit is looked at before the witness",
-        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) && mq_ring_subscriber_intact(s, position);",
-        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_intact(s, position) && mq_ring_subscriber_sentinel_unchanged(s);",
+        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) && "
+        "mq_ring_subscriber_intact(s, position);",
+        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_intact(s, position) && "
+        "mq_ring_subscriber_sentinel_unchanged(s);",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
     ),
     subscriber(
@@ -400,8 +405,10 @@ MUTANTS = [
     ),
     registry(
         "flags stay when a ring was made smaller",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < MQ_READER_SLOTS; i++)",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < MQ_READER_SLOTS - 1; i++)",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < "
+        "MQ_READER_SLOTS; i++)",
+        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < "
+        "MQ_READER_SLOTS - 1; i++)",
         "ring_readers-truncated_ring_begins_the_next_lap",
     ),
     registry(
