@@ -15,7 +15,7 @@ from msgq.channel import Channel
 from msgq.errors import EndpointClosedError
 from tests.crash.victims import WRITES, Driver, message, number_of
 from tests.support import SHM
-from tools.fuzz.build import compiled
+from tools.fuzz.build import cached_program
 
 CAPACITY = 16  # small, so that a few messages make a lap
 BURST = 4
@@ -163,7 +163,7 @@ def pins(place: Place) -> Iterator[int]:
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The driver, compiled."""
-    return compiled(Path(__file__).with_name("channel.c"), "-O1")
+    return cached_program(Path(__file__).with_name("channel.c"), "-O1")
 
 
 @pytest.fixture

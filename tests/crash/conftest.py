@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.victims import Topic
 from tests.stress.conftest import scene
-from tools.fuzz.build import compiled
+from tools.fuzz.build import cached_program
 
 __all__ = ["scene", "tools", "topic"]
 
@@ -20,16 +20,16 @@ HERE = Path(__file__).parent
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the compiled driver and interposer."""
     folder = tmp_path_factory.mktemp("crash")
-    (folder / "driver").symlink_to(compiled(HERE / "driver.c", "-O1"))
-    (folder / "roster").symlink_to(compiled(HERE / "roster.c", "-O1"))
-    (folder / "interpose.so").symlink_to(compiled(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl"))
+    (folder / "driver").symlink_to(cached_program(HERE / "driver.c", "-O1"))
+    (folder / "roster").symlink_to(cached_program(HERE / "roster.c", "-O1"))
+    (folder / "interpose.so").symlink_to(cached_program(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl"))
     return folder
 
 
 @pytest.fixture(scope="session")
 def record_driver() -> Path:
     """The driver of vectors and boards, compiled."""
-    return compiled(HERE / "record.c", "-O1")
+    return cached_program(HERE / "record.c", "-O1")
 
 
 @pytest.fixture

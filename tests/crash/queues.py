@@ -16,7 +16,7 @@ from msgq.impl.base import clock
 from msgq.workqueue import MessageQueue
 from tests.crash.victims import WRITES, Driver
 from tests.support import SHM
-from tools.fuzz.build import compiled
+from tools.fuzz.build import cached_program
 
 PLACES = 6  # few, so that every place has had many messages soon
 PRIORITIES = 3
@@ -211,7 +211,7 @@ def life_goes_on(place: Place) -> None:
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The driver, compiled."""
-    return compiled(Path(__file__).with_name("queue.c"), "-O1")
+    return cached_program(Path(__file__).with_name("queue.c"), "-O1")
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ class Sources:
         self._header, self._source = folder / "number.h", folder / "number.c"
         self._source.write_text('#include "number.h"\nint main(void) { return NUMBER; }\n')
 
-    def compiled(self, number: int, *flags: str) -> Path:
+    def cached_program(self, number: int, *flags: str) -> Path:
         self._header.write_text(f"#define NUMBER {number}\n")
-        return build.compiled(self._source, *flags)
+        return build.cached_program(self._source, *flags)
 
 
 @pytest.fixture
@@ -30,30 +30,30 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
 
 
 def test_program_with_changed_header_is_compiled_again(sources: Sources) -> None:
-    programs = [sources.compiled(number) for number in (1, 2)]
+    programs = [sources.cached_program(number) for number in (1, 2)]
     assert [subprocess.run([program], check=False).returncode for program in programs] == [1, 2]
 
 
 def test_program_with_same_text_and_flags_is_not_compiled_again(
     sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = sources.compiled(1)
+    first = sources.cached_program(1)
     monkeypatch.delattr(build, "compile_program")
-    assert sources.compiled(1) == first
+    assert sources.cached_program(1) == first
     with pytest.raises(NameError, match="compile_program"):
-        sources.compiled(1, "-O1")
+        sources.cached_program(1, "-O1")
 
 
 def test_program_that_does_not_compile_is_not_kept(sources: Sources) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="sanitize=nonsense"):
-            sources.compiled(1, "-fsanitize=nonsense")
+            sources.cached_program(1, "-fsanitize=nonsense")
 
 
 def test_program_that_no_run_has_used_for_a_day_is_removed(sources: Sources) -> None:
-    old = sources.compiled(1)
+    old = sources.cached_program(1)
     os.utime(old, (0, 0))
-    assert sources.compiled(2).exists()
+    assert sources.cached_program(2).exists()
     assert not old.exists()
 
 

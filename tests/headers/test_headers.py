@@ -21,7 +21,7 @@ NAMES = [
 
 @cache
 def program(stem: str) -> Path:
-    return build.compiled(HERE / f"{stem}.c", "-O0")
+    return build.cached_program(HERE / f"{stem}.c", "-O0")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -79,7 +79,7 @@ def test_bits_of_each_counter_are_those_of_the_headers(tmp_path: Path) -> None:
         "#define width(word) _Generic((word), mq_u32: 32, mq_u32 *: 32, mq_u64: 64, mq_u64 *: 64)\n"
         f"int main(void) {{\n{chr(10).join(lines)}\n}}\n"
     )
-    printed = subprocess.run([build.compiled(program)], capture_output=True, text=True, check=True).stdout.split()
+    printed = subprocess.run([build.cached_program(program)], capture_output=True, text=True, check=True).stdout.split()
     assert {cell: int(bits) for (_, cell, _), bits in zip(told, printed, strict=True)} == {
         cell: bits for _, cell, bits in told
     }

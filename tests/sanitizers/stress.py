@@ -49,7 +49,7 @@ class Stress:
 
         Counters named in `seldom` may stay 0.
         """
-        program = build.compiled(self._source, *FLAGS[flags])
+        program = build.cached_program(self._source, *FLAGS[flags])
         for longer in (1, 4, 16):
             done = run(program, longer * seconds, seed, *more)
             assert done.returncode == 0, f"{done.args}\n{done.stderr[-6000:]}"

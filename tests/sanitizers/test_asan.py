@@ -105,7 +105,7 @@ def package(tmp_path: Path) -> Path:
     files = [path for name in PACKAGES for path in (build.ROOT / name).rglob("*.*") if path.suffix in MADE_OF]
     files += [build.ROOT / name for name in SETUP]
     files += [Path(__file__), *(build.ROOT / "tools" / "building").glob("*.py")]
-    made = build.cached("sanitized", build.digest([sys.version, version("cython")], files), build_modules)
+    made = build.cached_path("sanitized", build.digest([sys.version, version("cython")], files), build_modules)
     folder = tmp_path / "package"
     copy_library(folder)
     for module in made.rglob("*.so"):

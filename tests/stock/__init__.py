@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tests.support import DEADLINE, SHM, asleep, wait_until
-from tools.fuzz.build import compiled
+from tools.fuzz.build import cached_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,7 +149,7 @@ def executable(source: str = "peer.c") -> str:
     """Return the path of a compiled peer."""
     if source == "peer.c" and (ready := os.environ.get("MSGQ_STOCK_PEER")):
         return ready
-    return str(compiled(Path(__file__).with_name(source), "-O2"))
+    return str(cached_program(Path(__file__).with_name(source), "-O2"))
 
 
 class Driven:

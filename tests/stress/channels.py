@@ -80,7 +80,7 @@ def flood(name: str) -> int:
 # ---- subscribers ----
 
 
-class Books:
+class History:
     """What one subscriber got in all its lives."""
 
     def __init__(self, kind: str) -> None:
@@ -117,28 +117,30 @@ class Books:
 
 def subscribe(name: str, kind: str, seed: int) -> dict[str, Any]:
     """Receive, leave and join again, until the parent says that nothing more comes."""
-    rng, books = random.Random(seed), Books(kind)
+    rng, history = random.Random(seed), History(kind)
     channel = Channel(name, node=f"s-{kind}", passive=kind == "passive")
     say("ready")
     ending = False
     while not ending:
         with channel.subscriber(conflate=kind == "conflate") as subscriber:
-            books.enter(subscriber)
+            history.enter(subscriber)
             received, most = 0, rng.randrange(1, 2 * LIFE)
             while received < most and not ending:
                 got = (
-                    asyncio.run(_await(subscriber, books)) if kind == "asyncio" else _take(subscriber, kind, books, rng)
+                    asyncio.run(_await(subscriber, history))
+                    if kind == "asyncio"
+                    else _take(subscriber, kind, history, rng)
                 )
                 received += got
                 ending = not got and told()
-            books.leave(subscriber, received)
-    return books.report()
+            history.leave(subscriber, received)
+    return history.report()
 
 
-def _take(subscriber: Subscriber, kind: str, books: Books, rng: random.Random) -> int:
+def _take(subscriber: Subscriber, kind: str, history: History, rng: random.Random) -> int:
     """Take some messages; return how many."""
     if kind == "view":
-        return _hold(subscriber, books, rng.randrange(1, 6))
+        return _hold(subscriber, history, rng.randrange(1, 6))
     if kind == "into":
         buffer = bytearray(70_000)
         size = subscriber.receive_into(buffer, 0.02)
@@ -149,15 +151,15 @@ def _take(subscriber: Subscriber, kind: str, books: Books, rng: random.Random) -
         return 0
     last = subscriber.last
     assert last is not None
-    books.take(data, last.position, last.publisher.name)
+    history.take(data, last.position, last.publisher.name)
     return 1
 
 
-def _hold(subscriber: Subscriber, books: Books, most: int) -> int:
+def _hold(subscriber: Subscriber, history: History, most: int) -> int:
     """Hold several views at once; their bytes are the same at the end."""
     views: list[tuple[Sample, int]] = []
     while len(views) < most and (view := subscriber.receive_view(0.02)) is not None:
-        books.take(view, view.position, view.publisher.name)
+        history.take(view, view.position, view.publisher.name)
         views.append((view, zlib.crc32(view)))
     for view, checksum in views:
         assert zlib.crc32(view) == checksum, "somebody wrote into a view"
@@ -165,7 +167,7 @@ def _hold(subscriber: Subscriber, books: Books, most: int) -> int:
     return len(views)
 
 
-async def _await(subscriber: Subscriber, books: Books) -> int:
+async def _await(subscriber: Subscriber, history: History) -> int:
     """Take messages by a coroutine, which is cancelled when nothing comes."""
     for count in range(50):
         try:
@@ -174,7 +176,7 @@ async def _await(subscriber: Subscriber, books: Books) -> int:
             return count
         last = subscriber.last
         assert last is not None
-        books.take(data, last.position, last.publisher.name)
+        history.take(data, last.position, last.publisher.name)
     return 50
 
 

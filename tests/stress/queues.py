@@ -62,7 +62,7 @@ def end(queue: MessageQueue, takers: int) -> None:
 # ---- takers ----
 
 
-class Books:
+class History:
     """What one taker got."""
 
     def __init__(self, ordered: bool) -> None:
@@ -94,73 +94,73 @@ class Books:
 
 def work(name: str, kind: str, seed: int, ordered: bool = True) -> dict[str, Any]:
     """Take messages until one says that this was all."""
-    books, rng = Books(ordered), random.Random(seed)
+    history, rng = History(ordered), random.Random(seed)
     with MessageQueue(name) as queue:
         say("ready")
         if kind == "asyncio":
-            asyncio.run(_await(queue, books))
+            asyncio.run(_await(queue, history))
         else:
-            for _ in taker(kind, queue, books, rng):
-                if books.ends:
+            for _ in taker(kind, queue, history, rng):
+                if history.ends:
                     break
-        end(queue, books.ends - 1)  # those that were meant for others
-    return {"kind": kind, **books.report()}
+        end(queue, history.ends - 1)  # those that were meant for others
+    return {"kind": kind, **history.report()}
 
 
-def taker(kind: str, queue: MessageQueue, books: Books, rng: random.Random) -> Iterator[None]:
+def taker(kind: str, queue: MessageQueue, history: History, rng: random.Random) -> Iterator[None]:
     """Take some messages again and again, waiting until there are some."""
     if kind in ("poller", "fileno"):
-        return _watch(kind, queue, books)
-    return _block(kind, queue, books, rng)
+        return _watch(kind, queue, history)
+    return _block(kind, queue, history, rng)
 
 
-def _block(kind: str, queue: MessageQueue, books: Books, rng: random.Random) -> Iterator[None]:
+def _block(kind: str, queue: MessageQueue, history: History, rng: random.Random) -> Iterator[None]:
     buffer = bytearray(SIZE)
     while True:
-        books.waits()
+        history.waits()
         if kind == "take":
-            _do(queue, books, rng)
+            _do(queue, history, rng)
         elif kind == "into":
             found = queue.receive_into(buffer, timeout=DEADLINE)
             assert found is not None
-            books.enter(bytes(buffer[: found[0]]), found[1])
+            history.enter(bytes(buffer[: found[0]]), found[1])
         else:
             got = next(queue) if kind == "iterate" else queue.receive(DEADLINE)
             assert got is not None
             for one in [got, *(queue.receive_many(rng.randrange(5)) if kind == "many" else [])]:
-                books.enter(one.data, one.priority, one.sent_time)
+                history.enter(one.data, one.priority, one.sent_time)
         yield
 
 
-def _do(queue: MessageQueue, books: Books, rng: random.Random) -> None:
+def _do(queue: MessageQueue, history: History, rng: random.Random) -> None:
     job = queue.take(DEADLINE, lease=rng.choice((None, 60.0)))
     assert job is not None
     if rng.random() < 0.1:
         job.nack()
         return
-    books.enter(job.data, job.priority, job.sent_time)
+    history.enter(job.data, job.priority, job.sent_time)
     job.ack()
 
 
-def _watch(kind: str, queue: MessageQueue, books: Books) -> Iterator[None]:
+def _watch(kind: str, queue: MessageQueue, history: History) -> Iterator[None]:
     poller = msgq.Poller()
     poller.registerSocket(queue)
     while True:
-        books.waits()
+        history.waits()
         if kind == "poller":
             assert poller.poll(DEADLINE * 1000)
         else:
             assert select.select([queue.fileno()], [], [], DEADLINE)[0]
-        while not books.ends and (got := queue.receive(0)) is not None:
-            books.enter(got.data, got.priority, got.sent_time)
+        while not history.ends and (got := queue.receive(0)) is not None:
+            history.enter(got.data, got.priority, got.sent_time)
         yield
 
 
-async def _await(queue: MessageQueue, books: Books) -> None:
-    while not books.ends:
-        books.waits()
+async def _await(queue: MessageQueue, history: History) -> None:
+    while not history.ends:
+        history.waits()
         got = await asyncio.wait_for(queue.arecv(), DEADLINE)
-        books.enter(got.data, got.priority, got.sent_time)
+        history.enter(got.data, got.priority, got.sent_time)
 
 
 def drain(name: str) -> list[int]:
@@ -218,7 +218,7 @@ def sleepers(name: str, handles: int) -> list[int]:
 
 def hesitate(name: str, kind: str) -> dict[str, Any]:
     """Watch the queue until the parent ends this; take only messages that no process takes in HESITATION_S seconds."""
-    books, poller = Books(ordered=True), msgq.Poller()
+    history, poller = History(ordered=True), msgq.Poller()
     with MessageQueue(name) as queue:
         poller.registerSocket(queue)
         say("ready")
@@ -228,8 +228,8 @@ def hesitate(name: str, kind: str) -> dict[str, Any]:
                 while queue.current_messages and time.monotonic() < until:
                     time.sleep(0.001)
                 if (got := queue.receive(0)) is not None:
-                    books.enter(got.data, got.priority, got.sent_time)
-    return books.report()
+                    history.enter(got.data, got.priority, got.sent_time)
+    return history.report()
 
 
 def give_up(name: str, seed: int) -> int:
@@ -272,9 +272,9 @@ def flood(name: str, kind: str) -> dict[str, int]:
 
 def come_and_go(name: str, source: int, count: int, seed: int) -> dict[str, Any]:
     """Open the queue, send some, take some, leave some jobs undone, close it; again and again."""
-    rng, number, books = random.Random(seed), 0, Books(ordered=False)
+    rng, number, history = random.Random(seed), 0, History(ordered=False)
     say("ready")
-    while number < count or not books.ends:
+    while number < count or not history.ends:
         with MessageQueue(name) as queue:
             for _ in range(min(rng.randrange(5), count - number)):
                 queue.send(message(source, number, 50), rng.choice(PRIORITIES), timeout=DEADLINE)
@@ -284,10 +284,10 @@ def come_and_go(name: str, source: int, count: int, seed: int) -> dict[str, Any]
                 number += 1
             jobs = [queue.take(0.01) for _ in range(rng.randrange(6))]
             for job in jobs:
-                if job is not None and not books.ends and rng.random() < 0.7:
-                    books.enter(job.data, job.priority)
+                if job is not None and not history.ends and rng.random() < 0.7:
+                    history.enter(job.data, job.priority)
                     job.ack()
-    return books.report()
+    return history.report()
 
 
 # ---- interrupted ----

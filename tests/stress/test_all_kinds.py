@@ -1,4 +1,4 @@
-"""All five kinds at once in one process with one poller; and the books of `tools.chaos` find what is wrong."""
+"""All five kinds at once in one process with one poller; and the checker of `tools.chaos` finds errors."""
 
 from __future__ import annotations
 
@@ -16,72 +16,79 @@ import pytest
 from msgq.errors import EndpointClosedError
 from tests.stress.records import value
 from tests.support import LONGER, wait_until
-from tools.chaos.books import LIVES, QUEUES, Books
+from tools.chaos.history import INCARNATIONS_MAX, QUEUES, History
 from tools.chaos.kinds import queues, worker
 from tools.chaos.kinds.channels import Channels
 from tools.chaos.kinds.frames import Frames
-from tools.chaos.kinds.part import Outcome, Part, Past, Place
-from tools.chaos.kinds.queues import Desk, Lines, Queues
+from tools.chaos.kinds.queues import OperationLog, QueueRecord, Queues
 from tools.chaos.kinds.records import KEY_BEGUN, KEY_DONE, Records
 from tools.chaos.kinds.topics import Topics
 from tools.chaos.kinds.worker import Worker
+from tools.chaos.kinds.workload import RunResult, WorkerContext, WorkerResult, Workload
 from tools.chaos.process import fork
 
 STEPS = int(4000 * LONGER)
-AUDITOR = LIVES - 1
+AUDITOR = INCARNATIONS_MAX - 1
 
 
 @pytest.fixture
-def books(prefix: str) -> Books:
+def history(prefix: str) -> History:
     """Books of a run whose endpoints have been made."""
-    made = Books()
-    worker.make()
+    made = History()
+    worker.create_files()
     made.begun = True
     return made
 
 
-def place(books: Books, folder: Path, life: int, seed: int) -> Place:
-    return Place(books, folder, life, random.Random(seed + life), stays=life == 1)
+def context(history: History, folder: Path, incarnation: int, seed: int) -> WorkerContext:
+    return WorkerContext(history, folder, incarnation, random.Random(seed + incarnation), is_permanent=incarnation == 1)
 
 
-def finish(one: Worker, books: Books, folder: Path, others: int = 0) -> Outcome:
-    """End the life of this process, and return the books of all."""
-    one.quiet()
+def finish(one: Worker, history: History, folder: Path, others: int = 0) -> RunResult:
+    """End this process's incarnation, and return the history of all."""
+    one.stop_producing()
     wait_until(lambda: not one.listen(worker.WAIT_MS), "all that was sent has come")
     one.close()
-    worker.audit(place(books, folder, AUDITOR, 0))
-    lives = [Past(1, True, False), *(Past(2 + i, False, False) for i in range(others)), Past(AUDITOR, False, False)]
-    return Outcome(books, folder, lives)
+    worker.check_at_end(context(history, folder, AUDITOR, 0))
+    incarnations = [
+        WorkerResult(1, True, False),
+        *(WorkerResult(2 + i, False, False) for i in range(others)),
+        WorkerResult(AUDITOR, False, False),
+    ]
+    return RunResult(history, folder, incarnations)
 
 
 @pytest.mark.nightly
-def test_one_process_with_all_kinds_and_one_poller(books: Books, tmp_path: Path, seed: int) -> None:
+def test_one_process_with_all_kinds_and_one_poller(history: History, tmp_path: Path, seed: int) -> None:
     """What: a process publishes, sends, renders and writes, and gets all of it back by one poller.
 
     Why: five kinds share waiting, rows, clocks and locks in one process; each was tested by itself.
 
     Failure would mean: the poller does not tell of something, or kinds disturb each other.
     """
-    one = Worker(place(books, tmp_path, 1, seed))
+    one = Worker(context(history, tmp_path, 1, seed))
     for _ in range(STEPS):
-        one.act()
+        one.produce()
         one.listen(0)
-    found = finish(one, books, tmp_path)
-    assert worker.balance(found) == []
-    for line in worker.figures(found):
+    found = finish(one, history, tmp_path)
+    assert worker.check(found) == []
+    for line in worker.counts(found):
         print(line)
         assert line.made > 0, line
         assert line.taken > 0, line
 
 
 @pytest.mark.nightly
-def test_processes_wake_each_other_by_every_kind(books: Books, tmp_path: Path, seed: int) -> None:
+def test_processes_wake_each_other_by_every_kind(history: History, tmp_path: Path, seed: int) -> None:
     """What: this process makes nothing; it sleeps in its poller, and two others make things of all kinds.
 
     Failure would mean: one that sleeps for all kinds is not woken, or is told of too little.
     """
-    one = Worker(place(books, tmp_path, 1, seed))
-    pids = [fork(tmp_path / str(life), make_some, place(books, tmp_path, life, seed)) for life in (2, 3)]
+    one = Worker(context(history, tmp_path, 1, seed))
+    pids = [
+        fork(tmp_path / str(incarnation), make_some, context(history, tmp_path, incarnation, seed))
+        for incarnation in (2, 3)
+    ]
     ended = list[int]()
 
     def both_ended() -> bool:
@@ -94,24 +101,24 @@ def test_processes_wake_each_other_by_every_kind(books: Books, tmp_path: Path, s
         one.listen(worker.WAIT_MS)
     complaints = [path.read_text() for path in (tmp_path / "2", tmp_path / "3") if path.exists()]
     assert complaints == []
-    found = finish(one, books, tmp_path, others=2)
-    assert worker.balance(found) == []
-    for line in worker.figures(found):
+    found = finish(one, history, tmp_path, others=2)
+    assert worker.check(found) == []
+    for line in worker.counts(found):
         assert line.taken > 0, line
 
 
-def make_some(where: Place) -> int:
+def make_some(where: WorkerContext) -> int:
     """Child: make things and take things for a while."""
     one = Worker(where)
     for step in range(STEPS // 4):
-        one.act()
+        one.produce()
         one.listen(1 if step % 50 == 0 else 0)  # so that the other one sleeps, too
-    one.quiet()
+    one.stop_producing()
     one.close()
     return 0
 
 
-# ---- the books find what is wrong ----
+# ---- the checker finds errors ----
 
 
 class Broken:
@@ -152,49 +159,49 @@ class Broken:
         return value
 
 
-def break_topics(part: Topics, how: str) -> Broken:
-    assert part._pub is not None
-    broken: Any = Broken(part._pub._socket, "send", how)
-    part._pub._socket = broken
+def break_topics(workload: Topics, how: str) -> Broken:
+    assert workload._pub is not None
+    broken: Any = Broken(workload._pub._socket, "send", how)
+    workload._pub._socket = broken
     return broken  # type: ignore[no-any-return]
 
 
-def break_channels(part: Channels, how: str) -> Broken:
-    broken: Any = Broken(part._pub, "send", how)
-    part._pub = broken
+def break_channels(workload: Channels, how: str) -> Broken:
+    broken: Any = Broken(workload._pub, "send", how)
+    workload._pub = broken
     return broken  # type: ignore[no-any-return]
 
 
-def break_frames(part: Frames, how: str) -> Broken:
-    part.act()
-    broken: Any = Broken(part._server, "send", how)
-    part._server = broken
+def break_frames(workload: Frames, how: str) -> Broken:
+    workload.produce()
+    broken: Any = Broken(workload._server, "send", how)
+    workload._server = broken
     return broken  # type: ignore[no-any-return]
 
 
-def break_vector(part: Records, how: str) -> Broken:
-    broken: Any = Broken(part._vector, "write", how)
-    part._vector = broken
+def break_vector(workload: Records, how: str) -> Broken:
+    broken: Any = Broken(workload._vector, "write", how)
+    workload._vector = broken
     return broken  # type: ignore[no-any-return]
 
 
-def break_board(part: Records, how: str) -> Broken:
+def break_board(workload: Records, how: str) -> Broken:
     """Go wrong at once: who looks at values sees only the last one."""
-    assert part._declare(0)
-    broken = Broken(part._entries[0], "write", how, 1)
-    part._keys[KEY_BEGUN] = 1
+    assert workload._declare(0)
+    broken = Broken(workload._entries[0], "write", how, 1)
+    workload._keys[KEY_BEGUN] = 1
     broken.write(value(1))
-    part._keys[KEY_DONE] = 1
+    workload._keys[KEY_DONE] = 1
     return broken
 
 
-def break_queues(part: Queues, how: str) -> Broken:
-    broken: Any = Broken(part._queue, "send", how)
-    part._queue = broken
+def break_queues(workload: Queues, how: str) -> Broken:
+    broken: Any = Broken(workload._queue, "send", how)
+    workload._queue = broken
     return broken  # type: ignore[no-any-return]
 
 
-BREAKS: dict[str, tuple[type[Part], Callable[[Any, str], Broken]]] = {
+BREAKS: dict[str, tuple[type[Workload], Callable[[Any, str], Broken]]] = {
     "topic": (Topics, break_topics),
     "channel": (Channels, break_channels),
     "frames": (Frames, break_frames),
@@ -206,23 +213,23 @@ BREAKS: dict[str, tuple[type[Part], Callable[[Any, str], Broken]]] = {
 
 @pytest.mark.parametrize("how", ["drop", "duplicate", "tear"])
 @pytest.mark.parametrize("kind", BREAKS)
-def test_the_books_find_one_operation_that_goes_wrong(
-    books: Books, tmp_path: Path, seed: int, kind: str, how: str
+def test_the_checker_finds_one_wrong_operation(
+    history: History, tmp_path: Path, seed: int, kind: str, how: str
 ) -> None:
     """A test of the test: one message, frame or value is dropped, made twice, or torn, and somebody must say so."""
-    one = Worker(place(books, tmp_path, 1, seed))
+    one = Worker(context(history, tmp_path, 1, seed))
     of_kind, breaks = BREAKS[kind]
-    part = next(part for part in one.parts if isinstance(part, of_kind))
+    workload = next(workload for workload in one.workloads if isinstance(workload, of_kind))
     complaints: list[str] = []
     try:
-        broken = breaks(part, how)
+        broken = breaks(workload, how)
         one.listen(0)
         steps = 0
         while steps < 5:
-            part.act()
+            workload.produce()
             one.listen(0)
             steps += broken.done
-        complaints = worker.balance(finish(one, books, tmp_path))
+        complaints = worker.check(finish(one, history, tmp_path))
     except AssertionError as error:
         complaints.append(str(error))
         leave(one)
@@ -233,8 +240,8 @@ def test_the_books_find_one_operation_that_goes_wrong(
 
 def leave(one: Worker) -> None:
     """Close what is open, whatever else is found to be wrong."""
-    for part in one.parts:
-        for step in (part.quiet, part.close):
+    for workload in one.workloads:
+        for step in (workload.stop_producing, workload.close):
             with suppress(AssertionError, EndpointClosedError):
                 step()
 
@@ -242,18 +249,18 @@ def leave(one: Worker) -> None:
 # ---- what a kill leaves open ----
 
 
-def queue_books(folder: Path, received: list[int], killed: bool, receiving: int = 0, *acks: int) -> list[str]:
-    """Balance the books of a queue: life 1 has sent five messages, life 2 has received some, and took the last one."""
-    books = Books()
-    sender, receiver = (Desk(books.words(life, QUEUES)) for life in (1, 2))
+def check_queue(folder: Path, received: list[int], killed: bool, receiving: int = 0, *acks: int) -> list[str]:
+    """Check a queue: incarnation 1 has sent five messages, 2 has received some, and took the last one."""
+    history = History()
+    sender, receiver = (QueueRecord(history.words(incarnation, QUEUES)) for incarnation in (1, 2))
     sender.made = sender.sent = receiver.counted_sent = 5
     receiver.receiving = receiving
-    lines = Lines(Place(books, folder, 2, random.Random(0)))
+    lines = OperationLog(WorkerContext(history, folder, 2, random.Random(0)))
     lines.add(queues.RECEIVED, *((1, index) for index in received))
     for what in acks:
         lines.add(what, (1, 4))
     lines.close()
-    return Queues.balance(Outcome(books, folder, [Past(1, True, False), Past(2, False, killed)]))
+    return Queues.check(RunResult(history, folder, [WorkerResult(1, True, False), WorkerResult(2, False, killed)]))
 
 
 @pytest.mark.parametrize(
@@ -269,22 +276,22 @@ def queue_books(folder: Path, received: list[int], killed: bool, receiving: int 
 def test_a_kill_explains_one_operation(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...]
 ) -> None:
-    assert queue_books(tmp_path, received, killed, receiving, *acks) == []
+    assert check_queue(tmp_path, received, killed, receiving, *acks) == []
 
 
 @pytest.mark.parametrize(
     ("received", "killed", "receiving", "acks", "wrong"),
     [
-        ([0, 1, 2, 3], False, 0, (), "1 messages of queue/jobs are missing, 0 may be: message 4 of life 1"),
+        ([0, 1, 2, 3], False, 0, (), "1 messages of queue/jobs are missing, 0 may be: message 4 of incarnation 1"),
         ([0, 1, 2], True, 1, (), "2 messages of queue/jobs are missing, 1 may be"),
         ([0, 1, 2, 3], True, 0, (), "1 messages of queue/jobs are missing, 0 may be"),
         ([0, 1, 2, 3], True, 0, (queues.BEGINS, queues.EXPIRED), "1 messages of queue/jobs are missing, 0 may be"),
-        ([0, 1, 2, 3, 4, 4], True, 1, (), "message 4 of life 1 on queue/jobs was ended twice"),
-        ([0, 1, 2, 3, 4, 5], False, 0, (), "message 5 of life 1 on queue/jobs was received, and nobody sent it"),
+        ([0, 1, 2, 3, 4, 4], True, 1, (), "message 4 of incarnation 1 on queue/jobs was ended twice"),
+        ([0, 1, 2, 3, 4, 5], False, 0, (), "message 5 of incarnation 1 on queue/jobs was received, and nobody sent it"),
         ([0, 1, 2, 3, 4], False, 1, (), "left an operation on queue/jobs open"),
     ],
 )
 def test_what_a_kill_does_not_explain(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...], wrong: str
 ) -> None:
-    assert wrong in "\n".join(queue_books(tmp_path, received, killed, receiving, *acks))
+    assert wrong in "\n".join(check_queue(tmp_path, received, killed, receiving, *acks))

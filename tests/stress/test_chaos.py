@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from tests.support import LONGER, ROOT
-from tools.chaos.balance import balance
-from tools.chaos.books import Books
+from tools.chaos.checker import check
+from tools.chaos.history import History
 from tools.chaos.kinds.topics import Topic
-from tools.chaos.run import Life, Run
+from tools.chaos.run import Incarnation, Run
 
 SECONDS = 10.0
 
 
 @pytest.mark.nightly
 @pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
-def test_books_balance_whoever_is_killed_or_stopped(seed: int, prefix: str) -> None:
+def test_history_is_correct_whoever_is_killed_or_stopped(seed: int, prefix: str) -> None:
     """What: publishers and subscribers of topics, and processes that use all kinds of endpoints at once, come, go, are
     killed, stopped and superseded at random.
 
@@ -37,21 +37,21 @@ def test_books_balance_whoever_is_killed_or_stopped(seed: int, prefix: str) -> N
 
 def run_with(tmp_path: Path, *publishers: tuple[int, int, int], received: int, lost: int, total: int) -> Run:
     """Return a run that is over: publishers by base, sent, made; one subscriber that stayed."""
-    topic, books = Topic("topic", 4096, 0), Books()
-    run = Run(0, tmp_path, [topic], books, totals={"topic": total})
+    topic, history = Topic("topic", 4096, 0), History()
+    run = Run(0, tmp_path, [topic], history, totals={"topic": total})
     for number, (base, sent, made) in enumerate((*publishers, (total, 0, 0)), 1):
-        books[number].base, books[number].sent, books[number].made = base, sent, made
-        run.lives.append(Life(number, 0, topic, "publisher"))
-    books[99].received, books[99].lost = received, lost
-    run.lives.append(Life(99, 0, topic, "blocking", first=0))
+        history[number].base, history[number].sent, history[number].made = base, sent, made
+        run.incarnations.append(Incarnation(number, 0, topic, "publisher"))
+    history[99].received, history[99].lost = received, lost
+    run.incarnations.append(Incarnation(99, 0, topic, "blocking", first=0))
     return run
 
 
-def test_books_that_balance(tmp_path: Path) -> None:
-    assert not balance(run_with(tmp_path, (0, 5, 5), (5, 3, 4), received=6, lost=3, total=9))
-    assert not balance(run_with(tmp_path, (0, 5, 5), (5, 0, 1), (5, 3, 4), received=6, lost=2, total=8))
+def test_correct_history_has_no_errors(tmp_path: Path) -> None:
+    assert not check(run_with(tmp_path, (0, 5, 5), (5, 3, 4), received=6, lost=3, total=9))
+    assert not check(run_with(tmp_path, (0, 5, 5), (5, 0, 1), (5, 3, 4), received=6, lost=2, total=8))
     # a subscriber that the machine gave no time has lost all, and knows it
-    assert not balance(run_with(tmp_path, (0, 5, 5), received=0, lost=5, total=5))
+    assert not check(run_with(tmp_path, (0, 5, 5), received=0, lost=5, total=5))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_books_that_balance(tmp_path: Path) -> None:
     ],
     ids=["a message is missing", "counted short", "counted long", "begun late"],
 )
-def test_books_that_do_not(tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any) -> None:
+def test_wrong_history_has_errors(tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any) -> None:
     """A test of the test."""
-    found = balance(run_with(tmp_path, *publishers, received=received, lost=lost, total=total))
+    found = check(run_with(tmp_path, *publishers, received=received, lost=lost, total=total))
     assert wrong in "\n".join(found)

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgq
 from tests.support import ROOT
-from tools.fuzz.build import SANITIZED, cached, compiler, digest, run_compiler
+from tools.fuzz.build import SANITIZED, cached_path, compiler, digest, run_compiler
 
 EXAMPLES = ROOT / "examples" / "c"
 INCLUDE = Path(msgq.get_include())
@@ -47,7 +47,7 @@ def programs_folder(sanitized: bool) -> Path:
         if path.suffix in (".c", ".cpp", ".h", ".hpp")
     ]
     texts = (Path(__file__).read_text(), run_compiler([cpp_compiler(), "--version"]), *FLAGS, *flags)
-    return cached("c-programs", digest(texts, sources), lambda folder: _build(folder, flags))
+    return cached_path("c-programs", digest(texts, sources), lambda folder: _build(folder, flags))
 
 
 def _build(folder: Path, flags: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
-"""A soak: processes that come, go, are killed and stopped at random, and books that must balance.
+"""A soak test: processes start, leave, are killed and are stopped at random; a checker reads their history at the end.
 
-``python -m tools.chaos --seconds 900`` ends with a table and 0, or with 1, what broke, and the seed. Each publisher
-notes in memory that outlives it which messages it made and which were sent; each message says which life sent it, as
-its how-many-th, and which number it has in the topic. So a subscriber knows of every message whether it was sent, is
-whole and comes at its place, and of every gap how many messages it must have lost. Other processes use all five kinds
-at once; `kinds` has one file for each, with what it checks.
+``python -m tools.chaos --seconds 900`` prints a table and ends with 0, or with 1, the errors and the seed. Each process
+is an incarnation with a number. Its record of the history is in memory that outlives it: the messages that it made, and
+the messages whose sending returned. A message names its incarnation, its index there, and its number in the topic. So a
+subscriber knows for each message whether it was sent, is intact and in order, and for each gap how many messages are
+lost. Other processes use all five kinds at once; `kinds` has one file for each, with its checks.
 """

@@ -16,51 +16,55 @@ from pathlib import Path
 
 from tests.stress.scene import ring
 from tests.support import ROOT, SHM
-from tools.chaos.balance import balance, table
+from tools.chaos.checker import check, table
 from tools.chaos.kinds import queues, records, worker
 from tools.chaos.kinds.topics import Topic
 from tools.chaos.run import Run
 
 RINGS = (4096, 1 << 16, 1 << 20)  # data bytes of the topics
 SOCKETS = Path("/tmp")  # of servers of frames
-KEPT = {queues.NAME, records.VECTOR, records.BOARD}  # files that stay when nobody has them open
+PERSISTENT_FILES = {queues.NAME, records.VECTOR, records.BOARD}  # files that stay when nobody has them open
 
 
 @contextlib.contextmanager
-def folders(prefix: str) -> Iterator[Path]:
+def run_folder(prefix: str) -> Iterator[Path]:
     """Put the prefix in force; remove what a failed run leaves under it, and give a folder for complaints."""
     os.environ["OPENPILOT_PREFIX"] = prefix
     try:
         with tempfile.TemporaryDirectory(prefix="msgq-chaos-") as folder:
             yield Path(folder)
     finally:
-        for path in left(prefix):
+        for path in leftovers(prefix):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def left(prefix: str) -> list[Path]:
+def leftovers(prefix: str) -> list[Path]:
     """Return what the prefix has: folders, sockets of frames and their locks."""
-    places = (SHM, SOCKETS, SHM / f"msgqframes_{os.geteuid()}")
-    return [path for place in places if place.exists() for path in place.iterdir() if prefix in path.name]
+    folders_searched = (SHM, SOCKETS, SHM / f"msgqframes_{os.geteuid()}")
+    return [
+        path for context in folders_searched if context.exists() for path in context.iterdir() if prefix in path.name
+    ]
 
 
-def cleaned(prefix: str) -> list[str]:
+def check_clean(prefix: str) -> list[str]:
     """Run `msgq clean`, which must leave what goes only when it is named; then name it. Return what else is left."""
-    wrong = _clean()
-    kept = {path.name for path in _files(prefix)}
-    if kept != KEPT:
-        wrong.append(f"msgq clean left {sorted(kept)}, and {sorted(KEPT)} stay until they are named")
-    wrong += _clean(f"queue/{queues.NAME}", *(f"records/{name}" for name in (records.VECTOR, records.BOARD)))
-    return wrong + [f"{path} is left after msgq clean" for path in _files(prefix)]
+    errors = _clean()
+    remaining = {path.name for path in _files(prefix)}
+    if remaining != PERSISTENT_FILES:
+        errors.append(f"msgq clean left {sorted(remaining)}, and {sorted(PERSISTENT_FILES)} stay until they are named")
+    errors += _clean(f"queue/{queues.NAME}", *(f"records/{name}" for name in (records.VECTOR, records.BOARD)))
+    return errors + [f"{path} is left after msgq clean" for path in _files(prefix)]
 
 
 def _files(prefix: str) -> list[Path]:
     """Return what the prefix has, without folders."""
-    return [path for one in left(prefix) for path in (one.iterdir() if one.is_dir() else (one,))]
+    return [
+        path for leftover in leftovers(prefix) for path in (leftover.iterdir() if leftover.is_dir() else (leftover,))
+    ]
 
 
-def _clean(*named: str) -> list[str]:
-    command = [sys.executable, "-m", "msgq", "clean", *named]
+def _clean(*names: str) -> list[str]:
+    command = [sys.executable, "-m", "msgq", "clean", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return [f"msgq clean ended with {done.returncode}: {done.stderr}"] if done.returncode else []
 
@@ -70,21 +74,21 @@ def soak(seed: int, seconds: float) -> list[str]:
     chance = random.Random(f"{seed}/topics")
     prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'chaos')}-{secrets.token_hex(6)}"
     topics = [Topic(f"ring-{size}", size, chance.getrandbits(32)) for size in RINGS]
-    with folders(prefix) as folder:
+    with run_folder(prefix) as folder:
         run = Run(seed, folder, topics)
         with contextlib.ExitStack() as stack:
             for topic in topics:
                 stack.enter_context(ring(topic.endpoint, topic.ring_bytes))
-            worker.make()
+            worker.create_files()
             run.soak(seconds)
         print(table(run))
-        return run.failures or balance(run) + cleaned(prefix)
+        return run.failures or check(run) + check_clean(prefix)
 
 
 def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long lives come and go")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long incarnations come and go")
     parser.add_argument("--seed", type=int, help="of what is done when; the machine's schedule is not in it")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -92,7 +96,7 @@ def main() -> int:
     failures = soak(seed, options.seconds)
     for failure in failures:
         print(f"BROKEN: {failure}", file=sys.stderr)
-    print(f"seed {seed}: {len(failures)} failures" if failures else f"seed {seed}: the books balance")
+    print(f"seed {seed}: {len(failures)} failures" if failures else f"seed {seed}: no errors")
     return bool(failures)
 
 

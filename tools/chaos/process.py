@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def fork(complaint: Path, function: Callable[..., int], *args: object) -> int:
+def fork(error_file: Path, function: Callable[..., int], *args: object) -> int:
     """Run a function in a forked process, which ends with the code that it returns; return the process id.
 
     What goes wrong there is written to the file `complaint`, and ends it with 1. SIGABRT makes it write where it is.
@@ -31,13 +31,13 @@ def fork(complaint: Path, function: Callable[..., int], *args: object) -> int:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-            with complaint.open("w") as file:
+            with error_file.open("w") as file:
                 faulthandler.enable(file)
                 code = function(*args)
                 faulthandler.disable()
-            complaint.unlink()
+            error_file.unlink()
     except BaseException:
-        complaint.write_text(traceback.format_exc())
+        error_file.write_text(traceback.format_exc())
         code = 1
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What the processes of a run do. Each role is one life, in a process of its own."""
+"""What the processes of a run do. Each role is one incarnation, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgq
 from msgq.errors import MultiplePublishersError
 from tests.stress import roles
 from tests.stress.traffic import Ledger, largest
-from tools.chaos.books import Books, Messages
+from tools.chaos.history import History, Messages
 from tools.chaos.kinds.topics import Topic, TopicPublisher
 
 #: How subscribers take messages, by the name that the report gives it.
@@ -33,15 +33,15 @@ LAG = 0.1  # seconds that a lagging subscriber sleeps at most, when it has read 
 WAIT = 0.02  # seconds that a subscriber waits at most before it looks whether the run ends
 
 
-def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
-    """Publish in all the ways there are, at a pace of this life, until the life is over; return an exit code."""
+def publish(topic: Topic, history: History, incarnation: int, rng: random.Random) -> int:
+    """Publish in all ways, at a pace of this incarnation, until it is over; return an exit code."""
     steps, pause = rng.choice((5, 200, 5000, 10**9)), rng.choice((0, 0.0005, 0.005))
     try:
-        publisher = TopicPublisher(topic, books, life)
+        publisher = TopicPublisher(topic, history, incarnation)
     except MultiplePublishersError:
         return REFUSED
     try:
-        while steps and books.ending == 0:
+        while steps and history.ending == 0:
             steps -= 1
             publisher.send(rng, pause)
             if rng.random() < 0.2:
@@ -54,27 +54,29 @@ def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
     return 0
 
 
-def count(topic: Topic, books: Books, life: int, _: random.Random) -> int:
+def count(topic: Topic, history: History, incarnation: int, _: random.Random) -> int:
     """As the last publisher: write down how many messages the topic has."""
     with roles.publisher(topic.endpoint) as socket:
-        books[life].base = socket.stats().messages
+        history[incarnation].base = socket.stats().messages
     return 0
 
 
-def subscribe(topic: Topic, books: Books, life: int, kind: str, first: int | None, rng: random.Random) -> int:
+def subscribe(
+    topic: Topic, history: History, incarnation: int, kind: str, first: int | None, rng: random.Random
+) -> int:
     """Receive and check; a subscriber with `first` stays to the end, others leave when they like."""
-    row, stream = books[life], Messages(books, topic.seed, largest(topic.ring_bytes))
+    record, stream = history[incarnation], Messages(history, topic.seed, largest(topic.ring_bytes))
     steps = rng.choice((1, 30, 1000, 10**9)) if first is None else -1
     options = {"conflate": kind == "conflating", "passive": kind == "passive"}
     with roles.subscriber(topic.endpoint, **options) as socket:
         ledger, take = Ledger(stream, first, kind), _taker(KINDS[kind], socket, stream, rng)
-        row.joined = 1
+        record.joined = 1
         while steps:
             steps -= 1
-            ending = books.ending == 2
+            ending = history.ending == 2
             messages = take()
             ledger.take(messages, socket.lost, kind != "batches")
-            row.received, row.lost = ledger.received, ledger.lost_before
+            record.received, record.lost = ledger.received, ledger.lost_before
             if ending and not messages:
                 break
     return 0
@@ -101,11 +103,11 @@ def _taker(kind: str, socket: msgq.SubSocket, stream: Messages, rng: random.Rand
         return roles.taker(kind, socket, stream)
     loop = asyncio.new_event_loop()
 
-    async def one() -> list[bytes]:
+    async def receive_one() -> list[bytes]:
         try:
             async with asyncio.timeout(WAIT):
                 return [await socket.arecv()]
         except TimeoutError:
             return []
 
-    return lambda: loop.run_until_complete(one())
+    return lambda: loop.run_until_complete(receive_one())

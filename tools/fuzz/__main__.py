@@ -18,14 +18,14 @@ def main() -> int:
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     levels = [options.level] if options.level else list(LEVELS)
-    found = False
+    failed = False
     for level in levels:
         outcome = fuzz(level, seed, options.seconds / len(levels), options.first, options.count)
         print(f"{level}, seed {seed}: {outcome.text}")
         if not outcome.ok:
-            found = True
+            failed = True
             print(f"replay with: {outcome.replay}")
-    return int(found)
+    return int(failed)
 
 
 if __name__ == "__main__":

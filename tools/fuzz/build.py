@@ -36,44 +36,44 @@ def compile_program(source: Path, target: Path, *flags: str, compiler_name: str 
     return target
 
 
-def compiled(source: Path, *flags: str) -> Path:
+def cached_program(source: Path, *flags: str) -> Path:
     """Return the program of `source` from the cache; compile it if it is missing.
 
     The key covers the preprocessed source, the flags and the compiler, so the program is always up to date.
     """
     text = run_compiler([compiler(), *_common(), *flags, "-E", str(source)])
     key = digest([text, *_common(), *flags])
-    return cached(source.stem, key, lambda target: compile_program(source, target, *flags))
+    return cached_path(source.stem, key, lambda target: compile_program(source, target, *flags))
 
 
 def digest(texts: Iterable[str], files: Iterable[Path] = ()) -> str:
     """Return a key of the texts, of the files' paths and contents, and of the compiler's version."""
-    found = hashlib.sha256()
+    cache_key = hashlib.sha256()
     for text in (_version(compiler()), *texts):
-        found.update(text.encode() + b"\0")
+        cache_key.update(text.encode() + b"\0")
     for path in sorted(files):
-        found.update(f"{path}\0".encode() + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+        cache_key.update(f"{path}\0".encode() + path.read_bytes() + b"\0")
+    return cache_key.hexdigest()[:16]
 
 
-def cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
+def cached_path(name: str, key: str, make: Callable[[Path], object]) -> Path:
     """Return the file or folder of this name and key in the cache; let `make` write it to a path if it is missing.
 
     Other processes wait while one makes it. Entries that no run has used for a day are removed.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
-    found = CACHE / f"{name}-{key}"
+    entry = CACHE / f"{name}-{key}"
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not found.exists():
+        if not entry.exists():
             with tempfile.TemporaryDirectory(dir=CACHE) as folder:
                 make(new := Path(folder, name))
-                new.rename(found)
+                new.rename(entry)
                 for old in CACHE.glob(f"{name}-*"):
                     if old.stat().st_mtime < time.time() - DAY:
                         old.rename(Path(folder, old.name))
-        os.utime(found)
-    return found
+        os.utime(entry)
+    return entry
 
 
 def run_compiler(command: list[str]) -> str:
@@ -103,7 +103,7 @@ def has_sanitizer(name: str) -> bool:
     """
     source = Path(__file__).with_name("empty.c")
     try:
-        program = compiled(source, f"-fsanitize={name}")
+        program = cached_program(source, f"-fsanitize={name}")
     except RuntimeError:
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:

@@ -8,10 +8,10 @@
 #include "hostile.h"
 
 /* Those of the ring never use them. */
-#define mq_load_seq_cst_u64(word) (fuzz_look(), mq_load_seq_cst_u64(word))
-#define mq_load_seq_cst_u32(word) (fuzz_look(), mq_load_seq_cst_u32(word))
-#define mq_fetch_or_u64(word, bits) (fuzz_look(), mq_fetch_or_u64(word, bits))
-#define mq_fetch_and_u64(word, bits) (fuzz_look(), mq_fetch_and_u64(word, bits))
+#define mq_load_seq_cst_u64(word) (fuzz_before_load(), mq_load_seq_cst_u64(word))
+#define mq_load_seq_cst_u32(word) (fuzz_before_load(), mq_load_seq_cst_u32(word))
+#define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
+#define mq_fetch_and_u64(word, bits) (fuzz_before_load(), mq_fetch_and_u64(word, bits))
 
 #include "channel/hub.h"
 #include "channel/subscriber.h"

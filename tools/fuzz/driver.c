@@ -122,7 +122,7 @@ static void publish(void) {
     }
 }
 
-#include "onlookers.h"
+#include "observers.h"
 
 /* ---- subscribing, as subscriber.pyx does it ---- */
 
@@ -278,7 +278,7 @@ static void observer(void) {
     check(counts.subscribers <= MQ_RING_SUBSCRIBERS, "more subscribers than rows");
 }
 
-static void look_on(void) {
+static void observe(void) {
     static char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
     char *data = malloc(MQ_SCHEMA_DATA_MAX);
     const mq_ring_side *seen = (const mq_ring_side *)(const void *)fuzz_side.readable;
@@ -310,10 +310,10 @@ static void look_on(void) {
 }
 
 /* Rings of any size, 4 GiB included: what position.h derives from it must stay inside. */
-static void reckon(void) {
+static void check_counts(void) {
     uint32_t size = (uint32_t)(fuzz_one_in(2) ? UINT32_MAX - fuzz_below(64) : 128 + fuzz_below(UINT32_MAX - 128));
     uint64_t position = fuzz_one_in(2) ? fuzz_random() : fuzz_position();
-    fuzz_op = "reckoning";
+    fuzz_op = "check counts";
     check((uint64_t)mq_ring_lap_end(size) + 8 < size && mq_ring_frame_bytes_max(size) <= mq_ring_lap_end(size),
           "a lap beyond the ring");
     check(mq_ring_chunk(size) >= 8 && (mq_ring_chunk(size) & 7) == 0, "a chunk that is none");
@@ -340,7 +340,7 @@ static void run_case(void) {
     fuzz_use(&fuzz_side, MQ_SIDE_BYTES);
     memset(started, 0, sizeof started);
     memset(joined, 0, sizeof joined);
-    forget_onlookers();
+    reset_observers();
     mq_ring_side_init(side(), ring(), 1, fuzz_data_bytes, 1, false);
     start_publisher(0);
     fill();
@@ -350,15 +350,15 @@ static void run_case(void) {
         for (uint64_t words = fuzz_one_in(2) ? 0 : fuzz_below(4); words > 0; words--)
             fuzz_scribble();
         switch (fuzz_below(20)) {
-        case 0: look_on(); break;
-        case 1: reckon(); break;
+        case 0: observe(); break;
+        case 1: check_counts(); break;
         case 2:
         case 3:
         case 4:
         case 5: publish(); break;
         case 6:
         case 7:
-        case 8: onlook(); break;
+        case 8: run_observer(); break;
         default: subscribe();
         }
     }

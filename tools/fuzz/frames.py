@@ -14,7 +14,7 @@ import struct
 import threading
 
 import msgq
-from tools.fuzz.rounds import guarded, run_rounds
+from tools.fuzz.rounds import run_rounds, watchdog
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.connection import _stream
 from visionipc.formats import FrameFormat, geometry
@@ -31,7 +31,7 @@ WORDS = (0, 1, 2, 7, 127, 128, 255, 256, 2**31 - 1, 2**31, 2**32 - 1)
 LONG_WORDS = (*WORDS, LAYOUT.size, BUFFER_BYTES, SERVER_ID, 2**32, 2**62, 2**63, 2**64 - 1)
 
 
-def mutated(chance: random.Random, data: bytes) -> bytes:
+def mutate_bytes(chance: random.Random, data: bytes) -> bytes:
     """Change a few words or bytes, cut it, or make it longer; as often as not, leave it as it is."""
     changed = bytearray(data)
     for _ in range(chance.choice((0, 0, 1, 1, 2, 8))):
@@ -54,7 +54,7 @@ def answer(chance: random.Random, count: int) -> bytes:
     data = b"".join(wire.Record(LAYOUT, SERVER_ID, index, 0).pack(-1) for index in range(count))
     if chance.random() < 0.8:
         data += wire.Grant(FrameFormat.NV12, 1, chance.choice((0, 1, 255)), chance.getrandbits(32)).pack(VERSION)
-    return mutated(chance, data)
+    return mutate_bytes(chance, data)
 
 
 def descriptors(chance: random.Random, count: int) -> list[int]:
@@ -83,7 +83,7 @@ def ask(chance: random.Random) -> socket.socket | None:
     connection.settimeout(1.0)
     with contextlib.suppress(OSError):  # it sent us away
         connection.connect(wire.socket_path(NAME))
-        socket.send_fds(connection, [mutated(chance, question)], fds)
+        socket.send_fds(connection, [mutate_bytes(chance, question)], fds)
     for fd in fds:
         os.close(fd)
     if chance.random() < 0.3:
@@ -144,7 +144,7 @@ class Impostor:
 
     def _answer(self, client: socket.socket, request: bytes) -> None:
         if request[:4] == wire.REQUEST.pack(wire.LIST):
-            client.send(mutated(self._chance, wire.REQUEST.pack(0)))
+            client.send(mutate_bytes(self._chance, wire.REQUEST.pack(0)))
             return
         count = self._chance.choice((1, 2, 3, 20))
         fds = descriptors(self._chance, count)
@@ -166,7 +166,7 @@ class Impostor:
 def packet(chance: random.Random) -> bytes:
     """Return a packet about a frame that may be none."""
     index, generation = chance.choice((0, 0, 1, *WORDS)), chance.choice((0, 1, 2, 2**32 - 1))
-    return mutated(chance, wire.PACKET.pack(SERVER_ID, index, chance.choice(WORDS), generation, 1, 2, 1))
+    return mutate_bytes(chance, wire.PACKET.pack(SERVER_ID, index, chance.choice(WORDS), generation, 1, 2, 1))
 
 
 def fuzz_client(chance: random.Random) -> None:
@@ -177,15 +177,15 @@ def fuzz_client(chance: random.Random) -> None:
             publisher = stack.enter_context(msgq.pub_sock(wire.get_endpoint_name(NAME, 0)))
             held: list[object] = []
             for _ in range(STEPS):
-                with guarded():
+                with watchdog():
                     if not client.is_connected() or chance.random() < 0.1:
                         client.connect(False)
-                with guarded():
+                with watchdog():
                     publisher.send(packet(chance) or b"\0")
-                with guarded():
+                with watchdog():
                     held.append(client.recv(1))
                 del held[: chance.randrange(len(held) + 1)]
-            with guarded():
+            with watchdog():
                 VisionIpcClient.available_streams(NAME, False)
     finally:
         impostor.close()
@@ -196,9 +196,9 @@ def fuzz_parsing(chance: random.Random) -> None:
     for _ in range(STEPS * 10):
         count = chance.choice((1, 2, 128, 129))
         data = answer(chance, count)
-        with guarded():
+        with watchdog():
             wire.unpack_records(data, None, 0, NAME)
-        with guarded():
+        with watchdog():
             _stream(data, [], 0, NAME)  # with no descriptor for anything
 
 

@@ -152,7 +152,7 @@ static inline uint64_t fuzz_edge(uint64_t small) {
 }
 
 /* Before every shared load of the core. */
-static inline void fuzz_look(void) {
+static inline void fuzz_before_load(void) {
     if (++fuzz_steps > FUZZ_STEPS_MAX)
         fuzz_fail("this call does not end");
     if (fuzz_steps > fuzz_most)
@@ -161,12 +161,12 @@ static inline void fuzz_look(void) {
         fuzz_scribble();
 }
 
-#define mq_load_relaxed_u64(word) (fuzz_look(), mq_load_relaxed_u64(word))
-#define mq_load_acquire_u64(word) (fuzz_look(), mq_load_acquire_u64(word))
-#define mq_load_relaxed_u32(word) (fuzz_look(), mq_load_relaxed_u32(word))
-#define mq_load_acquire_u32(word) (fuzz_look(), mq_load_acquire_u32(word))
-#define mq_compare_exchange_u32(word, expected, desired) (fuzz_look(), mq_compare_exchange_u32(word, expected, desired))
-#define mq_compare_exchange_u64(word, expected, desired) (fuzz_look(), mq_compare_exchange_u64(word, expected, desired))
+#define mq_load_relaxed_u64(word) (fuzz_before_load(), mq_load_relaxed_u64(word))
+#define mq_load_acquire_u64(word) (fuzz_before_load(), mq_load_acquire_u64(word))
+#define mq_load_relaxed_u32(word) (fuzz_before_load(), mq_load_relaxed_u32(word))
+#define mq_load_acquire_u32(word) (fuzz_before_load(), mq_load_acquire_u32(word))
+#define mq_compare_exchange_u32(word, expected, desired) (fuzz_before_load(), mq_compare_exchange_u32(word, expected, desired))
+#define mq_compare_exchange_u64(word, expected, desired) (fuzz_before_load(), mq_compare_exchange_u64(word, expected, desired))
 
 #include "kernel.h"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from .build import ROOT, SANITIZED, compiled
+from .build import ROOT, SANITIZED, cached_program
 from .corpus import make_corpus
 
 DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "messages", "queues", "records")} | {
@@ -54,7 +54,7 @@ def fuzz_in_c(
 ) -> Outcome:
     """Fuzz the plain C code, with this driver or the one in the cache."""
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
-        program = driver or compiled(source(level), *SANITIZED)
+        program = driver or cached_program(source(level), *SANITIZED)
         corpus = make_corpus(Path(folder)) if level == "logs" else []
         arguments = [str(word) for word in (seed, first, count, seconds, *corpus)]
         code, out, err = _run([str(program), *arguments], seconds)

@@ -8,10 +8,10 @@
 #include "hostile.h"
 
 /* Those of the ring never use them. */
-#define mq_load_seq_cst_u64(word) (fuzz_look(), mq_load_seq_cst_u64(word))
-#define mq_fetch_or_u64(word, bits) (fuzz_look(), mq_fetch_or_u64(word, bits))
-#define mq_fetch_and_u64(word, bits) (fuzz_look(), mq_fetch_and_u64(word, bits))
-#define mq_fetch_add_u64(word, n) (fuzz_look(), mq_fetch_add_u64(word, n))
+#define mq_load_seq_cst_u64(word) (fuzz_before_load(), mq_load_seq_cst_u64(word))
+#define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
+#define mq_fetch_and_u64(word, bits) (fuzz_before_load(), mq_fetch_and_u64(word, bits))
+#define mq_fetch_add_u64(word, n) (fuzz_before_load(), mq_fetch_add_u64(word, n))
 
 static int fuzz_flock(int fd, int operation) { return fd < 0 || !operation ? -1 : fuzz_answer(); }
 #define flock(fd, operation) fuzz_flock(fd, operation)
@@ -33,7 +33,7 @@ static fuzz_memory memory;
 static mq_queue_parts parts; /* as the file was made */
 static mq_liveness_file roll = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
-static bool frenzy; /* the stranger writes what keeps a receiver busy, and nothing else */
+static bool contended; /* the stranger writes what keeps a receiver busy, and nothing else */
 
 typedef struct {
     mq_queue_handle h;
@@ -65,7 +65,7 @@ static uint64_t hostile_word(void) {
 
 static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED); }
 
-static void excite(void) {
+static void contend(void) {
     static uint64_t order;
     store(&queue()->ready, fuzz_random());
     store(&parts.words[fuzz_below(parts.max_messages)], mq_word_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
@@ -74,8 +74,8 @@ static void excite(void) {
 static void scribble(void) {
     uint64_t place = fuzz_below(parts.max_messages), block = fuzz_below(parts.blocks);
     mq_queue_row *row = &queue()->rows[fuzz_below(HANDLES + 1)];
-    if (frenzy) {
-        excite();
+    if (contended) {
+        contend();
         return;
     }
     switch (fuzz_below(12)) {
@@ -235,15 +235,15 @@ static void rest(member *m) {
 }
 
 /* One call among words that change before each look. */
-static void endure(member *m) {
+static void check_termination(member *m) {
     uint64_t rate = fuzz_rate;
     bool any;
     if (parts.max_messages > 16)
         return;
-    frenzy = true;
+    contended = true;
     fuzz_rate = 1;
     receive(m, &any);
-    frenzy = false;
+    contended = false;
     fuzz_rate = rate;
 }
 
@@ -331,7 +331,7 @@ static void run_case(void) {
             fuzz_op = "receive, while words change all the time";
             fuzz_steps = 0;
             if (fuzz_one_in(64))
-                endure(&members[i]);
+                check_termination(&members[i]);
             check_delivers(&members[i]);
         }
 }

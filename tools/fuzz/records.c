@@ -10,7 +10,7 @@
 #include "hostile.h"
 
 /* Those of the ring never use it. */
-#define mq_load_seq_cst_u32(word) (fuzz_look(), mq_load_seq_cst_u32(word))
+#define mq_load_seq_cst_u32(word) (fuzz_before_load(), mq_load_seq_cst_u32(word))
 
 /* The clock follows from the seed, too, and so does sleep. */
 static uint64_t fuzz_now_ns;
@@ -33,7 +33,7 @@ static fuzz_memory memory;
 static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
 static mq_liveness_file roll = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
-static bool frenzy; /* the stranger writes each element all the time, and nothing else */
+static bool contended; /* the stranger writes each element all the time, and nothing else */
 static const char *const keys[] = {"a", "second", "a key that is rather long, and that nobody abbreviates"};
 
 typedef struct {
@@ -69,7 +69,7 @@ static uint64_t hostile_version(void) {
     }
 }
 
-static void excite(void) {
+static void contend(void) {
     mq_u64 *version = mq_cell_version(&parts, any_element());
     for (uint64_t i = 0; i < parts.shape.length; i++)
         store(mq_cell_version(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_COUNT_SHIFT);
@@ -89,8 +89,8 @@ static void scribble_key(void) {
 static void scribble(void) {
     mq_record_row *row = &record()->rows[fuzz_below(HANDLES + 1)];
     mq_u64 *version = mq_cell_version(&parts, any_element());
-    if (frenzy) {
-        excite();
+    if (contended) {
+        contend();
         return;
     }
     switch (fuzz_below(12)) {
@@ -358,15 +358,15 @@ static void rest(member *m) {
 }
 
 /* A read among elements that change before each look. */
-static void endure(void) {
+static void check_termination(void) {
     uint64_t rate = fuzz_rate;
-    frenzy = true;
+    contended = true;
     fuzz_rate = 1;
     fuzz_op = "read, while elements change all the time";
     fuzz_steps = 0;
     read_some();
     take_snapshot();
-    frenzy = false;
+    contended = false;
     fuzz_rate = rate;
 }
 
@@ -459,7 +459,7 @@ static void run_case(void) {
         join(&members[i]);
     fuzz_calls(OPS, call, rates);
     if (fuzz_one_in(4))
-        endure();
+        check_termination();
     for (int i = 0; i < HANDLES; i++)
         if (members[i].joined)
             check_delivers(&members[i]);

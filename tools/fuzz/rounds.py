@@ -16,7 +16,7 @@ CALL_SECONDS = 20.0  # a watchdog, not a measure; a call may wait 1 s for a lock
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
+def watchdog() -> Iterator[None]:
     """Let a call raise an IpcError, and nothing else, and not last too long."""
     faulthandler.dump_traceback_later(CALL_SECONDS, exit=True)
     try:

@@ -18,7 +18,7 @@ from msgq import stats
 from msgq.common import naming
 from msgq.impl.ring.topic import unlink_topic
 
-from .rounds import guarded, run_rounds
+from .rounds import run_rounds, watchdog
 from .scribble import Scribbler
 
 ENDPOINT = "topic"
@@ -91,7 +91,7 @@ class Round:
             call = self.connect_publisher
         elif not self.subscribers:
             call = self.connect_subscriber
-        with guarded():
+        with watchdog():
             call()
 
     def connect_publisher(self) -> None:
@@ -180,7 +180,7 @@ class Round:
         """Close everybody."""
         sockets: list[msgq.PubSocket | msgq.SubSocket] = [*self.publishers, *self.subscribers]
         for socket in sockets:
-            with guarded():
+            with watchdog():
                 socket.close()
 
 

@@ -1,1 +1,1 @@
-"""The five kinds in a run: a file each, with one interface (`part`), and the life that uses all of them (`worker`)."""
+"""The five kinds in a run: a file each with the interface of `workload`, and the `worker` that uses all of them."""

@@ -1,4 +1,4 @@
-"""A channel: several publishers, and in each life a subscriber that copies and one that keeps views."""
+"""A channel: several publishers, and in each incarnation a subscriber that copies and one that keeps views."""
 
 from __future__ import annotations
 
@@ -11,82 +11,90 @@ from msgq.errors import PoolExhaustedError
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.channel.subscriber import Sample, Subscriber
 from tests.stress.channels import HEAD, message, read
-from tools.chaos.books import CHANNELS, Account, Books, Word
-from tools.chaos.kinds.part import Figures, Outcome, Part, Place, within
-from tools.chaos.kinds.topics import complete
+from tools.chaos.history import CHANNELS, Field, History, Record
+from tools.chaos.kinds.topics import check_complete
+from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload, check_within
 
 NAME = "lanes"
 CAPACITY = 64
-VIEWS = 4  # that a life keeps
+VIEWS = 4  # that an incarnation keeps
 BATCH = 20
 SIZES = (0, 10, 200, 200, 4000, 20_000)  # bytes of messages, of which some make pools grow
 
 
-class Lane(Account):
-    """What a life has written of the channel.
+class ChannelRecord(Record):
+    """What an incarnation has written of the channel.
 
     Attributes
     ----------
-    made, sent : messages that it began to publish, and those whose publishing had returned. Of life 0 `made` is the
-        number of all messages at the end.
+    made, sent : messages that it began to publish, and those whose publishing had returned. `made` of incarnation 0
+        is the number of all messages at the end.
     """
 
     __slots__ = ()
 
-    made = Word(0)
-    sent = Word(1)
+    made = Field(0)
+    sent = Field(1)
 
 
-class Side(Account):
+class SubscriberRecord(Record):
     """What a subscriber has written of what it got."""
 
     __slots__ = ()
 
-    received = Word(0)
-    lost = Word(1)
+    received = Field(0)
+    lost = Field(1)
 
 
-SIDES = {"copying": 2, "viewing": 4}  # the words of a life that each subscriber has
+SUBSCRIBERS = {"copying": 2, "viewing": 4}  # the words of an incarnation that each subscriber has
 
 
 class Reader:
     """A subscriber, and the check of what it gets: whole, in order, and every position received or lost."""
 
-    def __init__(self, kind: str, subscriber: Subscriber, words: memoryview, books: Books) -> None:
-        self.kind, self.subscriber, self._books = kind, subscriber, books
-        self._side, self._start = Side(words), subscriber.position or CAPACITY
+    def __init__(self, kind: str, subscriber: Subscriber, words: memoryview, history: History) -> None:
+        self.kind, self.subscriber, self._history = kind, subscriber, history
+        self._record, self._start = SubscriberRecord(words), subscriber.position or CAPACITY
         self._position = -1
-        self._last: dict[int, tuple[int, int]] = {}  # life -> its last message here, and what was lost until then
+        self._last: dict[
+            int, tuple[int, int]
+        ] = {}  # incarnation -> its last message here, and what was lost until then
 
     def check(self, data: Any, position: int, publisher: str) -> None:
         """Check a message that was just taken."""
-        life, index = read(data)
+        incarnation, index = read(data)
         received, lost = self.subscriber.received, self.subscriber.lost
-        assert publisher == f"life {life}", f"a message of life {life} says that it is of {publisher}"
-        assert index < Lane(self._books.words(life, CHANNELS)).made, f"life {life} has not made message {index}"
+        assert publisher == f"incarnation {incarnation}", (
+            f"a message of incarnation {incarnation} says that it is of {publisher}"
+        )
+        assert index < ChannelRecord(self._history.words(incarnation, CHANNELS)).made, (
+            f"incarnation {incarnation} has not made message {index}"
+        )
         assert position > self._position, f"position {position} came after {self._position}"
         known = position + 1 - self._start
         assert received + lost == known, f"{self.kind}: {received} received, {lost} lost, of {known} positions"
-        before, lost_before = self._last.get(life, (index - 1, lost))
-        assert index > before, f"{self.kind}: message {index} of life {life} came after {before}"
+        before, lost_before = self._last.get(incarnation, (index - 1, lost))
+        assert index > before, f"{self.kind}: message {index} of incarnation {incarnation} came after {before}"
         missing = index - before - 1
-        assert missing <= lost - lost_before, f"{self.kind}: {missing} of life {life} are missing, and not lost"
-        self._position, self._last[life] = position, (index, lost)
-        self._side.received, self._side.lost = received, lost
+        assert missing <= lost - lost_before, (
+            f"{self.kind}: {missing} of incarnation {incarnation} are missing, and not lost"
+        )
+        self._position, self._last[incarnation] = position, (index, lost)
+        self._record.received, self._record.lost = received, lost
 
 
-class Channels(Part):
-    """The channel of the lives of all kinds."""
+class Channels(Workload):
+    """The channel of the incarnations of all kinds."""
 
     section = CHANNELS
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._lane = Lane(self.words)
-        self._channel = Channel(NAME, node=f"life {place.life}")
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self._record = ChannelRecord(self.words)
+        self._channel = Channel(NAME, node=f"incarnation {context.incarnation}")
         self._copying, self._viewing = (
-            Reader(kind, self._channel.subscriber(max_views=VIEWS), self.words[first : first + 2], place.books)
-            for kind, first in SIDES.items()
+            Reader(kind, self._channel.subscriber(max_views=VIEWS), self.words[first : first + 2], context.history)
+            for kind, first in SUBSCRIBERS.items()
         )
         self._views: list[tuple[Sample, int]] = []
         self._pub: Publisher | None = self._channel.publisher(slot_bytes=self.rng.choice((64, 4096)))
@@ -94,39 +102,39 @@ class Channels(Part):
     def readers(self) -> list[Any]:
         return [self._copying.subscriber, self._viewing.subscriber]
 
-    def act(self) -> None:
+    def produce(self) -> None:
         if self._pub is None:
             return
         way, size = self.rng.random(), self.rng.choice(SIZES)
         try:
             if way < 0.6:
-                self._made(1)
+                self._begin(1)
                 self._pub.send(self._next(0, size))
-                self._lane.sent += 1
+                self._record.sent += 1
             elif way < 0.8:
                 count = self.rng.randrange(1, 40)
-                self._made(count)
-                self._lane.sent += self._pub.send_many([self._next(i, 100) for i in range(count)])
+                self._begin(count)
+                self._record.sent += self._pub.send_many([self._next(i, 100) for i in range(count)])
             else:
-                self._lend(self._pub, size)
+                self._publish_loan(self._pub, size)
         except PoolExhaustedError:
-            self._lane.made = self._lane.sent = self._pub.sent
+            self._record.made = self._record.sent = self._pub.sent
 
-    def _made(self, count: int) -> None:
-        self._lane.made = self._lane.sent + count
+    def _begin(self, count: int) -> None:
+        self._record.made = self._record.sent + count
 
     def _next(self, ahead: int, size: int) -> bytes:
-        return message(self.place.life, self._lane.sent + ahead, size)
+        return message(self.context.incarnation, self._record.sent + ahead, size)
 
-    def _lend(self, publisher: Publisher, size: int) -> None:
+    def _publish_loan(self, publisher: Publisher, size: int) -> None:
         """Publish one of two loans, and give the other one back."""
         with publisher.loan(HEAD + size) as loan:
             publisher.loan(10).discard()
             data = self._next(0, size)
             with memoryview(loan) as view:
                 view[:] = data
-            self._made(1)
-        self._lane.sent += 1
+            self._begin(1)
+        self._record.sent += 1
 
     def take(self, reader: Any) -> None:
         if reader is self._viewing.subscriber:
@@ -153,10 +161,10 @@ class Channels(Part):
         assert zlib.crc32(view) == checksum, f"somebody wrote into the view of position {view.position}"
         view.release()
 
-    def quiet(self) -> None:
+    def stop_producing(self) -> None:
         if self._pub is not None:
-            lane, sent = self._lane, self._pub.sent
-            assert sent == lane.sent == lane.made, f"{lane.sent} sent, {lane.made} made, {sent} counted"
+            record, sent = self._record, self._pub.sent
+            assert sent == record.sent == record.made, f"{record.sent} sent, {record.made} made, {sent} counted"
             self._pub.close()
             self._pub = None
 
@@ -168,49 +176,59 @@ class Channels(Part):
         self._channel.close()
 
     @staticmethod
-    def make() -> None:
+    def create_files() -> None:
         Channel(NAME, capacity=CAPACITY).close()
 
     @staticmethod
-    def audit(place: Place) -> None:
-        channel = Channel(NAME, node="auditor")
-        Lane(place.books.words(0, CHANNELS)).made = channel.messages
+    def check_at_end(context: WorkerContext) -> None:
+        channel = Channel(NAME, node="final checker")
+        ChannelRecord(context.history.words(0, CHANNELS)).made = channel.messages
         with channel.subscriber() as subscriber, channel.publisher() as publisher:
             publisher.send(b"again")
             assert subscriber.receive(0) == b"again", "a channel that everybody left cannot be used"
         channel.close()
-        found = msgq.stats.channel(NAME)
-        assert not [one for one in found.participants if one[1].alive is not False], found.participants
-        assert not found.orphans, found.orphans
-        assert not [one for one in found.viewers if one.views and one.participant.alive], found.viewers
+        stats = msgq.stats.channel(NAME)
+        assert not [participant for participant in stats.participants if participant[1].alive is not False], (
+            stats.participants
+        )
+        assert not stats.orphans, stats.orphans
+        assert not [
+            participant for participant in stats.viewers if participant.views and participant.participant.alive
+        ], stats.viewers
 
     @staticmethod
-    def balance(outcome: Outcome) -> list[str]:
-        total = Lane(outcome.books.words(0, CHANNELS)).made
-        lanes = [Lane(outcome.books.words(past.life, CHANNELS)) for past in outcome.pasts]
-        made, sent = sum(lane.made for lane in lanes), sum(lane.sent for lane in lanes)
-        wrong = within(f"messages of channel/{NAME}", sent, total, made)
-        for life in (past.life for past in outcome.pasts if past.stayed):
-            for kind, side in _sides(outcome.books, life):
-                wrong += complete(f"{kind} {life} of channel/{NAME}", side.received, side.lost, total)
-        for past in outcome.pasts:
-            lane = Lane(outcome.books.words(past.life, CHANNELS))
-            if not past.killed and lane.made != lane.sent:
-                wrong.append(f"life {past.life} has sent {lane.sent} of {lane.made} messages, and was not killed")
-        return wrong
+    def check(run_result: RunResult) -> list[str]:
+        total = ChannelRecord(run_result.history.words(0, CHANNELS)).made
+        records = [
+            ChannelRecord(run_result.history.words(result.incarnation, CHANNELS)) for result in run_result.results
+        ]
+        made, sent = sum(record.made for record in records), sum(record.sent for record in records)
+        errors = check_within(f"messages of channel/{NAME}", sent, total, made)
+        for incarnation in (result.incarnation for result in run_result.results if result.is_permanent):
+            for kind, record in _subscriber_records(run_result.history, incarnation):
+                errors += check_complete(f"{kind} {incarnation} of channel/{NAME}", record.received, record.lost, total)
+        for result in run_result.results:
+            published = ChannelRecord(run_result.history.words(result.incarnation, CHANNELS))
+            if not result.killed and published.made != published.sent:
+                text = f"has sent {published.sent} of {published.made} messages, and was not killed"
+                errors.append(f"incarnation {result.incarnation} {text}")
+        return errors
 
     @staticmethod
-    def figures(outcome: Outcome) -> list[Figures]:
-        total, lines = Lane(outcome.books.words(0, CHANNELS)).made, []
-        for wanted in SIDES:
-            sides = [
-                side for past in outcome.pasts for kind, side in _sides(outcome.books, past.life) if kind == wanted
+    def counts(run_result: RunResult) -> list[Counts]:
+        total, lines = ChannelRecord(run_result.history.words(0, CHANNELS)).made, []
+        for subscriber in SUBSCRIBERS:
+            records = [
+                record
+                for result in run_result.results
+                for kind, record in _subscriber_records(run_result.history, result.incarnation)
+                if kind == subscriber
             ]
-            counts = sum(side.received for side in sides), sum(side.lost for side in sides)
-            lines.append(Figures(f"channel, {wanted}", total, *counts))
+            counts = sum(record.received for record in records), sum(record.lost for record in records)
+            lines.append(Counts(f"channel, {subscriber}", total, *counts))
         return lines
 
 
-def _sides(books: Books, life: int) -> list[tuple[str, Side]]:
-    words = books.words(life, CHANNELS)
-    return [(kind, Side(words[first : first + 2])) for kind, first in SIDES.items()]
+def _subscriber_records(history: History, incarnation: int) -> list[tuple[str, SubscriberRecord]]:
+    words = history.words(incarnation, CHANNELS)
+    return [(kind, SubscriberRecord(words[first : first + 2])) for kind, first in SUBSCRIBERS.items()]

@@ -1,4 +1,4 @@
-"""Frames: one life at a time serves, all hold frames for a while, and every word of a frame is its number."""
+"""Frames: one incarnation at a time serves, all hold frames for a while, and every word of a frame is its number."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy as np
 import msgq
 from msgq.errors import MultiplePublishersError, WaitTimeoutError
 from tests.support import wait_until
-from tools.chaos.books import FRAMES, Row
-from tools.chaos.kinds.part import Figures, Outcome, Part, Place
-from tools.chaos.kinds.topics import complete, successions
+from tools.chaos.history import FRAMES, TopicRecord
+from tools.chaos.kinds.topics import check_complete, check_successions
+from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload
 from visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
 
 NAME = "camera"
 BUFFERS = 10
 FRAME_BYTES = 1 << 14
-HELD = 2  # frames that a life keeps
+FRAMES_KEPT = 2  # frames that an incarnation keeps
 
 
-def published() -> int:
-    """Return how many frames were announced in all lives of the server: the number of the next one."""
-    found = msgq.stats.topic(get_endpoint_name(NAME, 0)).messages
-    assert found is not None
-    return found
+def count_published() -> int:
+    """Return how many frames were announced in all incarnations of the server: the number of the next one."""
+    messages = msgq.stats.topic(get_endpoint_name(NAME, 0)).messages
+    assert messages is not None
+    return messages
 
 
-def opened() -> VisionIpcServer:
+def open_server() -> VisionIpcServer:
     """Return a server with a stream, which listens.
 
     Raises
     ------
-    MultiplePublishersError : another life serves.
+    MultiplePublishersError : another incarnation serves.
     """
     server = VisionIpcServer(NAME)
     server.start_listener()  # first: who makes the stream takes its topic over
@@ -49,45 +49,47 @@ def number_of(frame: VisionBuf) -> int:
     return number
 
 
-class Frames(Part):
-    """The stream of the lives of all kinds."""
+class Frames(Workload):
+    """The stream of the incarnations of all kinds."""
 
     section = FRAMES
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._row = Row(self.words)
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self._record = TopicRecord(self.words)
         self._server: VisionIpcServer | None = None
         self._served = False
         self._client = VisionIpcClient(NAME, 0, False)
         with contextlib.suppress(WaitTimeoutError):  # the server is stopped; the first frame connects
             self._client.connect(False)
-        self._bell = msgq.sub_sock(get_endpoint_name(NAME, 0))  # rings when a frame is announced, for the poller
-        self._held: list[tuple[int, VisionBuf]] = []
+        self._notifications = msgq.sub_sock(
+            get_endpoint_name(NAME, 0)
+        )  # rings when a frame is announced, for the poller
+        self._frames: list[tuple[int, VisionBuf]] = []
         self._last = -1
 
     def readers(self) -> list[Any]:
-        return [self._bell]
+        return [self._notifications]
 
-    def act(self) -> None:
+    def produce(self) -> None:
         if self._server is None:
             if not self._served:
                 self._serve()
             return
-        row = self._row
-        number = (row.base or 0) + row.sent
-        row.made = row.sent + 1
+        record = self._record
+        number = (record.base or 0) + record.sent
+        record.made = record.sent + 1
         if self._publish(self._server, number):
-            row.sent += 1
+            record.sent += 1
         else:
-            row.made, row.dropped = row.sent, row.dropped + 1
+            record.made, record.dropped = record.sent, record.dropped + 1
 
     def _serve(self) -> None:
         try:
-            self._server = opened()
+            self._server = open_server()
         except MultiplePublishersError:
             return
-        self._served, self._row.base = True, published()
+        self._served, self._record.base = True, count_published()
 
     def _publish(self, server: VisionIpcServer, number: int) -> bool:
         if self.rng.random() < 0.3:
@@ -98,54 +100,54 @@ class Frames(Part):
         return not frame.dropped
 
     def take(self, _: Any) -> None:
-        self._bell.receive_many()
+        self._notifications.receive_many()
         while (frame := self._client.recv(0)) is not None:
             self._check(number_of(frame))
-            self._held.append((self._last, frame))
-            while len(self._held) > HELD:
-                self._let_go()
-        self._row.lost = self._lost()
+            self._frames.append((self._last, frame))
+            while len(self._frames) > FRAMES_KEPT:
+                self._release()
+        self._record.lost = self._lost()
 
     def _check(self, number: int) -> None:
         assert number > self._last, f"frame {number} came after {self._last}"
-        expected = self._row.received + self._lost()
-        assert not self.place.stays or number == expected, f"frame {number} came in place of {expected}"
+        expected = self._record.received + self._lost()
+        assert not self.context.is_permanent or number == expected, f"frame {number} came in place of {expected}"
         self._last = number
-        self._row.received += 1
+        self._record.received += 1
 
     def _lost(self) -> int:
         lost = self._client.lost
         assert lost is not None, "the count of lost frames became unknown, but every server is ours"
         return lost
 
-    def _let_go(self) -> None:
-        number, frame = self._held.pop(self.rng.randrange(len(self._held)))
-        found = number_of(frame)
-        assert found == number, f"frame {number} became {found} while it was held"
+    def _release(self) -> None:
+        number, frame = self._frames.pop(self.rng.randrange(len(self._frames)))
+        current = number_of(frame)
+        assert current == number, f"frame {number} became {current} while it was held"
 
-    def quiet(self) -> None:
+    def stop_producing(self) -> None:
         if self._server is not None:
-            found, row = self._server.stats(0), self._row
-            counts = f"{row.sent} sent, {row.dropped} dropped by our count: {found}"
-            assert (found.published, found.dropped) == (row.sent, row.dropped), counts
+            stats, record = self._server.stats(0), self._record
+            counts = f"{record.sent} sent, {record.dropped} dropped by our count: {stats}"
+            assert (stats.published, stats.dropped) == (record.sent, record.dropped), counts
             self._server.close()
             self._server = None
 
     def close(self) -> None:
-        self.take(self._bell)  # as of a topic: what was lost may be known only now
-        while self._held:
-            self._let_go()
+        self.take(self._notifications)  # as of a topic: what was lost may be known only now
+        while self._frames:
+            self._release()
         self._client.close()
-        self._bell.close()
+        self._notifications.close()
 
     @staticmethod
-    def make() -> None:
-        opened().close()
+    def create_files() -> None:
+        open_server().close()
 
     @staticmethod
-    def audit(place: Place) -> None:
-        with opened() as server, VisionIpcClient(NAME, 0, False) as client:
-            number = place.books.words(0, FRAMES)[8] = published()
+    def check_at_end(context: WorkerContext) -> None:
+        with open_server() as server, VisionIpcClient(NAME, 0, False) as client:
+            number = context.history.words(0, FRAMES)[8] = count_published()
             assert client.connect(False), "a stream that everybody left cannot be used"
             assert server.send(0, np.full(FRAME_BYTES // 8, number, np.uint64).data, number)
             with client.frame(1000) as frame:
@@ -154,18 +156,22 @@ class Frames(Part):
             wait_until(lambda: server.send(0, bytes(FRAME_BYTES)) and not server.stats(0).held, "leases come back")
 
     @staticmethod
-    def balance(outcome: Outcome) -> list[str]:
-        total, books = outcome.books.words(0, FRAMES)[8], outcome.books
-        rows = {past.life: Row(books.words(past.life, FRAMES)) for past in outcome.pasts}
-        wrong = successions(f"frames of {NAME}", rows.values(), total)
-        for past in outcome.pasts:
-            if past.stayed:
-                row = rows[past.life]
-                wrong += complete(f"client {past.life} of {NAME}", row.received, row.lost, total)
-        return wrong
+    def check(run_result: RunResult) -> list[str]:
+        total, history = run_result.history.words(0, FRAMES)[8], run_result.history
+        records = {
+            result.incarnation: TopicRecord(history.words(result.incarnation, FRAMES)) for result in run_result.results
+        }
+        errors = check_successions(f"frames of {NAME}", records.values(), total)
+        for result in run_result.results:
+            if result.is_permanent:
+                record = records[result.incarnation]
+                errors += check_complete(f"client {result.incarnation} of {NAME}", record.received, record.lost, total)
+        return errors
 
     @staticmethod
-    def figures(outcome: Outcome) -> list[Figures]:
-        rows = [Row(outcome.books.words(past.life, FRAMES)) for past in outcome.pasts]
-        received, lost, dropped = (sum(getattr(row, name) for row in rows) for name in ("received", "lost", "dropped"))
-        return [Figures("frames", outcome.books.words(0, FRAMES)[8], received, lost, f"{dropped} dropped")]
+    def counts(run_result: RunResult) -> list[Counts]:
+        records = [TopicRecord(run_result.history.words(result.incarnation, FRAMES)) for result in run_result.results]
+        received, lost, dropped = (
+            sum(getattr(record, name) for record in records) for name in ("received", "lost", "dropped")
+        )
+        return [Counts("frames", run_result.history.words(0, FRAMES)[8], received, lost, f"{dropped} dropped")]

@@ -14,8 +14,8 @@ import msgq
 from msgq.errors import MultiplePublishersError
 from tests.stress import roles
 from tests.stress.traffic import Ledger, largest
-from tools.chaos.books import TOPICS, Books, Messages, Row
-from tools.chaos.kinds.part import Figures, Outcome, Part, Place
+from tools.chaos.history import TOPICS, History, Messages, TopicRecord
+from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload
 
 BATCH = 20  # messages that are taken at a time, before the other kinds have their turn
 
@@ -29,7 +29,7 @@ class Topic:
     seed: int
 
 
-SHARED = Topic("ring-all", 1 << 16, 0x5EED)  # of the lives of all kinds; each that comes takes it over
+SHARED = Topic("ring-all", 1 << 16, 0x5EED)  # of the incarnations of all kinds; each that comes takes it over
 
 
 class TopicPublisher:
@@ -40,31 +40,34 @@ class TopicPublisher:
     MultiplePublishersError : a publisher in the middle of a send did not yield. In `send`: another one took over.
     """
 
-    def __init__(self, topic: Topic, books: Books, life: int) -> None:
-        self._row, self._stream = books[life], Messages(books, topic.seed, largest(topic.ring_bytes), life)
+    def __init__(self, topic: Topic, history: History, incarnation: int) -> None:
+        self._record, self._stream = (
+            history[incarnation],
+            Messages(history, topic.seed, largest(topic.ring_bytes), incarnation),
+        )
         self._socket = roles.publisher(topic.endpoint)
         self._base: int = self._socket.stats().messages
-        self._row.base = self._base
+        self._record.base = self._base
 
     def send(self, rng: random.Random, pause: float) -> None:
         """Send a message or several, in one of the ways there are, now and then with a pause in the middle of one."""
-        row, number = self._row, self._base + self._row.sent
+        record, number = self._record, self._base + self._record.sent
         try:
             if rng.random() < 0.03:
-                _dawdle(self._socket, self._stream.message(number), pause * rng.random())
-                row.sent += 1
+                _send_slowly(self._socket, self._stream.message(number), pause * rng.random())
+                record.sent += 1
             else:
-                row.sent += roles.send_some(self._socket, self._stream, number, rng)
+                record.sent += roles.send_some(self._socket, self._stream, number, rng)
         except MultiplePublishersError:
-            row.sent = row.made = self._counted()  # of a batch, some may have been sent
+            record.sent = record.made = self._count_published()  # of a batch, some may have been sent
             raise
 
     def check(self) -> None:
         """See that the library has counted as we did."""
-        row, counted = self._row, self._counted()
-        assert counted == row.sent == row.made, f"{row.sent} sent, {row.made} made, {counted} counted"
+        record, counted = self._record, self._count_published()
+        assert counted == record.sent == record.made, f"{record.sent} sent, {record.made} made, {counted} counted"
 
-    def _counted(self) -> int:
+    def _count_published(self) -> int:
         return int(self._socket.stats().messages) - self._base
 
     def close(self) -> None:
@@ -72,7 +75,7 @@ class TopicPublisher:
         self._socket.close()
 
 
-def _dawdle(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
+def _send_slowly(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
     """Send a message that lies half written for a while: so that many a kill, stop and takeover falls into a send."""
     half = len(message) // 2
     with socket.reserve(len(message)) as view:
@@ -81,25 +84,25 @@ def _dawdle(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
         view[half:] = message[half:]
 
 
-class Topics(Part):
-    """The topic of the lives of all kinds."""
+class Topics(Workload):
+    """The topic of the incarnations of all kinds."""
 
     section = TOPICS
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._row = Row(self.words)
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self._record = TopicRecord(self.words)
         self._sub = msgq.sub_sock(SHARED.endpoint)
-        stream = Messages(place.books, SHARED.seed, largest(SHARED.ring_bytes))
-        self._ledger = Ledger(stream, 0 if place.stays else None, "all kinds")
+        stream = Messages(context.history, SHARED.seed, largest(SHARED.ring_bytes))
+        self._ledger = Ledger(stream, 0 if context.is_permanent else None, "all kinds")
         self._pub: TopicPublisher | None = None
         with contextlib.suppress(MultiplePublishersError):  # then it subscribes only
-            self._pub = TopicPublisher(SHARED, place.books, place.life)
+            self._pub = TopicPublisher(SHARED, context.history, context.incarnation)
 
     def readers(self) -> list[Any]:
         return [self._sub]
 
-    def act(self) -> None:
+    def produce(self) -> None:
         if self._pub is None:
             return
         try:
@@ -114,9 +117,9 @@ class Topics(Part):
             self._ledger.take([] if message is None else [message], self._sub.lost)
             if message is None:  # it may have been lapped all the same
                 break
-        self._row.received, self._row.lost = self._ledger.received, self._ledger.lost_before
+        self._record.received, self._record.lost = self._ledger.received, self._ledger.lost_before
 
-    def quiet(self) -> None:
+    def stop_producing(self) -> None:
         if self._pub is not None:
             try:
                 self._pub.check()
@@ -129,48 +132,54 @@ class Topics(Part):
         self._sub.close()
 
     @staticmethod
-    def make() -> None:
+    def create_files() -> None:
         msgq.sub_sock(SHARED.endpoint, segment_size=SHARED.ring_bytes).close()
 
     @staticmethod
-    def audit(place: Place) -> None:
+    def check_at_end(context: WorkerContext) -> None:
         with msgq.sub_sock(SHARED.endpoint) as sub, roles.publisher(SHARED.endpoint) as pub:
-            place.books.words(0, TOPICS)[8] = pub.stats().messages
+            context.history.words(0, TOPICS)[8] = pub.stats().messages
             pub.send(b"again")
             assert sub.receive(non_blocking=True) == b"again", "a topic that everybody left cannot be used"
-        found = msgq.stats.topic(SHARED.endpoint)
-        assert not [one for one in found.subscribers if one.participant.alive is not False], found.subscribers
+        stats = msgq.stats.topic(SHARED.endpoint)
+        assert not [participant for participant in stats.subscribers if participant.participant.alive is not False], (
+            stats.subscribers
+        )
 
     @staticmethod
-    def balance(outcome: Outcome) -> list[str]:
-        total = outcome.books.words(0, TOPICS)[8]
-        wrong = successions(SHARED.endpoint, (outcome.books[past.life] for past in outcome.pasts), total)
-        for life in (past.life for past in outcome.pasts if past.stayed):
-            row = outcome.books[life]
-            wrong += complete(f"all kinds {life} of {SHARED.endpoint}", row.received, row.lost, total)
-        return wrong
+    def check(run_result: RunResult) -> list[str]:
+        total = run_result.history.words(0, TOPICS)[8]
+        errors = check_successions(
+            SHARED.endpoint, (run_result.history[result.incarnation] for result in run_result.results), total
+        )
+        for incarnation in (result.incarnation for result in run_result.results if result.is_permanent):
+            record = run_result.history[incarnation]
+            errors += check_complete(
+                f"all kinds {incarnation} of {SHARED.endpoint}", record.received, record.lost, total
+            )
+        return errors
 
     @staticmethod
-    def figures(outcome: Outcome) -> list[Figures]:
-        rows = [outcome.books[past.life] for past in outcome.pasts]
-        received, lost = sum(row.received for row in rows), sum(row.lost for row in rows)
-        return [Figures("topics", outcome.books.words(0, TOPICS)[8], received, lost)]
+    def counts(run_result: RunResult) -> list[Counts]:
+        records = [run_result.history[result.incarnation] for result in run_result.results]
+        received, lost = sum(record.received for record in records), sum(record.lost for record in records)
+        return [Counts("topics", run_result.history.words(0, TOPICS)[8], received, lost)]
 
 
-def successions(endpoint: str, rows: Iterable[Row], total: int) -> list[str]:
+def check_successions(endpoint: str, records: Iterable[TopicRecord], total: int) -> list[str]:
     """Each publisher must begin with the count with which the one before it ended, as that one wrote it down itself."""
-    chain = sorted((row.base, row.sent, row.made) for row in rows if row.base is not None)
+    chain = sorted((record.base, record.sent, record.made) for record in records if record.base is not None)
     chain.append((total, 0, 0))
-    wrong = [f"{endpoint}: the first publisher found {chain[0][0]} messages"] if chain[0][0] else []
-    for (base, sent, made), (successor, _, _) in pairwise(chain):
-        if not sent <= successor - base <= made:
+    errors = [f"{endpoint}: the first publisher found {chain[0][0]} messages"] if chain[0][0] else []
+    for (base, sent, made), (next_base, _, _) in pairwise(chain):
+        if not sent <= next_base - base <= made:
             text = f"a publisher that began at {base} made {made} messages and had sent {sent}; the next began at"
-            wrong.append(f"{endpoint}: {text} {successor}")
-    return wrong
+            errors.append(f"{endpoint}: {text} {next_base}")
+    return errors
 
 
-def complete(who: str, received: int, lost: int, total: int) -> list[str]:
+def check_complete(subscriber: str, received: int, lost: int, total: int) -> list[str]:
     """Who was there from the start has received every message, or counts it as lost."""
     if received + lost == total:
         return []
-    return [f"{who}: {received} received, {lost} lost, of {total} that were published"]
+    return [f"{subscriber}: {received} received, {lost} lost, of {total} that were published"]

@@ -1,4 +1,4 @@
-"""A life that uses all five kinds at once in one process, with one poller for whatever comes."""
+"""An incarnation that uses all five kinds at once in one process, with one poller for whatever comes."""
 
 from __future__ import annotations
 
@@ -7,91 +7,91 @@ from typing import Any
 import msgq
 from tools.chaos.kinds.channels import Channels
 from tools.chaos.kinds.frames import Frames
-from tools.chaos.kinds.part import Figures, Outcome, Part, Place
 from tools.chaos.kinds.queues import Queues
 from tools.chaos.kinds.records import Records
 from tools.chaos.kinds.topics import Topics
+from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload
 
-KINDS: tuple[type[Part], ...] = (Topics, Channels, Frames, Records, Queues)
-WAIT_MS = 20  # that a life waits at most before it looks whether the run ends
+KINDS: tuple[type[Workload], ...] = (Topics, Channels, Frames, Records, Queues)
+WAIT_MS = 20  # that an incarnation waits at most before it looks whether the run ends
 
 
 class Worker:
     """All kinds at once. One thread uses it. It is closed by `quiet`, then `close`; a kill needs neither."""
 
-    def __init__(self, place: Place) -> None:
-        self._rng, self._poller = place.rng, msgq.Poller()
-        self.parts = [kind(place) for kind in KINDS]
-        self._part_of: dict[int, Part] = {}
-        for part in self.parts:
-            for reader in part.readers():
+    def __init__(self, context: WorkerContext) -> None:
+        self._rng, self._poller = context.rng, msgq.Poller()
+        self.workloads = [kind(context) for kind in KINDS]
+        self._workload_of: dict[int, Workload] = {}
+        for workload in self.workloads:
+            for reader in workload.readers():
                 self._poller.registerSocket(reader)
-                self._part_of[id(reader)] = part
+                self._workload_of[id(reader)] = workload
 
-    def act(self) -> None:
+    def produce(self) -> None:
         """Make something of one of the kinds."""
-        self._rng.choice(self.parts).act()
+        self._rng.choice(self.workloads).produce()
 
     def listen(self, timeout_ms: float) -> bool:
         """Wait for something of any kind, and take what the poller says; whether there was something.
 
-        Nothing is looked at by itself: what the poller does not tell of is missing in the books.
+        Nothing is looked at by itself: what the poller does not tell of is missing in the history.
         """
         ready: list[Any] = self._poller.poll(timeout_ms)
         for reader in ready:
-            self._part_of[id(reader)].take(reader)
+            self._workload_of[id(reader)].take(reader)
         return bool(ready)
 
-    def quiet(self) -> None:
+    def stop_producing(self) -> None:
         """Make nothing any more."""
-        for part in self.parts:
-            part.quiet()
+        for workload in self.workloads:
+            workload.stop_producing()
 
     def close(self) -> None:
         """Leave."""
-        for part in self.parts:
-            part.close()
+        for workload in self.workloads:
+            workload.close()
 
 
-def work(place: Place) -> int:
-    """Live: make and take at a pace of this life's own, until the life or the run is over."""
-    row, books, rng = place.books[place.life], place.books, place.rng
-    steps = -1 if place.stays else rng.choice((30, 1000, 10**9))
-    worker = Worker(place)
-    row.joined = 1
-    while steps and books.ending == 0:
+def work(context: WorkerContext) -> int:
+    """Live: make and take at a pace of this incarnation's own, until the incarnation or the run is over."""
+    record, history, rng = context.history[context.incarnation], context.history, context.rng
+    steps = -1 if context.is_permanent else rng.choice((30, 1000, 10**9))
+    worker = Worker(context)
+    record.joined = 1
+    while steps and history.ending == 0:
         steps -= 1
-        if books.begun:
-            worker.act()
+        if history.begun:
+            worker.produce()
         worker.listen(rng.choice((0, 0, 1, WAIT_MS)))
-    worker.quiet()
-    row.quiet = 1
-    while place.stays and books.ending < 2:
+    worker.stop_producing()
+    record.quiet = 1
+    while context.is_permanent and history.ending < 2:
         worker.listen(WAIT_MS)
-    while place.stays and worker.listen(WAIT_MS):
+    while context.is_permanent and worker.listen(WAIT_MS):
         pass
     worker.close()
     return 0
 
 
-def audit(place: Place) -> int:
+def check_at_end(context: WorkerContext) -> int:
     """Join every kind when all have gone; see `Part.audit`."""
     for kind in KINDS:
-        kind.audit(place)
+        kind.check_at_end(context)
     return 0
 
 
-def make() -> None:
+def create_files() -> None:
     """Make the files of all kinds."""
     for kind in KINDS:
-        kind.make()
+        kind.create_files()
 
 
-def balance(outcome: Outcome) -> list[str]:
-    """Return what is wrong in the books of all kinds."""
-    return [complaint for kind in KINDS for complaint in kind.balance(outcome)]
+def check(run_result: RunResult) -> list[str]:
+    """Return what is wrong in the history of all kinds."""
+    return [error_file for kind in KINDS for error_file in kind.check(run_result)]
 
 
-def figures(outcome: Outcome) -> list[Figures]:
+def counts(run_result: RunResult) -> list[Counts]:
     """Return the lines of the table."""
-    return [line for kind in KINDS for line in kind.figures(outcome)]
+    return [line for kind in KINDS for line in kind.counts(run_result)]

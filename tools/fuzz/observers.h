@@ -1,6 +1,6 @@
 /* What reads a ring besides receives: a meter, a recorder, and the watcher of event loops. Part of driver.c. */
-#ifndef FUZZ_ONLOOKERS_H
-#define FUZZ_ONLOOKERS_H
+#ifndef FUZZ_OBSERVERS_H
+#define FUZZ_OBSERVERS_H
 
 #include <sys/eventfd.h>
 
@@ -19,10 +19,10 @@ static mq_meter meter;
 static mq_capture capture;
 static mq_channel channels[MQ_CAPTURE_CHANNELS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
-static mq_ring_poll_state outlooks[SUBSCRIBERS];
+static mq_ring_poll_state poll_states[SUBSCRIBERS];
 
 /* Nobody looks on so far. The thread of the watcher is this one: the fuzzer scans when it likes. */
-static void forget_onlookers(void) {
+static void reset_observers(void) {
     memset(&meter, 0, sizeof meter);
     meter.stamp_offset = (int64_t)fuzz_below(3) * 8 - 8;
     if (fuzz_one_in(4))
@@ -110,9 +110,9 @@ static void watch(void) {
     if (!joined[i])
         return;
     if (!watched[i]) {
-        outlooks[i] = mq_ring_subscriber_poll_state(&subscribers[i]);
-        mq_poll_ops lookout = mq_ring_subscriber_poll_ops(&subscribers[i], &outlooks[i]);
-        int fd = mq_watcher_add(&lookout);
+        poll_states[i] = mq_ring_subscriber_poll_state(&subscribers[i]);
+        mq_poll_ops poll_ops = mq_ring_subscriber_poll_ops(&subscribers[i], &poll_states[i]);
+        int fd = mq_watcher_add(&poll_ops);
         watched[i] = fd < 0 ? 0 : fd;
     } else if (fuzz_one_in(8))
         unwatch(i);
@@ -126,7 +126,7 @@ static void watch(void) {
     check(count >= 1 && count <= MQ_FUTEX_MANY && nap_ns >= -1, "a sleep that cannot be");
 }
 
-static void onlook(void) {
+static void run_observer(void) {
     switch (fuzz_below(3)) {
     case 0: measure(); break;
     case 1: record(); break;
