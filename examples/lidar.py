@@ -38,7 +38,7 @@ def lidar_driver() -> None:
                 measure(np.frombuffer(memoryview(loan), POINT), number)
             time.sleep(PERIOD)
         scans.send(b"")
-        say(f"lidar_driver: {scans.sent} sent, {scans.refused} refused, {scans.withdrawn} withdrawn")
+        say(f"lidar_driver: {scans.sent} sent, {scans.refused} refused, {scans.evicted} evicted")
 
 
 def measure(points: np.ndarray[Any, Any], number: int) -> None:

@@ -33,7 +33,7 @@ def numbers(text: str, pattern: str) -> list[int]:
 
 def test_a_consumer_that_keeps_its_views_costs_the_others_nothing(prefix: str) -> None:
     said = run("lidar", prefix)
-    assert said["lidar_driver"] == "201 sent, 0 refused, 0 withdrawn"
+    assert said["lidar_driver"] == "201 sent, 0 refused, 0 evicted"
     for consumer in ("mapper", "hoarder"):
         assert sum(numbers(said[consumer], r"(\d+) received, (\d+) lost")) == 201
     assert "keeps 8 views, as many as it may (max_views)" in said["hoarder"]

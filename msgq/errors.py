@@ -143,7 +143,7 @@ class EndpointClosedError(IpcError):
 
 
 class ChannelMismatchError(SegmentError):
-    """A channel exists with another geometry than the one asked for: capacity, limits, stamps. The text names both."""
+    """The channel has another configuration than requested: capacity, limits or stamps. The text names both."""
 
 
 class PoolExhaustedError(IpcError, BlockingIOError):

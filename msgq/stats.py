@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgq.common import naming
 from msgq.common.stats import Participant
-from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts, EndpointStats
 from msgq.common.stats.meter import Distribution, MeterReading
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
@@ -22,7 +22,6 @@ __all__ = [
     "ChannelPublisher",
     "ChannelStats",
     "ChannelSubscriber",
-    "ChannelViewer",
     "Distribution",
     "EndpointCounts",
     "EndpointStats",
@@ -39,6 +38,7 @@ __all__ = [
     "SubscriberStats",
     "TopicCounts",
     "TopicStats",
+    "ViewHolder",
     "channel",
     "channel_inodes",
     "channels",
@@ -108,9 +108,9 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     ------
     SegmentError : there is no such channel, or its files cannot be read.
     """
-    from msgq.impl.channel.hub import open_hub  # late: few programs look at channels
+    from msgq.impl.channel.channelfile import open_channel_file  # late: few programs look at channels
 
-    return open_hub(naming.channel_name(name), naming.checked_prefix(prefix)).stats()
+    return open_channel_file(naming.channel_name(name), naming.checked_prefix(prefix)).stats()
 
 
 def channels(prefix: str | None = None) -> list[ChannelStats]:
@@ -126,7 +126,7 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be channels, sorted, each with the inode of its hub: another one when it is made anew.
+    """Return the names that may be channels, sorted, each with the inode of its file: another one when it is made anew.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
 def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     """Return the names that may be endpoints, of all kinds, with their marks, in the order of `endpoints`.
 
-    Each comes with the inode of its file: of a topic its ring, of a channel its hub.
+    Each comes with the inode of its file: of a topic its ring, of a channel its file.
 
     Parameters
     ----------

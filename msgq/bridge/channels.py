@@ -19,7 +19,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.channel import Hub, Publisher, Subscriber, open_hub
+from msgq.impl.channel import ChannelFile, Publisher, Subscriber, open_channel_file
 from msgq.kinds import CHANNEL
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
@@ -36,20 +36,20 @@ class ChannelOut(Out):
     It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
     """
 
-    _hub: Hub | None = None
+    _channel_file: ChannelFile | None = None
     _broken: SegmentError | None = None
 
     def _subscriber(self) -> Any:
-        hub = self._hub = open_hub(CHANNEL.plain(self._topic), naming.prefix())
+        channel_file = self._channel_file = open_channel_file(CHANNEL.plain(self._topic), naming.prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
-        return Subscriber(hub, NODE, history, most_views, conflate, newest, raises, own, None)
+        return Subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
     def look(self, present: Present) -> None:
         """Begin, and begin anew when the channel was made anew."""
         inode = present.channels.get(CHANNEL.plain(self._topic))
         if inode is None:
             return  # it was removed; whoever makes it anew is found
-        if self._hub is not None and self._pub is not None and self._hub.inode != inode:
+        if self._channel_file is not None and self._pub is not None and self._channel_file.inode != inode:
             self.carry()  # what is left of the one before
             self.close()  # its counts stay
         if self._pub is None:
@@ -87,17 +87,21 @@ class ChannelOut(Out):
 class ChannelIn(In):
     """From ZMQ to a channel, as one more publisher of it, whose node is called NODE."""
 
-    _hub: Hub | None = None
+    _channel_file: ChannelFile | None = None
 
     def look(self, present: Present) -> None:
         """Join the channel, or make it; and join it anew when it was removed."""
-        if self._hub is not None and self._hub.inode != present.channels.get(CHANNEL.plain(self._topic)):
+        if self._channel_file is not None and self._channel_file.inode != present.channels.get(
+            CHANNEL.plain(self._topic)
+        ):
             self._leave()
         if self._pub is not None:
             return
         try:
-            self._hub = open_hub(CHANNEL.plain(self._topic), naming.prefix(), None, writable=True, creator=NODE)
-            self._pub = Publisher(self._hub, NODE, None, None, POOL_BYTES_MAX)
+            self._channel_file = open_channel_file(
+                CHANNEL.plain(self._topic), naming.prefix(), None, writable=True, creator=NODE
+            )
+            self._pub = Publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:
             raise
         except IpcError as error:
@@ -120,9 +124,9 @@ class ChannelIn(In):
 
     def _leave(self) -> None:
         self._close_pub()
-        hub, self._hub = self._hub, None
-        if hub is not None:
-            hub.close()
+        channel_file, self._channel_file = self._channel_file, None
+        if channel_file is not None:
+            channel_file.close()
 
     def close(self) -> None:
         """Close both sides; the counts stay."""

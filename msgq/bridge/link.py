@@ -28,7 +28,7 @@ class Present(NamedTuple):
     Attributes
     ----------
     topics : by name.
-    channels : inodes of their hubs, by name without mark; another one when a channel is made anew.
+    channels : inodes of their files, by name without mark; another one when a channel is made anew.
     """
 
     topics: dict[str, stats.TopicStats]

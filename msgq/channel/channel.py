@@ -1,4 +1,4 @@
-"""A channel, on whichever backend: what is asked for is checked here; the rest is the backend's own."""
+"""A channel, on any backend: arguments are checked here; the rest is the backend's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgq.impl.base.liveness import process_name
 
 if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelStats
-    from msgq.impl.channel import Hub, Publisher, Subscriber
+    from msgq.impl.channel import ChannelFile, Publisher, Subscriber
 
 #: Where backends have their channels.
 MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
@@ -31,8 +31,9 @@ NODE_BYTES_MAX = 47
 class Channel:
     """Messages of many publishers for many subscribers, in one order, without copies if wanted (channels.md).
 
-    Whoever opens a channel first makes it, and it stays until it is unlinked. The first publisher settles what nobody
-    has said, so programs may start in any order. Publishers and subscribers that were made here go on after `close`.
+    Whoever opens a channel first makes it, and it stays until it is unlinked. The first publisher
+    sets what is still open of the configuration, so programs may start in any order. Publishers and subscribers that
+    were made here stay open after `close`.
 
     Any thread may use the object; a publisher or a subscriber serves one thread at a time.
 
@@ -67,14 +68,14 @@ class Channel:
         Parameters
         ----------
         name : at most 229 bytes, without "/" and ":"; but the events of a work queue are ``"NAME:events"`` (queues.md).
-        capacity : messages that stay for those who are slower, a power of two, 2 to 8192; 64 by default.
+        capacity : messages that stay for slower subscribers, a power of two, 2 to 8192; 64 by default.
         publishers : so many at most at a time, 1 to 63; 63 by default.
         subscribers : so many at most at a time, 1 to 64, passive ones aside; any number by default.
         stamps : whether messages have the time when they were published (22 ns each); True by default.
-        schema : describes the messages; it is set if there is none.
-        strict_schema : raise when there is another schema; else `schema_matches` is False.
+        schema : describes the messages; it is set if current is none.
+        strict_schema : raise when current is another schema; else `schema_matches` is False.
         create : True: only make it; False: only open it; None: either.
-        passive : only look on: the channel must be there, its files are opened for reading, and get no trace of us.
+        passive : only look on: the channel must be current, its files are opened for reading, and get no trace of us.
             There are no publishers then, and no views.
         node : whose publishers and subscribers they are, for people, at most 47 bytes; the process's name by default.
         mode : permissions of a new channel's files; None: MSGQ_MODE, or 600.
@@ -84,27 +85,27 @@ class Channel:
         Raises
         ------
         EndpointNameError, InvalidValueError : an argument makes no sense.
-        ChannelMismatchError : another geometry was said before.
-        SchemaMismatchError : there is another schema, and it was to be strict.
+        ChannelMismatchError : another configuration was requested before.
+        SchemaMismatchError : current is another schema, and it was to be strict.
         SegmentError : the files cannot be opened or made. CorruptSegmentError: they are no channel.
         BackendNotAvailableError : the chosen backend has no channels.
         """
-        self.name = self._checked_name(name)
+        self.name = self._validate_name(name)
         self.prefix = naming.checked_prefix(prefix)
-        self.node = _checked_node(node, self.name)
+        self.node = _validate_node(node, self.name)
         self.closed = False
         self._module = backends.implementation(MODULES, "channels", self._backend)
         self._claimed: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
-        _check_geometry(capacity, publishers, subscribers, self.name)
+        _check_config(capacity, publishers, subscribers, self.name)
         with naming.chosen(trust=trust):
-            self._hub: Hub = self._module.open_hub(
+            self._file: ChannelFile = self._module.open_channel_file(
                 self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
             )
         self._agree(capacity, publishers, subscribers, stamps, schema, strict_schema)
 
-    def _checked_name(self, name: str | bytes) -> str:
+    def _validate_name(self, name: str | bytes) -> str:
         checked = naming.channel_name(name)
         if ":" in checked and not checked.endswith(SUFFIX):
             raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
@@ -113,43 +114,43 @@ class Channel:
     def __repr__(self) -> str:
         return f"<msgq Channel {self.name!r}, {'closed' if self.closed else f'{self.messages} messages published'}>"
 
-    # ---- what is known ----
+    # ---- state ----
 
     @property
     def capacity(self) -> int | None:
-        """Messages that stay for those who are slower; None: nobody has said it, and no publisher has come."""
-        return self._hub.geometry[0]
+        """Messages that stay for slower subscribers; None: not set yet."""
+        return self._file.config[0]
 
     @property
     def stamps(self) -> bool | None:
         """Whether messages have the time when they were published; None as with `capacity`."""
-        return self._hub.geometry[3]
+        return self._file.config[3]
 
     @property
     def messages(self) -> int:
         """How many were published so far."""
-        return self._hub.messages
+        return self._file.messages
 
     @property
     def creator(self) -> tuple[str, int]:
         """Name and pid of who made the channel."""
-        return self._hub.creator
+        return self._file.creator
 
     @property
     def created_ns(self) -> int:
         """When it was made, nanoseconds of the host's clock (clock.md)."""
-        return self._hub.created_ns
+        return self._file.created_ns
 
     def diagnose(self) -> ChannelStats:
-        """Return who takes part, what the dead left, and who holds which views; it changes nothing."""
-        return self._hub.stats()
+        """Return the participants, what dead processes left, and the holders of views. Changes nothing."""
+        return self._file.stats()
 
     # ---- the schema ----
 
     @property
     def schema(self) -> Schema | None:
         """What describes the messages."""
-        return self._hub.schema
+        return self._file.schema
 
     @property
     def schema_matches(self) -> bool:
@@ -159,12 +160,12 @@ class Channel:
     def claim_schema(self, schema: Schema) -> bool:
         """Describe the messages, unless they are described. Returns whether the schema is this one now."""
         self._claim(schema)
-        return bool(self._hub.describe(schema, False) == schema)
+        return bool(self._file.describe(schema, False) == schema)
 
     def replace_schema(self, schema: Schema) -> None:
-        """Describe the messages from now on, whatever was there."""
+        """Set the schema, and replace an existing one."""
         self._claim(schema)
-        self._hub.describe(schema, True)
+        self._file.describe(schema, True)
 
     def _claim(self, schema: Schema) -> None:
         require_schema(schema)
@@ -179,18 +180,22 @@ class Channel:
         schema: Schema | None = None,
         strict_schema: bool = False,
     ) -> None:
-        """Say what the channel shall be, or compare with what it is. The parameters are those of `__init__`."""
-        _check_geometry(capacity, publishers, subscribers, self.name)
-        said = (capacity, publishers, subscribers, stamps)
-        if any(value is not None for value in said):
-            self._hub.settle(*said)
+        """Set the configuration, or compare it with the existing one. The parameters are those of `__init__`."""
+        _check_config(capacity, publishers, subscribers, self.name)
+        requested = (capacity, publishers, subscribers, stamps)
+        if any(value is not None for value in requested):
+            self._file.configure(*requested)
         if schema is None:
             return
         self._claim(schema)
-        there = self._hub.describe(schema, False) if self._hub.writable else self._hub.schema
-        if strict_schema and there != schema:
+        current = self._file.describe(schema, False) if self._file.writable else self._file.schema
+        if strict_schema and current != schema:
             text = f"was to have the schema {schema.name!r}, and has "
-            text += "none" if there is None else f"{there.name!r}, with another {', '.join(schema_diff(there, schema))}"
+            text += (
+                "none"
+                if current is None
+                else f"{current.name!r}, with another {', '.join(schema_diff(current, schema))}"
+            )
             raise SchemaMismatchError(text, self.name)
 
     # ---- taking part ----
@@ -215,13 +220,13 @@ class Channel:
         StateError : the channel is closed or passive.
         """
         self._check_open()
-        if not self._hub.writable:
+        if not self._file.writable:
             raise StateError("was opened passive, and cannot publish", self.name)
         _check("slots", slots, 1, SLOTS_MAX, self.name)
         _check("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
         _check("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
-        made: Publisher = self._module.Publisher(self._hub, self.node, slots, slot_bytes, max_bytes)
-        return made
+        publisher: Publisher = self._module.Publisher(self._file, self.node, slots, slot_bytes, max_bytes)
+        return publisher
 
     def subscriber(
         self,
@@ -234,15 +239,15 @@ class Channel:
         own: bool = True,
         spin_us: int | None = None,
     ) -> Subscriber:
-        """Return a new subscriber, which gets what is published from now on.
+        """Return a new subscriber, which receives messages published from now on.
 
         Parameters
         ----------
-        history : messages before that, as many as are still there.
+        history : messages before that, as many as are still current.
         max_views : so many it may hold at once.
-        conflate : receive the newest message only; what is passed over adds to `lost`.
+        conflate : receive the newest message only; skipped messages add to `lost`.
         on_lapped : where it goes on when publishers overtook it by more than the capacity: at the oldest message that
-            will still be there a moment later, or at the present.
+            will still be current a moment later, or at the present.
         on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
         own : whether it gets messages of publishers that were made by this object.
         spin_us : microseconds that a receive spins before it sleeps; None: MSGQ_SPIN_US.
@@ -255,23 +260,23 @@ class Channel:
         self._check_open()
         _check("history", history, 0, 2**62, self.name)
         _check("max_views", max_views, 0, VIEWS_MAX, self.name)
-        _check_word("on_lapped", on_lapped, ("oldest", "newest"), self.name)
-        _check_word("on_lost", on_lost, ("count", "raise"), self.name)
-        made: Subscriber = self._module.Subscriber(
-            self._hub, self.node, history, max_views, conflate, on_lapped == "newest", on_lost == "raise", own, spin_us
+        _check_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
+        _check_choice("on_lost", on_lost, ("count", "raise"), self.name)
+        subscriber: Subscriber = self._module.Subscriber(
+            self._file, self.node, history, max_views, conflate, on_lapped == "newest", on_lost == "raise", own, spin_us
         )
-        return made
+        return subscriber
 
     # ---- the end ----
 
     def unlink(self) -> None:
         """Remove the channel. Those that have it open go on among themselves; who opens it then makes another one."""
-        self._hub.unlink()
+        self._file.unlink()
 
     def close(self) -> None:
         """Make no more publishers and subscribers here. Those that were made stay open."""
         self.closed = True
-        self._hub.close()
+        self._file.close()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -289,11 +294,11 @@ class Channel:
 class ReservedChannel(Channel):
     """A channel with a ":" in its name: a broadcast or a mailbox, which a Node names."""
 
-    def _checked_name(self, name: str | bytes) -> str:
+    def _validate_name(self, name: str | bytes) -> str:
         return naming.channel_name(name)
 
 
-def _checked_node(node: str | None, channel: str) -> str:
+def _validate_node(node: str | None, channel: str) -> str:
     """Return the name of a node, cut to nothing: it is refused when it does not fit."""
     name = process_name() if node is None else node
     if not isinstance(name, str):
@@ -304,7 +309,7 @@ def _checked_node(node: str | None, channel: str) -> str:
     return name
 
 
-def _check_geometry(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
+def _check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
     _check("capacity", capacity, 2, CAPACITY_MAX, name)
     if capacity is not None and capacity & capacity - 1:
         raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
@@ -312,11 +317,11 @@ def _check_geometry(capacity: int | None, publishers: int | None, subscribers: i
     _check("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
 
 
-def _check(what: str, value: Any, least: int, most: int, name: str) -> None:
+def _check(setting: str, value: Any, least: int, most: int, name: str) -> None:
     if value is not None and not (isinstance(value, int) and least <= value <= most):
-        raise InvalidValueError(f"{what} is {value!r}; give {least} to {most}", name)
+        raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
 
 
-def _check_word(what: str, value: str, known: tuple[str, ...], name: str) -> None:
+def _check_choice(setting: str, value: str, known: tuple[str, ...], name: str) -> None:
     if value not in known:
-        raise InvalidValueError(f"{what} is {value!r}; give {' or '.join(map(repr, known))}", name)
+        raise InvalidValueError(f"{setting} is {value!r}; give {' or '.join(map(repr, known))}", name)

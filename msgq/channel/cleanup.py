@@ -19,9 +19,9 @@ from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
-from msgq.impl.channel.hub import open_hub, remove_orphan
+from msgq.impl.channel.channelfile import open_channel_file, remove_orphan
 from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
-from msgq.stats import ChannelStats, ChannelViewer, channel_inodes, channels, queue_inodes
+from msgq.stats import ChannelStats, ViewHolder, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel
 
 KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
@@ -68,11 +68,13 @@ def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal
         living, unknown = users(channel)
         return not living and (force or not unknown)
 
-    hub = open_hub(name, prefix)  # passive: so it is not taken for one who uses it
-    goes = hub.unlink(unused) if remove else unused(hub.stats())
+    channel_file = open_channel_file(name, prefix)  # passive: so it is not taken for one who uses it
+    goes = channel_file.unlink(unused) if remove else unused(channel_file.stats())
     living, unknown = users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
-    return Removal(CHANNEL_MARK + name, prefix, hub.path, size, reason(living, unknown), goes, not goes and not living)
+    return Removal(
+        CHANNEL_MARK + name, prefix, channel_file.path, size, reason(living, unknown), goes, not goes and not living
+    )
 
 
 def repair(prefix: str) -> Iterator[Removal]:
@@ -131,7 +133,7 @@ def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
     lost = orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
-        lost = orphaned_pools(open_hub(name, prefix, writable=True).clear_pools())
+        lost = orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
     for path, why in lost.items():
         yield Removal(CHANNEL_MARK + name, prefix, path, sizes.get(path, 0), why)
 
@@ -161,7 +163,7 @@ def diagnose(channel: ChannelStats) -> list[Issue]:
     return [*(Issue(text, wrong=True) for text in full), *(Issue(text, wrong=False) for text in flaws)]
 
 
-def _kept_long(viewer: ChannelViewer) -> str:
+def _kept_long(viewer: ViewHolder) -> str:
     """Return a text if a subscriber keeps views of old messages for long; else ""."""
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
     if not viewer.outdated or kept_s <= KEPT_LONG_S:

@@ -47,7 +47,7 @@ class Node:
     Attributes
     ----------
     name : of the node.
-    channels : what it takes part in, by the full name: for schemas, `diagnose` and `unlink`, of broadcasts
+    channels : the node's channels, by full name: for schemas, `diagnose` and `unlink`, of broadcasts
         (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`), too. Empty after `close`.
     """
 
@@ -87,7 +87,7 @@ class Node:
         settings : of `Channel`, `Channel.publisher` and `Channel.subscriber`.
         """
         _check_no_config("join_broadcast", config)
-        common, publishing, subscribing = _sorted(settings, PUBLISHES, SUBSCRIBES)
+        common, publishing, subscribing = _split_settings(settings, PUBLISHES, SUBSCRIBES)
         channel = self._open_channel(ReservedChannel, f"{_plain(name, 'broadcast')}:broadcast", common)
         publisher = self._keep(channel.publisher(**publishing))
         subscriber = self._keep(channel.subscriber(own=own, **subscribing))
@@ -104,12 +104,12 @@ class Node:
         return self._publish(ReservedChannel, _mailbox(owner, tag), {"subscribers": 1, **settings})
 
     def _publish(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
-        common, publishing = _sorted(settings, PUBLISHES)
+        common, publishing = _split_settings(settings, PUBLISHES)
         channel = self._open_channel(kind, name, common)
         return self._keep(channel.publisher(**publishing))
 
     def _subscribe(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Subscriber:
-        common, subscribing = _sorted(settings, SUBSCRIBES)
+        common, subscribing = _split_settings(settings, SUBSCRIBES)
         channel = self._open_channel(kind, name, common)
         return self._keep(channel.subscriber(**subscribing))
 
@@ -163,8 +163,8 @@ def _check_no_config(method: str, config: object) -> None:
         raise InvalidTypeError(f"{text}: {example}; docs/channels.md, 'From Kickmsg', says which one is which")
 
 
-def _sorted(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what is for the channel, and what is for each side.
+def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the settings of the channel, and those of each side.
 
     Raises
     ------
@@ -182,8 +182,8 @@ def _mailbox(owner: str, tag: str) -> str:
     return f"{_plain(owner, 'node', NODE_BYTES_MAX)}:mbx:{_plain(tag, 'tag')}"
 
 
-def _plain(name: str, what: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
-    checked = naming.endpoint_name(name, what, most)
+def _plain(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
+    checked = naming.endpoint_name(name, label, most)
     if ":" in checked:
-        raise EndpointNameError(f"{what} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")
+        raise EndpointNameError(f"{label} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")
     return checked

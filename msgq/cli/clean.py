@@ -62,7 +62,7 @@ def command(
     goes with it. The same holds for vectors and boards, as records/NAME, that nobody alive writes. Who only reads one
     cannot be seen: it keeps what it has mapped.
 
-    What has lost its ring or its hub, because somebody removed the directory of a prefix for instance, is removed as
+    What has lost its ring or its file, because somebody removed the directory of a prefix for instance, is removed as
     well: under the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated
     runs and killed ZMQ publishers left.
     """

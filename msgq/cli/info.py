@@ -18,13 +18,13 @@ from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
 from msgq.stats import (
     ChannelPublisher,
     ChannelSubscriber,
-    ChannelViewer,
     QueueHandleInfo,
     QueueStats,
     RecordKeyInfo,
     RecordStats,
     RecordWriterInfo,
     SubscriberInfo,
+    ViewHolder,
 )
 
 LISTED = 64  # subscribers of a channel, with their names
@@ -95,7 +95,7 @@ def _channel_lines(row: ChannelRow) -> Iterator[str]:
     holds = "not settled so far" if channel.capacity is None else f"{channel.capacity} messages"
     pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
     yield row.endpoint
-    yield f"  hub          {channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
+    yield f"  file{channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
     made = f"made by {channel.creator[0]} {channel.creator[1]}, age {age(channel.created_ns)}"
     yield f"  file         user {file['owner']}, mode {file['mode']}, {made}"
     yield f"  kind         {channel.kind}, {limits}{stamps}"
@@ -128,7 +128,7 @@ def _channel_publisher(one: ChannelPublisher) -> str:
         else f"{one.node} {one.participant}"
     )
     pool = f"{one.slots} slots of {in_bytes(one.slot_bytes)}, {in_bytes(one.pool_bytes)}"
-    done = f"{in_units(one.sent)} sent, {in_units(one.refused)} refused, {in_units(one.withdrawn)} withdrawn"
+    done = f"{in_units(one.sent)} sent, {in_units(one.refused)} refused, {in_units(one.evicted)} evicted"
     return f"{who}{'' if one.left else state}: {done}, {one.messages} there; {pool}"
 
 
@@ -138,7 +138,7 @@ def _channel_subscriber(one: ChannelSubscriber) -> str:
     return f"{one.node} {one.participant}: {done}{lag}, {one.held} views held"
 
 
-def _viewer(one: ChannelViewer) -> str:
+def _viewer(one: ViewHolder) -> str:
     kept = "" if one.oldest_ns is None else f", the oldest of {age(one.oldest_ns)} ago"
     return f"{one.node or '-'} {one.participant}: {one.views} slots, {one.outdated} of old messages{kept}"
 

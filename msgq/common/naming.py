@@ -136,7 +136,7 @@ def channel_name(channel: str | bytes) -> str:
 
 
 def channel_path(channel: str, in_prefix: str) -> str:
-    """Return the path of a channel's hub."""
+    """Return the path of a channel's file."""
     return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}/{channel}" if in_prefix else f"{SHARED_MEMORY}/{CHANNEL}{channel}"
 
 
@@ -147,12 +147,12 @@ def pool_path(channel: str, in_prefix: str, uid: int) -> str:
 
 
 def channel_directories(in_prefix: str) -> tuple[str, str]:
-    """Return the two directories of a prefix, of its channels' hubs and of their pools."""
+    """Return the two directories of a prefix, of its channels' files and of their pools."""
     return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", f"{SHARED_MEMORY}/{POOL}{in_prefix}"
 
 
 def channel_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds the hubs of a prefix's channels, and what their file names start with."""
+    """Return the directory that holds the files of a prefix's channels, and what their file names start with."""
     return (f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, CHANNEL)
 
 

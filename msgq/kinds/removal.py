@@ -21,7 +21,7 @@ class Removal:
     ----------
     endpoint : whose it was, of a channel as `channel/NAME`; "" for the directory of a prefix that ended.
     prefix : of the endpoint, "" for none.
-    path : of the file; of a topic its ring, of a channel its hub.
+    path : of the file; of a topic its ring, of a channel its file.
     bytes : of the file; of a topic those of the ring's data area, of a channel those of all its files.
     reason : why it went, or why it was kept.
     removed : whether it is gone; or would be, where that was only asked.

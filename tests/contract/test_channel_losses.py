@@ -68,7 +68,7 @@ def test_one_message_more_laps(channels: Channels) -> None:
 def test_fewer_slots_than_the_capacity_withdraw_older_messages(channels: Channels, slots: int) -> None:
     pub, sub = channels.pair(capacity=32, publisher={"slots": slots})
     lap(pub, 10)
-    assert pub.withdrawn == 10 - slots
+    assert pub.evicted == 10 - slots
     assert sub.receive_many() == [number.to_bytes(4, "little") for number in range(10 - slots, 10)]
     assert (sub.lost, sub.resets) == (10 - slots, 0)
 

@@ -18,8 +18,8 @@ SEEDS = pytest.mark.seeds(2, 6, 50)
 SIZES = [0, 1, 3, 8, 8, 8, 30, 64]
 SCHEMAS = [Schema("one", "text"), Schema("two", "text")]
 SUBSCRIBED = ("lost", "received", "resets", "position", "held", "closed", "passive")
-DIAGNOSED = ("node", "slots", "slot_bytes", "sent", "bytes", "refused", "withdrawn", "messages", "left", "superseded")
-PUBLISHED = ("sent", "bytes", "refused", "withdrawn", "slots", "slot_bytes", "closed")
+DIAGNOSED = ("node", "slots", "slot_bytes", "sent", "bytes", "refused", "evicted", "messages", "left", "superseded")
+PUBLISHED = ("sent", "bytes", "refused", "evicted", "slots", "slot_bytes", "closed")
 
 
 class Program:

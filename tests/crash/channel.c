@@ -1,20 +1,20 @@
 /* A participant of a channel that dies, or stops, at a chosen step of the protocol (points.h).
  *
- *     channel HUB POOLS SIGNAL PATTERN N OPERATION...
+ *     channel CHANNEL POOLS SIGNAL PATTERN N OPERATION...
  *
- * The hub is there, and its geometry settled. A pool's file is POOLS and its uid, 16 hexadecimal digits. Messages hold
+ * The channel file exists, and its configuration is complete. A pool's file is POOLS and its uid, 16 hexadecimal digits. Messages hold
  * their number in each word of eight bytes, so that a torn one shows. Coming and going is done in the order of steps of
- * hub.pyx, pool.pyx, ownpool.pyx and membership.pyx.
+ * channelfile.pyx, poolfile.pyx, publisher_pool.pyx and subscriber_rows.pyx.
  */
 #include "points.h"
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/subscriber.h"
 
-enum { DEAD_POOLS = 8, KEPT_MAX = 64 };
+enum { KEPT_DEAD_POOLS = 8, KEPT_MAX = 64 };
 
-static const char *hub_path, *pools_path;
-static mq_hub *hub;
+static const char *channel_path, *pools_path;
+static mq_channel_header *header;
 static mq_liveness_file roll;
 static uint64_t page;
 static char node[MQ_NODE_NAME] = "driver";
@@ -25,9 +25,9 @@ static uint32_t loan;
 static bool lent;
 
 static mq_channel_subscriber subscriber;
-static void *listed, *views;
+static void *row_token, *views;
 static int viewer = -1;
-static uint64_t listed_uid, view_uid, held, begun; /* begun: the first position */
+static uint64_t row_uid, view_uid, held, begun; /* begun: the first position */
 static struct {
     mq_pool_map pool;
     uint32_t slot;
@@ -42,15 +42,15 @@ static const char *pool_path(uint64_t uid) {
     return path;
 }
 
-/* As Hub.lock. */
-static int lock_hub(void) {
-    int fd = open(hub_path, O_RDWR | O_CLOEXEC);
+/* As ChannelFile.lock. */
+static int lock_channel(void) {
+    int fd = open(channel_path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX) != 0)
         fail("lock");
     POINT("holds", lock);
     return fd;
 }
-static void unlock_hub(int fd) {
+static void unlock_channel(int fd) {
     flock(fd, LOCK_UN);
     close(fd);
     POINT("gave back", lock);
@@ -97,33 +97,33 @@ static bool open_pool(uint64_t uid, mq_pool_map *slots) {
     return true;
 }
 
-/* As sweep, without the limit of bytes. */
-static int sweep(int most) {
+/* As remove_dead_pools, without the limit of bytes. */
+static int remove_dead_pools(int most) {
     mq_index_ring order;
-    uint64_t newest[MQ_PUBLISHERS];
+    uint64_t newest[MQ_CHANNEL_PUBLISHERS];
     int left = 0;
-    bool dead[MQ_PUBLISHERS] = {false}, begun = mq_channel_order(hub, &order);
+    bool dead[MQ_CHANNEL_PUBLISHERS] = {false}, begun = mq_channel_order(header, &order);
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        dead[i] =
-            mq_load_acquire_u64(&hub->publishers[i].pool_uid) && mq_channel_row_liveness(hub, &inquiry, i) == MQ_DEAD;
-        if (dead[i] && (!begun || mq_hub_references(&order, (unsigned)i, &newest[i]) == 0))
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
+        dead[i] = mq_load_acquire_u64(&header->publishers[i].pool_uid) &&
+                  mq_channel_publisher_liveness(header, &inquiry, i) == MQ_DEAD;
+        if (dead[i] && (!begun || mq_channel_count_entries(&order, (unsigned)i, &newest[i]) == 0))
             newest[i] = 0;
         left += dead[i];
     }
     mq_liveness_probe_end(&inquiry);
     for (;;) {
         int oldest = -1;
-        for (int i = 0; i < MQ_PUBLISHERS; i++)
+        for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
             if (dead[i] && (oldest < 0 || newest[i] < newest[oldest]))
                 oldest = i;
         if (oldest < 0 || (newest[oldest] && left <= most))
             return left;
         if (begun)
-            mq_hub_withdraw(&order, (unsigned)oldest);
-        unlink(pool_path(mq_load_relaxed_u64(&hub->publishers[oldest].pool_uid)));
+            mq_channel_retract_all(&order, (unsigned)oldest);
+        unlink(pool_path(mq_load_relaxed_u64(&header->publishers[oldest].pool_uid)));
         POINT("removed", pool);
-        mq_hub_free(&hub->publishers[oldest]);
+        mq_channel_release_row(&header->publishers[oldest]);
         dead[oldest] = false;
         left--;
     }
@@ -131,37 +131,37 @@ static int sweep(int most) {
 
 /* ---- the publisher ---- */
 
-/* join:SLOTS:BYTES, as enter_channel */
+/* join:SLOTS:BYTES, as register_publisher */
 static void join(uint64_t count, uint64_t slot_bytes) {
     size_t bytes;
-    int lock = lock_hub(), left = sweep(DEAD_POOLS), row;
-    mq_hub_settle(hub, mq_geometry_of(mq_load_acquire_u64(&hub->geometry)));
+    int lock = lock_channel(), left = remove_dead_pools(KEPT_DEAD_POOLS), row;
+    mq_channel_configure(header, mq_channel_config_of(mq_load_acquire_u64(&header->config)));
     memset(&publisher, 0, sizeof publisher);
-    while ((row = mq_hub_find(hub, &roll, &publisher_hold)) == MQ_NO_ROW && left)
-        left = sweep(left - 1);
+    while ((row = mq_channel_find_free_row(header, &roll, &publisher_hold)) == MQ_NO_ROW && left)
+        left = remove_dead_pools(left - 1);
     if (row == MQ_NO_ROW)
         fail("no row");
     int fd = make_pool(count, slot_bytes, &publisher.slots, &bytes);
-    publisher.hub = hub;
+    publisher.header = header;
     publisher.roll = &roll;
-    publisher.row = &hub->publishers[row];
+    publisher.row = &header->publishers[row];
     publisher.number = (unsigned)row;
-    mq_channel_order(hub, &publisher.order);
+    mq_channel_order(header, &publisher.order);
     mq_channel_publisher_begin(&publisher);
-    mq_hub_enter(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
+    mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
-    if (mq_eventcount_has_waiters_mp(&hub->attention))
-        mq_eventcount_notify_mp(&hub->attention);
-    unlock_hub(lock);
+    if (mq_eventcount_has_waiters_mp(&header->attention))
+        mq_eventcount_notify_mp(&header->attention);
+    unlock_channel(lock);
 }
 
-/* As OwnPool.leave. */
+/* As PublisherPool.leave. */
 static void leave_row(mq_channel_publisher *p, void **hold) {
     mq_identity_leave(&p->row->who, p->slots.uid, hold);
     mq_channel_publisher_end(p);
-    int lock = lock_hub();
-    sweep(DEAD_POOLS);
-    unlock_hub(lock);
+    int lock = lock_channel();
+    remove_dead_pools(KEPT_DEAD_POOLS);
+    unlock_channel(lock);
 }
 
 static void close_publisher(void) { leave_row(&publisher, &publisher_hold); }
@@ -177,11 +177,11 @@ static void grow(uint64_t count, uint64_t slot_bytes) {
 }
 
 static uint32_t take(mq_channel_publisher *p) {
-    int slot = mq_channel_take(p);
-    if (slot == MQ_NO_SLOT && mq_channel_clear_dead(p))
-        slot = mq_channel_take(p);
-    if (slot == MQ_NO_SLOT) {
-        mq_channel_refuse(p);
+    int slot = mq_channel_take_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(p))
+        slot = mq_channel_take_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT) {
+        mq_channel_count_refused(p);
         puts("exhausted");
         exit(0);
     }
@@ -202,7 +202,7 @@ static void publish(mq_channel_publisher *p, uint32_t slot, uint64_t size) {
     if (status == MQ_CHANNEL_CORRUPT)
         fail("corrupt");
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&hub->attention);
+        mq_eventcount_notify_mp(&header->attention);
 }
 
 /* send:SIZE:NUMBER */
@@ -229,59 +229,59 @@ static void publish_loan(uint64_t size) {
 /* Each slot is somewhere, once. */
 static void account(void) {
     uint32_t slots = publisher.free_count + publisher.published_count + publisher.limbo_count;
-    printf("%u of %u slots, %u in limbo, %llu withdrawn\n", slots, publisher.slots.slots, publisher.limbo_count,
-           (unsigned long long)publisher.withdrawn);
+    printf("%u of %u slots, %u in limbo, %llu evicted\n", slots, publisher.slots.slots, publisher.limbo_count,
+           (unsigned long long)publisher.evicted);
 }
 
 /* ---- the subscriber ---- */
 
-/* As Membership.join, and Subscriber. */
+/* As SubscriberRows.join, and Subscriber. */
 static void listen_in(void) {
-    int lock = lock_hub();
-    mq_row_table roster = mq_hub_listeners(hub, MQ_LISTENERS);
-    int row = mq_row_table_reserve(&roster, &roll, &listed);
+    int lock = lock_channel();
+    mq_row_table roster = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    int row = mq_row_table_reserve(&roster, &roll, &row_token);
     if (row == MQ_NO_ROW)
         fail("no listener's row");
-    listed_uid = new_uid();
+    row_uid = new_uid();
     memset(&subscriber, 0, sizeof subscriber);
-    subscriber.hub = hub;
-    subscriber.row = &hub->listeners[row];
-    mq_hub_list(subscriber.row, &self, listed_uid, listed != NULL, node);
-    unlock_hub(lock);
+    subscriber.header = header;
+    subscriber.row = &header->subscribers[row];
+    mq_channel_subscriber_register(subscriber.row, &self, row_uid, row_token != NULL, node);
+    unlock_channel(lock);
     mq_channel_join(&subscriber, true);
     begun = mq_channel_cursor(&subscriber);
 }
 
-/* As _clear_pins of membership.pyx. */
+/* As _clear_pins of subscriber_rows.pyx. */
 static void clear_pins(int row) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         mq_pool_map pool;
-        uint64_t uid = mq_load_acquire_u64(&hub->publishers[i].pool_uid);
-        if (uid && mq_channel_row_liveness(hub, &inquiry, i) != MQ_DEAD && open_pool(uid, &pool))
-            mq_hub_clear_pins(&pool, row);
+        uint64_t uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
+        if (uid && mq_channel_publisher_liveness(header, &inquiry, i) != MQ_DEAD && open_pool(uid, &pool))
+            mq_channel_clear_pins(&pool, row);
     }
     mq_liveness_probe_end(&inquiry);
 }
 
-/* As Membership.become_viewer. */
+/* As SubscriberRows.become_viewer. */
 static void become_viewer(void) {
-    int lock = lock_hub(), row = mq_hub_vacant_viewer(hub, &roll, 0);
+    int lock = lock_channel(), row = mq_channel_find_free_viewer(header, &roll, 0);
     while (row != MQ_NO_ROW) {
-        if (mq_hub_viewer_died(hub, row))
+        if (mq_channel_viewer_died(header, row))
             clear_pins(row);
-        views = mq_liveness_lock(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false);
+        views = mq_liveness_lock(&roll, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
         if (views)
             break;
-        row = mq_hub_vacant_viewer(hub, &roll, row + 1);
+        row = mq_channel_find_free_viewer(header, &roll, row + 1);
     }
     if (row == MQ_NO_ROW)
         fail("no viewer's row");
     view_uid = new_uid();
-    mq_identity_write(&hub->viewers[row].who, &self, view_uid, views != NULL);
+    mq_identity_write(&header->viewers[row].who, &self, view_uid, views != NULL);
     viewer = row;
     mq_store_release_u64(&subscriber.row->viewer, (uint64_t)row + 1);
-    unlock_hub(lock);
+    unlock_channel(lock);
 }
 
 /* As Subscriber._look. False: nothing is there. */
@@ -293,7 +293,7 @@ static bool look(mq_channel_message *message) {
         if (status != MQ_CHANNEL_UNMAPPED)
             return status == MQ_CHANNEL_OK;
         if (!open_pool(message->pool_uid, &subscriber.pools[message->row]))
-            mq_channel_pass(&subscriber, message);
+            mq_channel_skip(&subscriber, message);
     }
 }
 
@@ -334,13 +334,13 @@ static void receive(uint64_t count) {
 static void hold(uint64_t count) {
     mq_channel_message message;
     while (held < count && look(&message)) {
-        if (!mq_channel_hold(&subscriber, &message, (unsigned)viewer))
+        if (!mq_channel_pin(&subscriber, &message, (unsigned)viewer))
             continue;
         kept[held].pool = subscriber.pools[message.row];
         kept[held].slot = message.number;
         kept[held].length = message.length;
         kept[held].number = check_number(&message, mq_pool_slot_payload(message.slot));
-        mq_store_release_u64(&subscriber.row->held, ++held);
+        mq_store_release_u64(&subscriber.row->views_held, ++held);
     }
 }
 
@@ -351,15 +351,15 @@ static void let_go(void) {
         if (number_of(mq_pool_slot_payload(slot), kept[held - 1].length) != kept[held - 1].number)
             fail("a view has changed");
         mq_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)viewer);
-        mq_store_release_u64(&subscriber.row->held, --held);
+        mq_store_release_u64(&subscriber.row->views_held, --held);
     }
 }
 
-/* As Membership.leave. */
+/* As SubscriberRows.leave. */
 static void leave(void) {
-    mq_identity_leave(&subscriber.row->who, listed_uid, &listed);
+    mq_identity_leave(&subscriber.row->who, row_uid, &row_token);
     if (viewer >= 0)
-        mq_identity_leave(&hub->viewers[viewer].who, view_uid, &views);
+        mq_identity_leave(&header->viewers[viewer].who, view_uid, &views);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {
@@ -388,7 +388,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "release"))
         let_go();
     else if (!strcmp(name, "announce"))
-        mq_eventcount_prepare_wait_mp(&hub->attention);
+        mq_eventcount_prepare_wait_mp(&header->attention);
     else if (!strcmp(name, "leave"))
         leave();
     else if (!strcmp(name, "tell"))
@@ -403,14 +403,14 @@ int main(int count, char **arguments) {
     int fd;
     begin();
     if (count < 7)
-        fail("usage: channel HUB POOLS SIGNAL PATTERN N OPERATION...");
-    hub_path = arguments[1];
+        fail("usage: channel CHANNEL POOLS SIGNAL PATTERN N OPERATION...");
+    channel_path = arguments[1];
     pools_path = arguments[2];
     page = (uint64_t)sysconf(_SC_PAGESIZE);
-    hub = map(hub_path, &fd, &bytes, &roll);
+    header = map(channel_path, &fd, &bytes, &roll);
     close(fd);
-    if (mq_hub_check(hub, bytes) != MQ_HUB_OK)
-        fail("no hub");
+    if (mq_channel_header_check(header, bytes) != MQ_CHANNEL_VALID)
+        fail("no channel");
     run(arguments + 3, perform);
     return 0;
 }

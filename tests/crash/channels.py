@@ -121,7 +121,7 @@ def flood(publisher: Any, numbers: Iterable[int]) -> None:
 
 
 def all_slots_are_to_be_had(publisher: Any) -> None:
-    """Each slot of the publisher can be lent: none is lost. What is in the order is withdrawn for that."""
+    """Each slot of the publisher can be lent: none is lost. What is in the order is retracted for that."""
     with contextlib.ExitStack() as stack:
         for _ in range(publisher.slots):
             stack.callback(publisher.loan(1).discard)

@@ -27,7 +27,7 @@ def die_in_turn(plans: dict[str, str]) -> dict[str, int]:
 
 
 def test_killed_around_each_system_call(tools: Path, endpoint: str) -> None:
-    """What: a process dies before or after each call that makes the hub and two pools; then others use the channel.
+    """What: a process dies before or after each call that makes the channel file and two pools; then others use it.
 
     Why: a file must be complete before it has a name, and a pool must have a row before that.
 
@@ -41,7 +41,9 @@ def test_killed_around_each_system_call(tools: Path, endpoint: str) -> None:
     }
     codes = run_child(die_in_turn, plans, env={"LD_PRELOAD": str(tools / "interpose.so")})
     assert set(codes.values()) <= {0, -signal.SIGKILL}, codes
-    assert [*codes.values()].count(-signal.SIGKILL) >= 2 * 3 * 3, "the hub and two pools: is that different now?"
+    assert [*codes.values()].count(-signal.SIGKILL) >= 2 * 3 * 3, (
+        "the channel file and two pools: is that different now?"
+    )
     for name in plans:
         with Channel(name, capacity=4) as channel:
             subscriber = channel.subscriber()

@@ -45,11 +45,11 @@ PUBLISHERS = {
 #: The steps that must be among the points, or this test has lost its subject.
 NAMED = {
     "join": [
-        "lock_hub: holds lock",
-        "mq_hub_settle: stored &hub->geometry",
-        "mq_hub_enter: stored &row->pool_uid",
+        "lock_channel: holds lock",
+        "mq_channel_configure: stored &header->config",
+        "mq_channel_publisher_register: stored &row->pool_uid",
         "name_pool: named pool",
-        "unlock_hub: gave back lock",
+        "unlock_channel: gave back lock",
     ],
     "join with a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "send": [
@@ -61,11 +61,11 @@ NAMED = {
         "mq_eventcount_notify_mp: exchanged word",
     ],
     "send of as many as there are slots": ["mq_index_ring_retract: exchanged mq_index_ring_at(order, position)"],
-    "close without a message": ["sweep: removed pool", "mq_hub_free: stored &row->pool_uid"],
+    "close without a message": ["sweep: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
     "join where too many died": [
-        "mq_hub_withdraw: exchanged &order->entries[i]",
+        "mq_channel_retract_all: exchanged &order->entries[i]",
         "sweep: removed pool",
-        "mq_hub_free: stored &row->pool_uid",
+        "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_identity_leave: exchanged &who->uid"],
     "a view": [
@@ -105,7 +105,7 @@ def kill_publisher(place: Place, at: int, operations: str, sent: int) -> list[st
     assert [reader.drain() for reader in readers] == [[FORMER]] * 3
     names = killed(place.driver(operations, at=at), at)
     for reader in readers:
-        own, lost = reader.drain(), reader.subscriber.lost  # withdrawn
+        own, lost = reader.drain(), reader.subscriber.lost  # retracted
         assert own == [*range(lost, lost + len(own))], f"{reader.kind}: {own}"
         assert len(own) + lost >= sent, f"{reader.kind} has not all that were sent: {own}"
     assert len({tuple(reader.numbers) for reader in readers}) == 1, [reader.numbers for reader in readers]

@@ -121,7 +121,7 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
 @pytest.mark.ci
 def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told."""
-    victim = place.driver("arm join:10:64", "mq_hub_enter: stored &row->pool_uid", 1, signal.SIGSTOP)
+    victim = place.driver("arm join:10:64", "mq_channel_publisher_register: stored &row->pool_uid", 1, signal.SIGSTOP)
     victim.wait_stopped()
     with pytest.raises(SegmentError, match="locked by another process"):
         place.publisher()

@@ -95,7 +95,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", "(p->size - p->at) / size;", "p->size * size;"),
         ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", " || more >= size", " || size < 0"),
         ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", "if (size - at >= 8)", "if (size - at >= 1)"),
-        ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CAPACITY_MAX", "capacity <= 65536"),
+        ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"),
         ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
         ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
         ("channels", "HEADERS", "base/index_ring.h", "? position : known", "? position : position"),

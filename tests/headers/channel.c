@@ -1,13 +1,13 @@
 /* Pools, the order, publishers and subscribers of a channel. */
 #include "steps.h"
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/snapshot.h"
 #include "channel/subscriber.h"
 
 enum { CAPACITY = 16, SIZE = 64 };
 
-static mq_hub hub;
+static mq_channel_header header;
 static mq_liveness_file roll;
 static mq_channel_publisher a, b;
 static mq_channel_subscriber s;
@@ -17,22 +17,23 @@ static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uin
     char node[MQ_NODE_NAME] = "test";
     uint64_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(SIZE);
     mq_pool *pool = zeros(bytes);
-    *p = (mq_channel_publisher){.hub = &hub, .roll = &roll, .row = &hub.publishers[row], .number = (unsigned)row};
+    *p = (mq_channel_publisher){
+        .header = &header, .roll = &roll, .row = &header.publishers[row], .number = (unsigned)row};
     mq_pool_write(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
     CHECK(!mq_pool_check(pool, bytes, 1, uid, &p->slots));
-    CHECK(mq_channel_order(&hub, &p->order));
+    CHECK(mq_channel_order(&header, &p->order));
     CHECK(mq_channel_publisher_begin(p));
-    lives[MQ_PUBLISHER_BYTE + row] = MQ_ALIVE;
-    mq_hub_enter(p->row, &me, true, &p->slots, bytes, 0, node);
+    lives[MQ_CHANNEL_PUBLISHER_BYTE + row] = MQ_ALIVE;
+    mq_channel_publisher_register(p->row, &me, true, &p->slots, bytes, 0, node);
 }
 
-/* A hub with the publishers a and b, and a subscriber that maps both pools. */
+/* A header with the publishers a and b, and a subscriber that maps both pools. */
 static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
-    memset((void *)&hub, 0, sizeof hub);
-    CHECK(mq_hub_settle(&hub, (mq_geometry){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
+    memset((void *)&header, 0, sizeof header);
+    CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
     open_publisher(&a, 0, slots_of_a, 10);
     open_publisher(&b, 1, slots_of_b, 20);
-    s = (mq_channel_subscriber){.hub = &hub, .row = &hub.listeners[0]};
+    s = (mq_channel_subscriber){.header = &header, .row = &header.subscribers[0]};
     CHECK(mq_channel_join(&s, true));
     s.pools[0] = a.slots;
     s.pools[1] = b.slots;
@@ -42,8 +43,8 @@ static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
 static void send_many(mq_channel_publisher *p, uint64_t first, uint64_t count) {
     for (uint64_t number = first; number < first + count; number++) {
         uint64_t position;
-        int slot = mq_channel_take(p);
-        CHECK(slot != MQ_NO_SLOT);
+        int slot = mq_channel_take_slot(p);
+        CHECK(slot != MQ_CHANNEL_NO_SLOT);
         mq_copy_in(mq_channel_payload(p, (uint32_t)slot), &number, sizeof number);
         CHECK(mq_channel_publish(p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
     }
@@ -62,12 +63,12 @@ static bool receive(uint64_t number) {
 TEST(pin_clear_wakes_an_owner_that_sleeps) {
     begin(4, 4);
     mq_pin_set(&a.slots, 1, 3);
-    mq_eventcount_prepare_wait_mp(&a.slots.pool->released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
     mq_pin_clear(&a.slots, 1, 3);
-    CHECK(wakes(&a.slots.pool->released) == 1);
+    CHECK(wakes(&a.slots.pool->slot_released) == 1);
     mq_pin_set(&a.slots, 1, 3);
     mq_pin_clear(&a.slots, 1, 3);
-    CHECK(wakes(&a.slots.pool->released) == 1); /* no owner sleeps now */
+    CHECK(wakes(&a.slots.pool->slot_released) == 1); /* no owner sleeps now */
 }
 
 TEST(pin_clear_leaves_the_pins_of_other_viewers) {
@@ -87,11 +88,11 @@ TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
-    mq_eventcount_prepare_wait_mp(&a.slots.pool->released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
     meet("mq_pin_set: set *", overwrite);
-    CHECK(!mq_channel_hold(&s, &m, 3));
+    CHECK(!mq_channel_pin(&s, &m, 3));
     CHECK(mq_pin_holders(&a.slots, m.number) == 0);
-    CHECK(wakes(&a.slots.pool->released) == 1);
+    CHECK(wakes(&a.slots.pool->slot_released) == 1);
     CHECK(s.received == 0);
 }
 
@@ -99,8 +100,8 @@ TEST(hold_pins_before_it_looks_at_the_entry) {
     begin(4, 4);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
-    CHECK(mq_channel_hold(&s, &m, 3));
-    CHECK(in_order("mq_pin_set: set *", "mq_index_ring_unchanged: loaded *", "mq_channel_move: stored *"));
+    CHECK(mq_channel_pin(&s, &m, 3));
+    CHECK(in_order("mq_pin_set: set *", "mq_index_ring_unchanged: loaded *", "mq_channel_set_cursor: stored *"));
     CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 3);
     CHECK(s.received == 1);
 }
@@ -108,9 +109,9 @@ TEST(hold_pins_before_it_looks_at_the_entry) {
 /* A living and a dead viewer hold a message of `a`, which then leaves the order. */
 static void hold_by_two(uint32_t slots_of_a) {
     begin(slots_of_a, CAPACITY + 2);
-    lives[MQ_VIEWER_BYTE + 5] = MQ_ALIVE;
-    mq_identity_write(&hub.viewers[3].who, &me, 30, true);
-    mq_identity_write(&hub.viewers[5].who, &me, 50, true);
+    lives[MQ_CHANNEL_VIEWER_BYTE + 5] = MQ_ALIVE;
+    mq_identity_write(&header.viewers[3].who, &me, 30, true);
+    mq_identity_write(&header.viewers[5].who, &me, 50, true);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     mq_pin_set(&a.slots, m.number, 3);
@@ -120,52 +121,54 @@ static void hold_by_two(uint32_t slots_of_a) {
 
 TEST(clear_dead_takes_the_pins_of_dead_viewers_alone) {
     hold_by_two(2);
-    CHECK(mq_channel_take(&a) != MQ_NO_SLOT); /* the second slot */
-    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
+    CHECK(mq_channel_take_slot(&a) != MQ_CHANNEL_NO_SLOT); /* the second slot */
+    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
     CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 5);
 }
 
 TEST(take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go) {
     hold_by_two(1);
-    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
+    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
     CHECK(a.limbo_count == 1);
     mq_pin_clear(&a.slots, m.number, 5);
-    CHECK(mq_channel_take(&a) == (int)m.number);
+    CHECK(mq_channel_take_slot(&a) == (int)m.number);
 }
 
-TEST(hub_clear_pins_takes_the_pins_of_one_viewer_alone) {
+TEST(clear_pins_takes_the_pins_of_one_viewer_alone) {
     begin(4, 4);
     for (uint32_t slot = 0; slot < 4; slot++) {
         mq_pin_set(&a.slots, slot, 3);
         mq_pin_set(&a.slots, slot, 4);
     }
-    mq_hub_clear_pins(&a.slots, 3);
+    mq_channel_clear_pins(&a.slots, 3);
     for (uint32_t slot = 0; slot < 4; slot++)
         CHECK(mq_pin_holders(&a.slots, slot) == 1ull << 4);
 }
 
 /* ---- files ---- */
 
-TEST(hub_of_another_size_or_version_is_rejected) {
-    memset((void *)&hub, 0, sizeof hub);
-    mq_hub_write(&hub, MQ_PUBSUB, 1, 1, "test");
-    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_OK && mq_hub_check(&hub, sizeof hub - 1) == MQ_HUB_FOREIGN);
-    mq_store_relaxed_u64(&hub.total_bytes, sizeof hub + 1);
-    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_FOREIGN);
-    mq_store_relaxed_u64(&hub.version, (uint64_t)(MQ_HUB_MAJOR + 1) << 32);
-    CHECK(mq_hub_check(&hub, sizeof hub) == MQ_HUB_VERSION);
+TEST(header_of_another_size_or_version_is_rejected) {
+    memset((void *)&header, 0, sizeof header);
+    mq_channel_header_init(&header, MQ_CHANNEL_PUBSUB, 1, 1, "test");
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_VALID &&
+          mq_channel_header_check(&header, sizeof header - 1) == MQ_CHANNEL_NOT_OURS);
+    mq_store_relaxed_u64(&header.total_bytes, sizeof header + 1);
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_NOT_OURS);
+    mq_store_relaxed_u64(&header.version, (uint64_t)(MQ_CHANNEL_MAJOR + 1) << 32);
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_OTHER_VERSION);
 }
 
-TEST(hub_settles_on_capacities_that_are_powers_of_two_alone) {
-    static const uint64_t wrong[] = {1, 3, 24, 2 * MQ_CAPACITY_MAX};
-    memset((void *)&hub, 0, sizeof hub);
+TEST(configure_accepts_capacities_that_are_powers_of_two_alone) {
+    static const uint64_t wrong[] = {1, 3, 24, 2 * MQ_CHANNEL_CAPACITY_MAX};
+    memset((void *)&header, 0, sizeof header);
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        CHECK(!mq_hub_settle(&hub, (mq_geometry){.capacity = wrong[i]}));
-    CHECK(mq_load_acquire_u64(&hub.tail) == 0);
-    mq_geometry geometry = {.capacity = MQ_CAPACITY_MAX, .publishers = 63, .subscribers = 255, .stamps = MQ_STAMPS};
-    CHECK(mq_hub_settle(&hub, geometry) && mq_load_acquire_u64(&hub.tail) == MQ_CAPACITY_MAX);
-    mq_geometry found = mq_geometry_of(mq_load_acquire_u64(&hub.geometry));
-    CHECK(!memcmp(&found, &geometry, sizeof found));
+        CHECK(!mq_channel_configure(&header, (mq_channel_config){.capacity = wrong[i]}));
+    CHECK(mq_load_acquire_u64(&header.tail) == 0);
+    mq_channel_config config = {
+        .capacity = MQ_CHANNEL_CAPACITY_MAX, .publishers = 63, .subscribers = 255, .stamps = MQ_CHANNEL_STAMPED};
+    CHECK(mq_channel_configure(&header, config) && mq_load_acquire_u64(&header.tail) == MQ_CHANNEL_CAPACITY_MAX);
+    mq_channel_config found = mq_channel_config_of(mq_load_acquire_u64(&header.config));
+    CHECK(!memcmp(&found, &config, sizeof found));
 }
 
 TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
@@ -194,9 +197,9 @@ TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
 TEST(publish_helps_a_publisher_that_stopped_before_its_tail) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    mq_store_release_u64(&hub.tail, CAPACITY); /* as before its last step */
+    mq_store_release_u64(&header.tail, CAPACITY); /* as before its last step */
     send_many(&b, 2, 1);
-    CHECK(mq_load_acquire_u64(&hub.tail) == CAPACITY + 2);
+    CHECK(mq_load_acquire_u64(&header.tail) == CAPACITY + 2);
     CHECK(receive(1) && receive(2) && s.lost == 0);
 }
 
@@ -208,7 +211,7 @@ static void publish_before(unsigned time) {
 TEST(publish_that_another_one_overtakes_gets_the_next_position) {
     uint64_t position;
     begin(4, 4);
-    int slot = mq_channel_take(&a);
+    int slot = mq_channel_take_slot(&a);
     meet("mq_index_ring_publish: loaded at", publish_before);
     CHECK(mq_channel_publish(&a, (uint32_t)slot, 8, 1, &position) == MQ_CHANNEL_OK);
     CHECK(position == CAPACITY + 1);
@@ -222,14 +225,14 @@ TEST(publish_stores_the_message_before_its_entry) {
                    "mq_index_ring_publish: exchanged at", "mq_index_ring_publish: exchanged order->tail"));
 }
 
-TEST(withdraw_of_a_dead_row_leaves_the_messages_of_others) {
+TEST(retract_all_of_a_dead_row_leaves_the_messages_of_others) {
     uint64_t newest;
     begin(8, 8);
     send_many(&a, 1, 2);
     send_many(&b, 10, 2);
-    CHECK(mq_hub_references(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
-    mq_hub_withdraw(&a.order, 0);
-    CHECK(mq_hub_references(&a.order, 0, &newest) == 0 && newest == 0);
+    CHECK(mq_channel_count_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
+    mq_channel_retract_all(&a.order, 0);
+    CHECK(mq_channel_count_entries(&a.order, 0, &newest) == 0 && newest == 0);
     CHECK(receive(10) && receive(11));
     CHECK(s.lost == 2 && s.received == 2);
 }
@@ -239,37 +242,37 @@ TEST(withdraw_of_a_dead_row_leaves_the_messages_of_others) {
 static mq_pool_map pool;
 
 static void row_has_the_pool_of_its_owner(void) {
-    uint64_t uid = mq_load_acquire_u64(&hub.publishers[2].pool_uid);
-    CHECK(uid == 0 || mq_load_acquire_u64(&hub.publishers[2].who.uid) == uid);
+    uint64_t uid = mq_load_acquire_u64(&header.publishers[2].pool_uid);
+    CHECK(uid == 0 || mq_load_acquire_u64(&header.publishers[2].who.uid) == uid);
 }
 
-TEST(hub_enter_stores_the_pool_after_the_identity) {
+TEST(publisher_register_stores_the_pool_after_the_identity) {
     char node[MQ_NODE_NAME] = "test";
     begin(4, 4);
     pool = a.slots;
     pool.uid = 30;
     hold_at_each_step(row_has_the_pool_of_its_owner);
-    mq_hub_enter(&hub.publishers[2], &me, true, &pool, 4096, 0, node);
-    CHECK(mq_load_acquire_u64(&hub.publishers[2].pool_uid) == 30);
+    mq_channel_publisher_register(&header.publishers[2], &me, true, &pool, 4096, 0, node);
+    CHECK(mq_load_acquire_u64(&header.publishers[2].pool_uid) == 30);
 }
 
 static void row_is_free_or_not_named(void) {
-    CHECK(mq_load_acquire_u64(&hub.publishers[0].pool_uid) || !mq_load_acquire_u64(&hub.publishers[0].who.uid));
+    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) || !mq_load_acquire_u64(&header.publishers[0].who.uid));
 }
 
-TEST(hub_free_clears_the_identity_before_the_pool) {
+TEST(release_row_clears_the_identity_before_the_pool) {
     begin(4, 4);
     hold_at_each_step(row_is_free_or_not_named);
-    mq_hub_free(&hub.publishers[0]);
-    CHECK(mq_load_acquire_u64(&hub.publishers[0].pool_uid) == 0);
+    mq_channel_release_row(&header.publishers[0]);
+    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) == 0);
 }
 
-TEST(hub_find_passes_over_a_row_whose_lock_is_held) {
+TEST(find_free_row_skips_a_row_whose_lock_is_held) {
     void *hold = NULL;
     begin(4, 4);
-    lives[MQ_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is leaving */
-    CHECK(mq_hub_find(&hub, &roll, &hold) == 3);
-    CHECK(hold == &holds[MQ_PUBLISHER_BYTE + 3]);
+    lives[MQ_CHANNEL_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is leaving */
+    CHECK(mq_channel_find_free_row(&header, &roll, &hold) == 3);
+    CHECK(hold == &holds[MQ_CHANNEL_PUBLISHER_BYTE + 3]);
 }
 
 /* ---- subscribers ---- */
@@ -278,7 +281,7 @@ static void replace(unsigned time) {
     if (time != 1)
         return;
     send_many(&b, 100, CAPACITY);
-    mq_store_release_u64(&hub.publishers[0].pool_uid, 99); /* the row has another owner, and another pool */
+    mq_store_release_u64(&header.publishers[0].pool_uid, 99); /* the row has another owner, and another pool */
 }
 
 TEST(next_asks_for_no_pool_of_a_message_that_has_gone) {
@@ -336,33 +339,33 @@ TEST(accept_looks_at_the_entry_after_a_fence) {
     forget_steps();
     CHECK(mq_channel_accept(&s, &m));
     CHECK(in_order("mq_channel_accept: fenced acquire", "mq_channel_accept: loaded mq_index_ring_at*",
-                   "mq_channel_move: stored *"));
+                   "mq_channel_set_cursor: stored *"));
 }
 
-TEST(take_rows_ends_before_a_loss) {
+TEST(take_batch_ends_before_a_loss) {
     uint64_t rows[4] = {0};
     begin(CAPACITY + 2, 4);
     send_many(&a, 1, 2);
     CHECK(receive(1));
     send_many(&a, 3, CAPACITY);
-    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
     CHECK(s.received == 1 && s.lost > 0);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK); /* the message after the loss is still there */
     CHECK(mq_channel_accept(&s, &m));
-    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 4);
+    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 4);
     CHECK(rows[0] == m.origin_time - 3 && rows[3] == m.origin_time);
 }
 
-TEST(take_rows_ends_before_another_publisher_and_another_size) {
+TEST(take_batch_ends_before_another_publisher_and_another_size) {
     uint64_t rows[4], position;
     begin(8, 8);
     send_many(&a, 1, 2);
     send_many(&b, 10, 1);
     CHECK(receive(1));
-    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 1 && rows[0] == 2);
+    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 1 && rows[0] == 2);
     CHECK(receive(10));
-    CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take(&b), 16, 11, &position) == MQ_CHANNEL_OK);
-    CHECK(mq_channel_take_rows(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+    CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take_slot(&b), 16, 11, &position) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
 }
 
 TEST(lapped_subscriber_counts_each_message_that_it_passes) {
@@ -377,7 +380,7 @@ TEST(lapped_subscriber_counts_each_message_that_it_passes) {
 /* Let the subscriber be lapped, and return the distance from the oldest message to its next one. */
 static uint64_t lap(void) {
     send_many(&b, 1, 2 * CAPACITY);
-    uint64_t oldest = mq_load_acquire_u64(&hub.tail) - CAPACITY;
+    uint64_t oldest = mq_load_acquire_u64(&header.tail) - CAPACITY;
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     return m.position - oldest;
 }
@@ -401,9 +404,9 @@ TEST(lapped_subscriber_naps_for_a_while) {
 }
 
 TEST(own_messages_are_passed_and_not_lost) {
-    uint64_t own[MQ_PUBLISHERS] = {10};
+    uint64_t own[MQ_CHANNEL_PUBLISHERS] = {10};
     begin(4, 4);
-    s.own = own;
+    s.excluded_pools = own;
     send_many(&a, 1, 2);
     send_many(&b, 10, 1);
     CHECK(receive(10));
@@ -413,7 +416,7 @@ TEST(own_messages_are_passed_and_not_lost) {
 TEST(messages_before_the_join_are_not_lost) {
     begin(CAPACITY + 2, 4);
     send_many(&a, 1, 4);
-    s = (mq_channel_subscriber){.hub = &hub, .history = 2};
+    s = (mq_channel_subscriber){.header = &header, .history = 2};
     s.pools[0] = a.slots;
     CHECK(mq_channel_join(&s, true));
     CHECK(mq_channel_cursor(&s) == CAPACITY + 2);
@@ -434,33 +437,33 @@ TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
 TEST(publisher_withdraws_its_oldest_message_when_it_lacks_a_slot) {
     begin(2, 4);
     send_many(&a, 1, 3);
-    CHECK(a.withdrawn == 1);
+    CHECK(a.evicted == 1);
     CHECK(receive(2) && receive(3));
     CHECK(s.lost == 1);
 }
 
-TEST(publisher_withdraws_nothing_when_all_its_messages_are_held) {
+TEST(publisher_evicts_nothing_when_all_its_messages_are_held) {
     begin(2, 4);
     send_many(&a, 1, 2);
-    lives[MQ_VIEWER_BYTE + 5] = MQ_ALIVE;
-    mq_identity_write(&hub.viewers[5].who, &me, 50, true);
+    lives[MQ_CHANNEL_VIEWER_BYTE + 5] = MQ_ALIVE;
+    mq_identity_write(&header.viewers[5].who, &me, 50, true);
     mq_pin_set(&a.slots, 0, 5);
     mq_pin_set(&a.slots, 1, 5);
-    CHECK(mq_channel_take(&a) == MQ_NO_SLOT);
-    CHECK(a.withdrawn == 0);
+    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
+    CHECK(a.evicted == 0);
 }
 
 TEST(publish_asks_for_a_wake_when_a_subscriber_sleeps) {
     uint64_t position;
     begin(4, 4);
-    mq_eventcount_prepare_wait_mp(&hub.attention);
-    CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
+    mq_eventcount_prepare_wait_mp(&header.attention);
+    CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take_slot(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
 }
 
-TEST(publish_rows_gives_each_row_its_own_slot_and_position) {
+TEST(publish_batch_gives_each_row_its_own_slot_and_position) {
     uint64_t rows[] = {7, 8, 9}, first = 0;
     begin(8, 4);
-    CHECK(mq_channel_publish_rows(&a, (uint8_t *)rows, 8, 3, 0, &first) == 3 && first == CAPACITY);
+    CHECK(mq_channel_publish_batch(&a, (uint8_t *)rows, 8, 3, 0, &first) == 3 && first == CAPACITY);
     for (uint64_t i = 0; i < 3; i++) {
         CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK && m.length == 8);
         CHECK(!memcmp(mq_pool_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept(&s, &m));

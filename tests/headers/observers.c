@@ -1,7 +1,7 @@
 /* Observers: meters, censuses, events, and sources of a recorder. */
 #include "steps.h"
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/snapshot.h"
 #include "meter/channel.h"
 #include "meter/records.h"
@@ -199,7 +199,7 @@ TEST(events_without_room_are_counted) {
 
 /* ---- channels ---- */
 
-static mq_hub hub;
+static mq_channel_header header;
 static mq_channel_publisher p;
 static mq_channel_source source;
 
@@ -207,15 +207,15 @@ static void begin_channel(void) {
     char node[MQ_NODE_NAME] = "test";
     uint64_t bytes = mq_pool_head(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_stride(SIZE);
     mq_pool *pool = zeros(bytes);
-    memset((void *)&hub, 0, sizeof hub);
-    CHECK(mq_hub_settle(&hub, (mq_geometry){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
-    p = (mq_channel_publisher){.hub = &hub, .roll = &roll, .row = &hub.publishers[0], .stamps = true};
+    memset((void *)&header, 0, sizeof header);
+    CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
+    p = (mq_channel_publisher){.header = &header, .roll = &roll, .row = &header.publishers[0], .stamps = true};
     mq_pool_write(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
-    CHECK(!mq_pool_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&hub, &p.order));
+    CHECK(!mq_pool_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&header, &p.order));
     CHECK(mq_channel_publisher_begin(&p));
-    mq_hub_enter(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
+    mq_channel_publisher_register(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
     memset((void *)&source, 0, sizeof source);
-    source.from.hub = &hub;
+    source.from.header = &header;
     source.from.pools[0] = p.slots;
     source.parts[0] = 9;
     forget_steps();
@@ -223,7 +223,7 @@ static void begin_channel(void) {
 static void publish(uint64_t first, uint64_t count) {
     for (uint64_t number = first; number < first + count; number++) {
         uint64_t position;
-        int slot = mq_channel_take(&p);
+        int slot = mq_channel_take_slot(&p);
         mq_copy_in(mq_channel_payload(&p, (uint32_t)slot), &number, sizeof number);
         CHECK(mq_channel_publish(&p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
     }
@@ -276,16 +276,16 @@ TEST(part_of_a_payload_fills_the_room) {
 }
 
 TEST(views_of_messages_that_left_the_order_are_outdated) {
-    static mq_ordered ordered;
-    mq_holding holdings[MQ_VIEWERS] = {0};
+    static mq_channel_slots_in_order ordered;
+    mq_channel_views holdings[MQ_CHANNEL_VIEWERS] = {0};
     begin_channel();
     publish(1, 2);
     mq_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
     mq_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
     CHECK(mq_index_ring_retract(&p.order, p.published[0].position, 0, p.published[0].slot));
-    mq_snapshot_order(&p.order, 0, &ordered);
+    mq_channel_snapshot_order(&p.order, 0, &ordered);
     CHECK(ordered.messages == 1);
-    mq_snapshot_pins(&p.slots, &ordered, holdings);
+    mq_channel_snapshot_views(&p.slots, &ordered, holdings);
     CHECK(holdings[3].views == 2 && holdings[3].outdated == 1 && holdings[3].publish_time && !holdings[4].views);
 }
 

@@ -46,7 +46,8 @@ TEST(send_stores_begun_then_the_message_then_its_position) {
     begin();
     send_many(&one, 1, 1);
     CHECK(in_order("mq_ring_publisher_begin: stored *begun", "mq_ring_publisher_begin: fenced seq_cst",
-                   "mq_ring_publisher_owns_ring: loaded *write_uid", "mq_ring_publisher_announce_limit: stored *grant_seq",
+                   "mq_ring_publisher_owns_ring: loaded *write_uid",
+                   "mq_ring_publisher_announce_limit: stored *grant_seq",
                    "mq_ring_publisher_announce_limit: fenced release", "*: copied to payload",
                    "mq_ring_publisher_owns_ring: loaded *write_uid", "mq_ring_publisher_publish: stored *write_pointer",
                    "mq_ring_publisher_publish: stored *sent", "mq_eventcount_flags: fenced seq_cst",

@@ -1,6 +1,6 @@
 """The bytes of a channel's files, pinned as those of topics are (test_layout.py): docs/channel-protocol.md shows them.
 
-A failure means that other versions of this library would misread the files: raise MQ_HUB_MAJOR or MQ_POOL_VERSION.
+A failure means that other versions of this library would misread the files: raise MQ_CHANNEL_MAJOR or MQ_POOL_VERSION.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgq.impl.base import clock
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 
 HEADERS = ("base/pool.h", "channel/layout.h")
-OWN = frozenset({"mq_pool_map", "mq_geometry"})  # structs of these headers that are in no file
+OWN = frozenset({"mq_pool_map", "mq_channel_config"})  # structs of these headers that are in no file
 GOLDEN: Golden = {
-    "mq_hub": {
+    "mq_channel_header": {
         "magic": (0, 8),
         "version": (8, 8),
         "header_bytes": (16, 8),
@@ -31,7 +31,7 @@ GOLDEN: Golden = {
         "kind": (48, 8),
         "reserved": (56, 8),
         "creator": (64, 64),
-        "geometry": (128, 8),
+        "config": (128, 8),
         "pad0": (136, 120),
         "tail": (256, 8),
         "pad1": (264, 56),
@@ -41,7 +41,7 @@ GOLDEN: Golden = {
         "publishers": (4096, 16128),
         "pad3": (20224, 256),
         "viewers": (20480, 4096),
-        "listeners": (24576, 12288),
+        "subscribers": (24576, 12288),
         "entries": (36864, 65536),
         "schema": (102400, 304),
         "schema_data": (102704, 48848),
@@ -61,12 +61,12 @@ GOLDEN: Golden = {
         "sent": (192, 8),
         "bytes": (200, 8),
         "refused": (208, 8),
-        "withdrawn": (216, 8),
+        "evicted": (216, 8),
         "room": (224, 32),
         "": (0, 256),
     },
-    "mq_viewer_row": {"who": (0, 64), "": (0, 64)},
-    "mq_listener_row": {
+    "mq_channel_viewer_row": {"who": (0, 64), "": (0, 64)},
+    "mq_channel_subscriber_row": {
         "who": (0, 64),
         "node": (64, 48),
         "viewer": (112, 8),
@@ -75,7 +75,7 @@ GOLDEN: Golden = {
         "received": (136, 8),
         "lost": (144, 8),
         "resets": (152, 8),
-        "held": (160, 8),
+        "views_held": (160, 8),
         "room": (168, 24),
         "": (0, 192),
     },
@@ -91,7 +91,7 @@ GOLDEN: Golden = {
         "pid": (64, 8),
         "node": (72, 48),
         "reserved": (120, 8),
-        "released": (128, 4),
+        "slot_released": (128, 4),
         "pad": (132, 60),
         "pins": (192, None),
     },
@@ -105,28 +105,28 @@ GOLDEN: Golden = {
     },
 }
 CONSTANTS = {
-    "MQ_HUB_MAGIC": 0x314E414843515347,
-    "MQ_HUB_MAJOR": 1,
-    "MQ_HUB_MINOR": 0,
-    "MQ_HUB_CREATOR": 64,
-    "MQ_PUBLISHERS": 63,
-    "MQ_VIEWERS": 64,
-    "MQ_LISTENERS": 64,
-    "MQ_CAPACITY_MAX": 8192,
-    "MQ_PUBLISHER_BYTE": 0,
-    "MQ_VIEWER_BYTE": 64,
-    "MQ_LISTENER_BYTE": 128,
-    "MQ_OPEN_BYTE": 192,
-    "MQ_ANY_SUBSCRIBERS": 255,
-    "MQ_NO_STAMPS": 1,
-    "MQ_STAMPS": 2,
-    "MQ_PUBSUB": 0,
-    "MQ_BROADCAST": 1,
-    "MQ_MAILBOX": 2,
-    "MQ_ORDER_SHIFT": 20,
-    "MQ_ORDER_SLOT_BITS": 14,
-    "MQ_ORDER_ROW_BITS": 6,
-    "MQ_ORDER_WITHDRAWN": 63,
+    "MQ_CHANNEL_MAGIC": 0x314E414843515347,
+    "MQ_CHANNEL_MAJOR": 1,
+    "MQ_CHANNEL_MINOR": 0,
+    "MQ_CHANNEL_CREATOR_BYTES": 64,
+    "MQ_CHANNEL_PUBLISHERS": 63,
+    "MQ_CHANNEL_VIEWERS": 64,
+    "MQ_CHANNEL_SUBSCRIBERS": 64,
+    "MQ_CHANNEL_CAPACITY_MAX": 8192,
+    "MQ_CHANNEL_PUBLISHER_BYTE": 0,
+    "MQ_CHANNEL_VIEWER_BYTE": 64,
+    "MQ_CHANNEL_SUBSCRIBER_BYTE": 128,
+    "MQ_CHANNEL_OPEN_BYTE": 192,
+    "MQ_CHANNEL_ANY_SUBSCRIBERS": 255,
+    "MQ_CHANNEL_UNSTAMPED": 1,
+    "MQ_CHANNEL_STAMPED": 2,
+    "MQ_CHANNEL_PUBSUB": 0,
+    "MQ_CHANNEL_BROADCAST": 1,
+    "MQ_CHANNEL_MAILBOX": 2,
+    "MQ_INDEX_RING_SHIFT": 20,
+    "MQ_INDEX_RING_SLOT_BITS": 14,
+    "MQ_INDEX_RING_ROW_BITS": 6,
+    "MQ_INDEX_RING_RETRACTED": 63,
     "MQ_POOL_MAGIC": 0x314C4F4F50515347,
     "MQ_POOL_VERSION": 1,
     "MQ_POOL_SLOTS_MAX": 16384,
@@ -134,9 +134,9 @@ CONSTANTS = {
 }
 # Sections of docs/channel-protocol.md, and the struct that each has a table of.
 SECTIONS = {
-    "The hub": "mq_hub",
+    "The channel file": "mq_channel_header",
     "A publisher's row": "mq_channel_publisher_row",
-    "A subscriber's row": "mq_listener_row",
+    "A subscriber's row": "mq_channel_subscriber_row",
     "The pool": "mq_pool",
     "A slot": "mq_pool_slot",
 }
@@ -173,41 +173,43 @@ def process_words() -> tuple[int, ...]:
     return os.getpid(), threading.get_native_id(), int(start), os.stat("/proc/self/ns/pid").st_ino
 
 
-def test_golden_bytes_of_a_hub(prefix: str) -> None:
+def test_golden_bytes_of_a_channel_file(prefix: str) -> None:
     before = clock.offset_ns() + time.monotonic_ns()
     channel = msgq.Channel("golden", capacity=4, publishers=3, subscribers=2, node="tester")
     path = Path(f"/dev/shm/msgqchan_{prefix}/golden")
     with channel.subscriber() as sub, channel.publisher(slots=3, slot_bytes=10) as pub:
         for number in range(5):
             pub.send(bytes(number))
-        assert sub.receive(0) == bytes(2), "position 4 was overwritten, 5 withdrawn: three slots are less than four"
+        assert sub.receive(0) == bytes(2), "position 4 was overwritten, 5 retracted: three slots are less than four"
         view = sub.receive_view(0)
         assert view
         assert view.position == 7
-        hub = path.read_bytes()
+        header = path.read_bytes()
         view.release()
-    assert len(hub) == 151552
-    assert hub[:8] == b"GSQCHAN1"
-    assert words(hub, 8, 3) == (1 << 32, 4096, 151552)
-    (created,) = words(hub, 32)
+    assert len(header) == 151552
+    assert header[:8] == b"GSQCHAN1"
+    assert words(header, 8, 3) == (1 << 32, 4096, 151552)
+    (created,) = words(header, 32)
     assert before <= created <= clock.offset_ns() + time.monotonic_ns()
-    assert words(hub, 40, 3) == (os.getpid(), 0, 0), "creator_pid, kind, reserved"
-    assert hub[64:128] == b"tester".ljust(64, b"\0")
-    assert words(hub, 128) == (4 | 3 << 16 | 2 << 24 | 2 << 32,)
-    assert words(hub, 256) == (4 + 5,), "tail"
-    assert struct.unpack_from("<I", hub, 320) == (0,), "nobody has slept"
-    assert words(hub, 36864, 5) == (entry(8, 0, 1), entry(5, 63, 0), entry(6, 0, 2), entry(7, 0, 0), 0)
-    uid, *process = words(hub, 4096, 5)
+    assert words(header, 40, 3) == (os.getpid(), 0, 0), "creator_pid, kind, reserved"
+    assert header[64:128] == b"tester".ljust(64, b"\0")
+    assert words(header, 128) == (4 | 3 << 16 | 2 << 24 | 2 << 32,)
+    assert words(header, 256) == (4 + 5,), "tail"
+    assert struct.unpack_from("<I", header, 320) == (0,), "nobody has slept"
+    assert words(header, 36864, 5) == (entry(8, 0, 1), entry(5, 63, 0), entry(6, 0, 2), entry(7, 0, 0), 0)
+    uid, *process = words(header, 4096, 5)
     assert tuple(process) == process_words()
-    assert words(hub, 4096 + 56, 5) == (uid, uid, 3, 10, 4096 + 3 * 128), "held_uid, pool_uid, slots, slot_bytes, bytes"
-    assert hub[4096 + 128 : 4096 + 176] == b"tester".ljust(48, b"\0")
-    assert words(hub, 4096 + 192, 4) == (5, 10, 0, 2), "sent, bytes, refused, withdrawn"
-    assert not any(words(hub, 4096 + 256, 32)), "the next row"
-    assert words(hub, 20480 + 8, 4) == process_words(), "a viewer"
-    assert words(hub, 24576 + 8, 4) == process_words(), "a listener"
-    assert hub[24576 + 64 : 24576 + 112] == b"tester".ljust(48, b"\0")
-    assert words(hub, 24576 + 112, 2) == (1, 4), "viewer 0, joined"
-    assert words(hub, 24576 + 128, 5) == (8, 2, 2, 1, 1), "cursor, received, lost, resets, held"
+    assert words(header, 4096 + 56, 5) == (uid, uid, 3, 10, 4096 + 3 * 128), (
+        "held_uid, pool_uid, slots, slot_bytes, bytes"
+    )
+    assert header[4096 + 128 : 4096 + 176] == b"tester".ljust(48, b"\0")
+    assert words(header, 4096 + 192, 4) == (5, 10, 0, 2), "sent, bytes, refused, evicted"
+    assert not any(words(header, 4096 + 256, 32)), "the next row"
+    assert words(header, 20480 + 8, 4) == process_words(), "a viewer"
+    assert words(header, 24576 + 8, 4) == process_words(), "a listener"
+    assert header[24576 + 64 : 24576 + 112] == b"tester".ljust(48, b"\0")
+    assert words(header, 24576 + 112, 2) == (1, 4), "viewer 0, joined"
+    assert words(header, 24576 + 128, 5) == (8, 2, 2, 1, 1), "cursor, received, lost, resets, views_held"
 
 
 def test_golden_bytes_of_a_pool(prefix: str) -> None:

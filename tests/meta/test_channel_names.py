@@ -40,7 +40,7 @@ NAMES: dict[Any, dict[str, str]] = {
     },
     Publisher: {
         **dict.fromkeys(["endpoint", "name", "closed", "slots", "slot_bytes"], ""),
-        **dict.fromkeys(["sent", "bytes", "refused", "withdrawn"], ""),
+        **dict.fromkeys(["sent", "bytes", "refused", "evicted"], ""),
         "close": "(self, /)",
         "loan": "(self, size, /, *, timeout=0.0)",
         "send": "(self, data, /, *, timeout=0.0, origin_time=0)",

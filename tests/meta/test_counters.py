@@ -26,7 +26,7 @@ PARTS = {
     "schema_spare: the turn": "32",
     ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",
     ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",
-    "entries: the position": "64 - MQ_ORDER_SHIFT",
+    "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
     "the times": "bits(MQ_CELL_COUNT_MAX)",
     "the generation of a row": "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_word_generation(UINT64_MAX)) ? 16 : 0",
     "the order": "bits(MQ_WORD_ORDER_MASK)",
@@ -37,12 +37,12 @@ PARTS = {
 }
 #: Fields of the layouts with these names count.
 COUNTING = re.compile(
-    r"sent|received|lost|resets|refused|withdrawn|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
+    r"sent|received|lost|resets|refused|retracted|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
     r"|era|turn|schema_seq|tail|take|generation|passed|ready|arrived|attention|released|count|events_lost|held"
 )
 LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/base/pool.h", ROOT / "visionipc/impl/leases.h"]
-NO_COUNTERS = {"mq_gate.held", "mq_hub.ring_canary"}  # flags
-OWN = {"mq_buffer_mru", "mq_pool_map", "mq_geometry", "mq_queue_parts", "mq_record_parts"}  # in no file
+NO_COUNTERS = {"mq_gate.held", "mq_channel_header.ring_canary"}  # flags
+OWN = {"mq_buffer_mru", "mq_pool_map", "mq_channel_config", "mq_queue_parts", "mq_record_parts"}  # in no file
 
 
 def rows() -> list[tuple[list[str], str, int]]:

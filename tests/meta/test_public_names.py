@@ -134,10 +134,10 @@ RECORDS = {
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns unlisted tracked",
     stats.TopicCounts: "messages bytes position_bytes subscribers lost",
-    stats.ChannelPublisher: "participant node slots slot_bytes sent bytes refused withdrawn messages path pool_bytes "
+    stats.ChannelPublisher: "participant node slots slot_bytes sent bytes refused retracted messages path pool_bytes "
     "left superseded",
     stats.ChannelSubscriber: "participant node cursor lag received lost resets held",
-    stats.ChannelViewer: "participant node views outdated oldest_ns",
+    stats.ViewHolder: "participant node views outdated oldest_ns",
     stats.ChannelStats: "name prefix path kind capacity max_publishers max_subscribers stamps messages creator "
     "created_ns schema hub_bytes pool_bytes publishers subscribers viewers opened orphans",
     stats.QueueHandleInfo: "participant row sent received acknowledged returned refused holds taken waits",

@@ -20,7 +20,7 @@ from msgq.common import stats as stat_values
 from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.impl.records.snapshot import RecordWatch
 from msgq.impl.ring.snapshot import TopicWatch
@@ -39,7 +39,7 @@ MAY_BE_NONE = {
     ("TopicStats", "schema"): "frames: their topic has none",
     ("SubscriberStats", "lost"): "ZMQ: publishers do not number messages",
     ("ChannelStats", "max_subscribers"): "a channel for any number of subscribers",
-    ("ChannelViewer", "oldest_ns"): "the messages that it holds are still in the order",
+    ("ViewHolder", "oldest_ns"): "the messages that it holds are still in the order",
     ("EndpointCounts", "bytes"): "queues and boards: not counted",
     ("EndpointCounts", "lost"): "records: as above",
     ("EndpointCounts", "received"): "all kinds but queues",
@@ -155,9 +155,9 @@ def channels(stack: ExitStack, prefix: str) -> Iterator[Any]:
     watch([meter], 0)
     assert late.receive(0) == DATA
     publisher.send(bytes(100))
-    hub = open_hub("channel", prefix)
+    channel_file = open_channel_file("channel", prefix)
     stack.enter_context(stack.enter_context(Channel("small", subscribers=2, schema=SCHEMA)).publisher())
-    yield from (stats.channel("channel"), hub.counts(), meter.reading(), late.last)
+    yield from (stats.channel("channel"), channel_file.counts(), meter.reading(), late.last)
     meter.close()
     del views
 

@@ -26,19 +26,19 @@ static _Atomic uint64_t deaths;
         life_;                                                                                                         \
     })
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/subscriber.h"
 
 enum { PUBLISHERS = 2, SUBSCRIBERS = 3, CAPACITY = 16, WORDS = 64, HELD_MAX = 2, POOLS_MAX = 4096 };
 
-static mq_hub *hub;
+static mq_channel_header *header;
 static mq_liveness_file roll;
 static mq_self self;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hub's file */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the channel file */
 static mq_pool_map pools[POOLS_MAX];                     /* by uid */
 static uint32_t pools_made;
 static _Atomic bool stop;
-static _Atomic uint64_t published, refused, withdrawn, joined, copied, viewed, missed, lapped, died, left;
+static _Atomic uint64_t published, refused, evicted, joined, copied, viewed, missed, lapped, died, left;
 static unsigned seed;
 
 static void wrong(const char *what, uint64_t a, uint64_t b) {
@@ -53,30 +53,30 @@ static uint32_t below(uint64_t *state, uint32_t n) {
 
 /* ---- publishers ---- */
 
-/* As sweep of hub.pyx: pools of the dead that nobody can reach. */
-static void sweep(const mq_index_ring *order) {
+/* As remove_dead_pools of channelfile.pyx: pools of the dead that nobody can reach. */
+static void remove_dead_pools(const mq_index_ring *order) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        uint64_t newest, uid = mq_load_acquire_u64(&hub->publishers[i].pool_uid);
-        if (uid && mq_channel_row_liveness(hub, &inquiry, i) == MQ_DEAD &&
-            (!mq_hub_references(order, (unsigned)i, &newest) || i % 2)) {
-            mq_hub_withdraw(order, (unsigned)i);
-            mq_hub_free(&hub->publishers[i]);
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
+        uint64_t newest, uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
+        if (uid && mq_channel_publisher_liveness(header, &inquiry, i) == MQ_DEAD &&
+            (!mq_channel_count_entries(order, (unsigned)i, &newest) || i % 2)) {
+            mq_channel_retract_all(order, (unsigned)i);
+            mq_channel_release_row(&header->publishers[i]);
         }
     }
     mq_liveness_probe_end(&inquiry);
 }
 
-/* As enter_channel. False: so many were there that it is enough. */
+/* As register_publisher. False: so many were there that it is enough. */
 static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
     char node[MQ_NODE_NAME] = "stress";
     memset(p, 0, sizeof *p);
-    p->hub = hub;
+    p->header = header;
     p->roll = &roll;
-    mq_channel_order(hub, &p->order);
+    mq_channel_order(header, &p->order);
     pthread_mutex_lock(&lock);
-    sweep(&p->order);
-    int row = mq_hub_find(hub, &roll, hold);
+    remove_dead_pools(&p->order);
+    int row = mq_channel_find_free_row(header, &roll, hold);
     if (row != MQ_NO_ROW && pools_made + 1 < POOLS_MAX) {
         uint64_t uid = ++pools_made;
         size_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(8 * WORDS);
@@ -86,10 +86,10 @@ static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
         if (mq_pool_check(pool, bytes, 1, uid, &pools[uid]))
             wrong("its own pool", uid, 0);
         p->slots = pools[uid];
-        p->row = &hub->publishers[row];
+        p->row = &header->publishers[row];
         p->number = (unsigned)row;
         mq_channel_publisher_begin(p);
-        mq_hub_enter(p->row, &self, *hold != NULL, &p->slots, bytes, 0, node);
+        mq_channel_publisher_register(p->row, &self, *hold != NULL, &p->slots, bytes, 0, node);
     }
     pthread_mutex_unlock(&lock);
     joined++;
@@ -97,7 +97,7 @@ static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
 }
 
 static void leave(mq_channel_publisher *p, void **hold, bool dies) {
-    withdrawn += p->withdrawn;
+    evicted += p->evicted;
     if (dies) { /* as the kernel does it */
         mq_liveness_unlock(*hold);
         *hold = NULL;
@@ -109,10 +109,10 @@ static void leave(mq_channel_publisher *p, void **hold, bool dies) {
 
 static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     uint64_t message[WORDS], position;
-    int slot = mq_channel_take(p);
-    if (slot == MQ_NO_SLOT && mq_channel_clear_dead(p))
-        slot = mq_channel_take(p);
-    if (slot == MQ_NO_SLOT) {
+    int slot = mq_channel_take_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(p))
+        slot = mq_channel_take_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT) {
         refused++;
         sched_yield();
         return;
@@ -124,7 +124,7 @@ static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     if (status == MQ_CHANNEL_CORRUPT)
         wrong("the order makes no sense", word, position);
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&hub->attention);
+        mq_eventcount_notify_mp(&header->attention);
     published++;
 }
 
@@ -144,8 +144,8 @@ static void *run_publisher(void *argument) {
 
 typedef struct {
     mq_channel_subscriber c;
-    void *listed, *views;
-    uint64_t listed_uid, begun, last[PUBLISHERS], held;
+    void *row_token, *views;
+    uint64_t row_uid, begun, last[PUBLISHERS], held;
     int viewer;
     struct {
         mq_pool_map pool;
@@ -206,7 +206,7 @@ static void let_go(reader *r) {
 }
 
 static void view_one(reader *r, const mq_channel_message *m) {
-    if (!mq_channel_hold(&r->c, m, (unsigned)r->viewer)) {
+    if (!mq_channel_pin(&r->c, m, (unsigned)r->viewer)) {
         missed++;
         return;
     }
@@ -220,32 +220,32 @@ static void view_one(reader *r, const mq_channel_message *m) {
     viewed++;
 }
 
-/* As Membership.join and become_viewer. */
+/* As SubscriberRows.join and become_viewer. */
 static void come(reader *r, bool views, uint64_t history) {
     static uint64_t uids;
     memset(r, 0, sizeof *r);
     char node[MQ_NODE_NAME] = "stress";
     r->viewer = MQ_NO_ROW;
     pthread_mutex_lock(&lock);
-    mq_row_table roster = mq_hub_listeners(hub, MQ_LISTENERS);
-    r->c.row = &hub->listeners[mq_row_table_reserve(&roster, &roll, &r->listed)];
-    r->listed_uid = ++uids;
-    mq_hub_list(r->c.row, &self, r->listed_uid, r->listed != NULL, node);
-    for (int row = 0; views && (row = mq_hub_vacant_viewer(hub, &roll, row)) != MQ_NO_ROW; row++) {
-        for (int i = 0; mq_hub_viewer_died(hub, row) && i < MQ_PUBLISHERS; i++)
-            if (mq_load_acquire_u64(&hub->publishers[i].pool_uid))
-                mq_hub_clear_pins(&pools[mq_load_acquire_u64(&hub->publishers[i].pool_uid)], row);
-        if (!(r->views = mq_liveness_lock(&roll, MQ_VIEWER_BYTE + (uint64_t)row, false)))
+    mq_row_table roster = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    r->c.row = &header->subscribers[mq_row_table_reserve(&roster, &roll, &r->row_token)];
+    r->row_uid = ++uids;
+    mq_channel_subscriber_register(r->c.row, &self, r->row_uid, r->row_token != NULL, node);
+    for (int row = 0; views && (row = mq_channel_find_free_viewer(header, &roll, row)) != MQ_NO_ROW; row++) {
+        for (int i = 0; mq_channel_viewer_died(header, row) && i < MQ_CHANNEL_PUBLISHERS; i++)
+            if (mq_load_acquire_u64(&header->publishers[i].pool_uid))
+                mq_channel_clear_pins(&pools[mq_load_acquire_u64(&header->publishers[i].pool_uid)], row);
+        if (!(r->views = mq_liveness_lock(&roll, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false)))
             continue;
-        mq_identity_write(&hub->viewers[row].who, &self, r->listed_uid, r->views != NULL);
+        mq_identity_write(&header->viewers[row].who, &self, r->row_uid, r->views != NULL);
         r->viewer = row;
         break;
     }
     pthread_mutex_unlock(&lock);
-    r->c.hub = hub;
+    r->c.header = header;
     r->c.history = history;
     mq_channel_join(&r->c, true);
-    r->c.forgiven = 0; /* all that is gone is counted here */
+    r->c.joined_at = 0; /* all that is gone is counted here */
     r->begun = mq_channel_cursor(&r->c);
 }
 
@@ -253,15 +253,15 @@ static void go(reader *r, bool dies) {
     lapped += r->c.resets;
     if (dies) { /* with what it holds */
         deaths++;
-        mq_liveness_unlock(r->listed);
+        mq_liveness_unlock(r->row_token);
         mq_liveness_unlock(r->views);
         died++;
         return;
     }
     let_go(r);
-    mq_identity_leave(&r->c.row->who, r->listed_uid, &r->listed);
+    mq_identity_leave(&r->c.row->who, r->row_uid, &r->row_token);
     if (r->viewer >= 0)
-        mq_identity_leave(&hub->viewers[r->viewer].who, r->listed_uid, &r->views);
+        mq_identity_leave(&header->viewers[r->viewer].who, r->row_uid, &r->views);
     left++;
 }
 
@@ -275,7 +275,7 @@ static void *run_subscriber(void *argument) {
         uint32_t rounds = me == 2 ? 1 + below(&chance, 200) : 1 + below(&chance, 20000);
         for (mq_channel_message m; rounds && !stop; rounds--) {
             if (!look(&r, &m)) {
-                mq_eventcount_prepare_wait_mp(&hub->attention); /* and does not sleep */
+                mq_eventcount_prepare_wait_mp(&header->attention); /* and does not sleep */
                 sched_yield();
                 continue;
             }
@@ -298,16 +298,16 @@ int main(int argc, char **argv) {
     if (argc != 3)
         return fprintf(stderr, "usage: channel SECONDS SEED\n"), 2;
     seed = (unsigned)strtoul(argv[2], NULL, 10);
-    hub = aligned_alloc(64, sizeof *hub);
-    memset((void *)hub, 0, sizeof *hub);
+    header = aligned_alloc(64, sizeof *header);
+    memset((void *)header, 0, sizeof *header);
     struct stat found;
-    roll.fd = memfd_create("hub", MFD_CLOEXEC);
+    roll.fd = memfd_create("channel", MFD_CLOEXEC);
     if (roll.fd < 0 || ftruncate(roll.fd, 4096) || fstat(roll.fd, &found) || mq_read_self(&self))
         wrong("no file", 0, 0);
     roll.device = found.st_dev;
     roll.inode = found.st_ino;
-    mq_hub_write(hub, MQ_PUBSUB, 0, 1, "stress");
-    mq_hub_settle(hub, (mq_geometry){.capacity = CAPACITY, .publishers = MQ_PUBLISHERS});
+    mq_channel_header_init(header, MQ_CHANNEL_PUBSUB, 0, 1, "stress");
+    mq_channel_configure(header, (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS});
     for (uintptr_t i = 0; i < PUBLISHERS + SUBSCRIBERS; i++)
         pthread_create(&threads[i], NULL, i < PUBLISHERS ? run_publisher : run_subscriber,
                        (void *)(i < PUBLISHERS ? i : i - PUBLISHERS));
@@ -315,15 +315,15 @@ int main(int argc, char **argv) {
     stop = true;
     for (int i = 0; i < PUBLISHERS + SUBSCRIBERS; i++)
         pthread_join(threads[i], NULL);
-    if (mq_load_acquire_u64(&hub->tail) != CAPACITY + published)
-        wrong("the tail", mq_load_acquire_u64(&hub->tail), CAPACITY + published);
-    printf("published %llu refused %llu withdrawn %llu joined %llu copied %llu viewed %llu missed %llu lapped %llu "
+    if (mq_load_acquire_u64(&header->tail) != CAPACITY + published)
+        wrong("the tail", mq_load_acquire_u64(&header->tail), CAPACITY + published);
+    printf("published %llu refused %llu evicted %llu joined %llu copied %llu viewed %llu missed %llu lapped %llu "
            "died %llu left %llu\n",
-           (unsigned long long)published, (unsigned long long)refused, (unsigned long long)withdrawn,
+           (unsigned long long)published, (unsigned long long)refused, (unsigned long long)evicted,
            (unsigned long long)joined, (unsigned long long)copied, (unsigned long long)viewed,
            (unsigned long long)missed, (unsigned long long)lapped, (unsigned long long)died, (unsigned long long)left);
     for (uint32_t uid = 1; uid <= pools_made; uid++)
         free(pools[uid].pool);
-    free(hub);
+    free(header);
     return 0;
 }

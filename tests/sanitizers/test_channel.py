@@ -69,10 +69,10 @@ MISSING = {
         "return (int)slot;",
     ),
     "helping": ("base/index_ring.h", "if (ahead == 0)", "if (0)"),
-    "the count of what is withdrawn": (
+    "the count of what is evicted": (
         "channel/subscriber.h",
-        "mq_channel_lose(s, m->position + 1);\n            stuck",
-        "mq_channel_move(s, m->position + 1);\n            stuck",
+        "mq_channel_skip_lost(s, m->position + 1);\n            stuck",
+        "mq_channel_set_cursor(s, m->position + 1);\n            stuck",
     ),
 }
 

@@ -64,7 +64,9 @@ def test_correct_history_has_no_errors(tmp_path: Path) -> None:
     ],
     ids=["a message is missing", "counted short", "counted long", "begun late"],
 )
-def test_wrong_history_has_errors(tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any) -> None:
+def test_wrong_history_has_errors(
+    tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any
+) -> None:
     """A test of the test."""
     found = check(run_with(tmp_path, *publishers, received=received, lost=lost, total=total))
     assert wrong in "\n".join(found)

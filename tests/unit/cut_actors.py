@@ -189,7 +189,7 @@ RING: dict[str, Program] = {
 FILES: dict[str, tuple[str, dict[str, Program]]] = {
     "ring": ("msgq_{prefix}/{name}", RING),
     "side segment": ("msgqside_{prefix}/{name}", RING),
-    "hub": (
+    "channel": (
         "msgqchan_{prefix}/{name}",
         {"publisher": _channel_publisher, "subscriber": _channel_subscriber, "stats": _channel_stats},
     ),

@@ -316,18 +316,18 @@ def test_large_payloads_arrive(program: InC, ear: Ear) -> None:
 
 
 def test_events_that_cannot_be_published_are_counted_and_fail_nothing(program: InC, prefix: str) -> None:
-    hub = SHM / f"msgqchan_{prefix}" / "jobs:events"
+    channel_path = SHM / f"msgqchan_{prefix}" / "jobs:events"
     with msgq.MessageQueue("jobs", events=True):
         program.opened()
-        hub.parent.mkdir(exist_ok=True)
-        hub.write_bytes(b"garbage" * 1000)
+        channel_path.parent.mkdir(exist_ok=True)
+        channel_path.write_bytes(b"garbage" * 1000)
         assert program.ask("receive 64").startswith(f"{-errno.EAGAIN} queue jobs")
         assert program.ask("send 0 message") == "0 queue jobs: there is no message", (
             "the text is the last failed call's"
         )
         assert [program.take(0), program.done(0, "return"), program.receive(64)] == [7, 0, 7]
         assert stats.queue("jobs").events_lost == 4
-        hub.unlink()
+        channel_path.unlink()
         ear = Ear()
         heard = wait_until(lambda: [program.send("message"), program.receive(64), ear.heard()][-1], "it is tried again")
         assert [one.event for one in heard] in ([SENT, RECEIVED], [RECEIVED])

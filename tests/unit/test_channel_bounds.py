@@ -13,7 +13,7 @@ from msgq.errors import CorruptSegmentError, MessageTooLargeError
 from tests.support import SHM
 
 CAPACITY = 16
-TAIL, ENTRIES = 256, 36864  # where they are in the hub
+TAIL, ENTRIES = 256, 36864  # where they are in the channel file
 POSITIONS = 2**44
 WITHDRAWN = 63  # the row of an entry without a message
 
@@ -31,11 +31,11 @@ def lead_round(channel: Channel, row: int, start: int, margin: int, tail: int) -
     An entry that is ahead of the cursor tells it that it was lapped; it goes on `margin` behind the oldest message.
     """
     with (SHM / f"msgqchan_{channel.name}").open("r+b") as file:
-        hub = mmap.mmap(file.fileno(), 0)
+        channel_file = mmap.mmap(file.fileno(), 0)
 
     def write(cursor: int, position: int, row: int) -> None:
         at = ENTRIES + 8 * (cursor % CAPACITY)
-        hub[at : at + 8] = (position % POSITIONS << 20 | row << 14).to_bytes(8, "little")
+        channel_file[at : at + 8] = (position % POSITIONS << 20 | row << 14).to_bytes(8, "little")
 
     cursor = start
     for ahead in (*[POSITIONS // 4 - margin] * 3, POSITIONS // 4 + 56 - margin):
@@ -44,7 +44,7 @@ def lead_round(channel: Channel, row: int, start: int, margin: int, tail: int) -
         write(cursor, cursor, row)
         cursor += 1
     assert cursor == start + POSITIONS
-    hub[TAIL : TAIL + 8] = tail.to_bytes(8, "little")
+    channel_file[TAIL : TAIL + 8] = tail.to_bytes(8, "little")
 
 
 @pytest.mark.watchdog(30.0)

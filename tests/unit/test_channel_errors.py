@@ -32,7 +32,7 @@ from msgq.errors import (
 from tests.support import SHM, run_child
 
 
-def hub(endpoint: str) -> Path:
+def channel_path(endpoint: str) -> Path:
     return SHM / f"msgqchan_{endpoint}"
 
 
@@ -62,7 +62,7 @@ def test_the_longest_name_is_possible(token: str) -> None:
 def test_a_nodes_name_is_checked(endpoint: str, bad: Any) -> None:
     with pytest.raises((EndpointNameError, TypeError), match="node"):
         Channel(endpoint, node=bad)
-    assert not hub(endpoint).exists()
+    assert not channel_path(endpoint).exists()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_nodes_name_is_checked(endpoint: str, bad: Any) -> None:
 def test_a_geometry_that_cannot_be_is_refused(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"{endpoint}.*{what} is {value!r}"):
         Channel(endpoint, **{what: value})
-    assert not hub(endpoint).exists()
+    assert not channel_path(endpoint).exists()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_another_geometry_names_both(endpoint: str, said: dict[str, Any], asked:
     what, there = next(iter(said.items()))
     with pytest.raises(ChannelMismatchError, match=f"{endpoint}.*{what}={there}.*{what}={asked}") as caught:
         Channel(endpoint, **{what: asked})
-    assert caught.value.path == str(hub(endpoint))
+    assert caught.value.path == str(channel_path(endpoint))
 
 
 def test_a_publisher_settles_what_nobody_said(endpoint: str) -> None:
@@ -143,24 +143,24 @@ def zmq_child(endpoint: str) -> str:
 # ---- files ----
 
 
-def test_a_file_that_is_no_hub_is_refused(endpoint: str) -> None:
-    hub(endpoint).write_bytes(b"short")
+def test_a_file_that_is_no_channel_is_refused(endpoint: str) -> None:
+    channel_path(endpoint).write_bytes(b"short")
     with pytest.raises(CorruptSegmentError, match="too few"):
         Channel(endpoint)
-    hub(endpoint).write_bytes(bytes(200_000))
+    channel_path(endpoint).write_bytes(bytes(200_000))
     with pytest.raises(CorruptSegmentError, match="not a channel"):
         Channel(endpoint)
-    hub(endpoint).unlink()
-    hub(endpoint).symlink_to("/etc/passwd")
+    channel_path(endpoint).unlink()
+    channel_path(endpoint).symlink_to("/etc/passwd")
     with pytest.raises(SegmentError, match="symbolic link"):
         Channel(endpoint)
 
 
 def test_another_layout_is_told(endpoint: str) -> None:
     Channel(endpoint)
-    data = bytearray(hub(endpoint).read_bytes())
+    data = bytearray(channel_path(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 2)
-    hub(endpoint).write_bytes(data)
+    channel_path(endpoint).write_bytes(data)
     with pytest.raises(LayoutVersionError, match="version 1"):
         Channel(endpoint)
 
@@ -168,7 +168,7 @@ def test_another_layout_is_told(endpoint: str) -> None:
 @pytest.mark.parametrize("geometry", [0xFFFF, 3, 1, 16384])
 def test_a_geometry_that_others_wrote_is_refused(endpoint: str, geometry: int) -> None:
     channel = Channel(endpoint)
-    with hub(endpoint).open("r+b") as file:
+    with channel_path(endpoint).open("r+b") as file:
         file.seek(128)
         file.write(struct.pack("<Q", geometry))
     with pytest.raises(CorruptSegmentError, match=f"{endpoint}.*foreign bytes"):
@@ -177,13 +177,16 @@ def test_a_geometry_that_others_wrote_is_refused(endpoint: str, geometry: int) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-@pytest.mark.parametrize("which", ["hub", "pool"])
+@pytest.mark.parametrize("which", ["channel", "pool"])
 def test_files_of_a_stranger_are_refused(endpoint: str, which: str) -> None:
     channel = Channel(endpoint)
     channel.publisher().send(b"1")
     subscriber = channel.subscriber(history=1)
-    uses: dict[str, Callable[[], object]] = {"hub": lambda: Channel(endpoint), "pool": lambda: subscriber.receive(0)}
-    os.chown(hub(endpoint) if which == "hub" else pools(endpoint)[0], 65001, 65001)
+    uses: dict[str, Callable[[], object]] = {
+        "channel": lambda: Channel(endpoint),
+        "pool": lambda: subscriber.receive(0),
+    }
+    os.chown(channel_path(endpoint) if which == "channel" else pools(endpoint)[0], 65001, 65001)
     os.seteuid(65002)
     try:
         with pytest.raises(SegmentError, match=r"belongs to user 65001|denied"):
@@ -242,11 +245,11 @@ def test_a_pool_that_is_cut_while_it_is_mapped_is_told(endpoint: str) -> None:
         receive_twice(publisher, subscriber)
 
 
-def test_a_hub_that_is_cut_is_told(endpoint: str) -> None:
+def test_a_channel_file_that_is_cut_is_told(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
-    os.truncate(hub(endpoint), 4096)
+    os.truncate(channel_path(endpoint), 4096)
     with pytest.raises((SegmentSizeError, CorruptSegmentError), match=endpoint):
         publisher.send(b"1")
     with pytest.raises((SegmentSizeError, CorruptSegmentError), match=endpoint):

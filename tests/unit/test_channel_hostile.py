@@ -16,29 +16,29 @@ from msgq.errors import CorruptSegmentError, IpcError
 from tests.support import SHM, run_child
 
 CAPACITY = 16
-GEOMETRY, TAIL, PUBLISHERS, ENTRIES = 128, 256, 4096, 36864  # where they are in the hub
-HUB_WORDS = [GEOMETRY, TAIL, *range(PUBLISHERS, PUBLISHERS + 512, 8), *range(ENTRIES, ENTRIES + 8 * CAPACITY, 8)]
+CONFIG, TAIL, PUBLISHERS, ENTRIES = 128, 256, 4096, 36864  # where they are in the channel file
+HEADER_WORDS = [CONFIG, TAIL, *range(PUBLISHERS, PUBLISHERS + 512, 8), *range(ENTRIES, ENTRIES + 8 * CAPACITY, 8)]
 
 
 class Scribbler:
-    """Writes words where they steer: into the hub, and into the heads and slots of pools."""
+    """Writes words where they steer: into the channel file, and into the heads and slots of pools."""
 
     def __init__(self, endpoint: str, rng: random.Random) -> None:
         self._endpoint, self._rng = endpoint, rng
-        self._hub = self._map(f"msgqchan_{endpoint}")
+        self._header = self._map(f"msgqchan_{endpoint}")
 
     def _map(self, name: str) -> mmap.mmap:
         with (SHM / name).open("r+b") as file:
             return mmap.mmap(file.fileno(), 0)
 
     def _value(self) -> int:
-        rng, tail = self._rng, int.from_bytes(self._hub[TAIL : TAIL + 8], "little")
+        rng, tail = self._rng, int.from_bytes(self._header[TAIL : TAIL + 8], "little")
         entry = (tail + rng.randrange(-40, 40)) << 20 | rng.randrange(64) << 14 | rng.randrange(40)
         return rng.choice((rng.getrandbits(64), rng.randrange(70), -rng.randrange(70), 1 << 63, tail, entry)) % 2**64
 
     def write(self, count: int) -> None:
         for _ in range(count):
-            where, words = self._hub, HUB_WORDS
+            where, words = self._header, HEADER_WORDS
             names = [name for name in os.listdir(SHM) if name.startswith(f"msgqpool_{self._endpoint}:")]
             if names and self._rng.random() < 0.4:
                 where = self._map(self._rng.choice(names))
@@ -120,20 +120,20 @@ def test_hostile_words_make_errors_of_ours_or_nothing(endpoint: str, seed: int, 
 
 
 def poke(endpoint: str, offset: int, value: int) -> None:
-    with (SHM / f"msgqchan_{endpoint}").open("r+b") as hub:
-        hub.seek(offset)
-        hub.write(value.to_bytes(8, "little"))
+    with (SHM / f"msgqchan_{endpoint}").open("r+b") as channel_file:
+        channel_file.seek(offset)
+        channel_file.write(value.to_bytes(8, "little"))
 
 
 def test_a_capacity_that_none_has_is_an_error_and_begins_no_order(endpoint: str) -> None:
     with Channel(endpoint, create=True) as channel:
         try:
             for capacity in (1, 48, 16384, 65535):
-                poke(endpoint, GEOMETRY, capacity)
+                poke(endpoint, CONFIG, capacity)
                 with pytest.raises(CorruptSegmentError, match=f"capacity of {capacity}"):
                     channel.publisher()
                 assert channel.messages == 0
-            poke(endpoint, GEOMETRY, 0)
+            poke(endpoint, CONFIG, 0)
             channel.publisher().close()
         finally:
             channel.unlink()

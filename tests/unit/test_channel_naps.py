@@ -9,7 +9,7 @@ import pytest
 from msgq.channel import Channel
 from tests.support import SHM
 
-ATTENTION = 320  # where the hub has the word that sleepers announce themselves in
+ATTENTION = 320  # where the channel file has the word that sleepers announce themselves in
 WAITERS = 1  # its flag
 MOMENT = 1e-6  # shorter than a nap, so no second sleep follows it
 

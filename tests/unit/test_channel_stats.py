@@ -69,13 +69,13 @@ def test_who_takes_part_and_what_they_did(channel: Channel) -> None:
         (row,) = found.publishers
         assert (row.participant.pid, row.participant.alive, row.node) == (os.getpid(), True, "tester")
         assert (row.slots, row.slot_bytes, row.sent, row.bytes, row.messages) == (4, 100, 3, 30, 3)
-        assert (row.refused, row.withdrawn, row.left, row.superseded) == (0, 0, False, False)
+        assert (row.refused, row.evicted, row.left, row.superseded) == (0, 0, False, False)
         assert row.pool_bytes == found.pool_bytes == os.stat(row.path).st_size
         (listed,) = found.subscribers
         assert (listed.node, listed.cursor, listed.received, listed.lag, listed.lost) == ("tester", 17, 1, 2, 0)
         publisher.send_many([b""] * 3)
         (row,) = channel.diagnose().publishers
-        assert (row.withdrawn, row.messages) == (2, 4), "the pool has four slots"
+        assert (row.evicted, row.messages) == (2, 4), "the pool has four slots"
     (row,) = channel.diagnose().publishers
     assert (row.left, row.participant.alive, row.messages) == (True, False, 4)
     assert channel.diagnose().subscribers == ()
@@ -102,7 +102,7 @@ def test_losses_are_told_before_they_are_noticed(channel: Channel) -> None:
 
 
 def test_what_is_passed_over_shows_at_once(channel: Channel) -> None:
-    """Also when nothing was received behind it: one's own messages, and what was withdrawn."""
+    """Also when nothing was received behind it: one's own messages, and what was evicted."""
     with channel.publisher() as publisher, channel.subscriber(own=False) as subscriber:
         publisher.send_many([b"x"] * 5)
         assert subscriber.receive(0) is None
@@ -259,13 +259,13 @@ def random_bytes(path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_bytes_of_others_are_not_believed(channel: Channel, seed: int) -> None:
-    """Hub and pool are filled with noise: a look says something, or fails with an error of ours."""
+    """Channel file and pool are filled with noise: a look says something, or fails with an error of ours."""
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 5)
         subscriber.receive(0)
-        hub, pool = Path(channel.diagnose().path), Path(channel.diagnose().publishers[0].path)
-        good = hub.read_bytes(), pool.read_bytes()
-        for path in (hub, pool):
+        channel_file, pool = Path(channel.diagnose().path), Path(channel.diagnose().publishers[0].path)
+        good = channel_file.read_bytes(), pool.read_bytes()
+        for path in (channel_file, pool):
             random_bytes(path, seed)
         try:
             found = channel.diagnose()
@@ -273,7 +273,7 @@ def test_bytes_of_others_are_not_believed(channel: Channel, seed: int) -> None:
             assert repr(dataclasses.asdict(found))
         except MsgqError:
             pass
-        for path, before in zip((hub, pool), good, strict=True):
+        for path, before in zip((channel_file, pool), good, strict=True):
             with open(path, "r+b") as file:
                 file.write(before)
 

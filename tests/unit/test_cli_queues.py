@@ -237,13 +237,13 @@ def test_events_stay_while_their_queue_is_there(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"message")
     killed("jobs", "take")
-    hub = SHM / f"msgqchan_{prefix}/jobs:events"
+    channel_path = SHM / f"msgqchan_{prefix}/jobs:events"
     assert outcomes("channel/*") == {"channel/scans": "removed"}
     assert outcomes() == {"queue/jobs": "kept"}
     command.run("doctor", "--fix", code=None)
-    assert hub.exists()
+    assert channel_path.exists()
     assert outcomes("channel/jobs:events") == {"channel/jobs:events": "removed"}
-    assert not hub.exists()
+    assert not channel_path.exists()
 
 
 def test_events_without_their_queue_go(prefix: str) -> None:

@@ -273,7 +273,7 @@ def test_they_leave_no_trace(prefix: str) -> None:
             "queue/car",
         ]
         assert [path.read_bytes() for path in files] == before
-        assert len(files) == 7  # two hubs and their pools, two queues, a record
+        assert len(files) == 7  # two files and their pools, two queues, a record
 
 
 @pytest.mark.parametrize("kind", [ChannelMeter, RecordsMeter, QueueMeter])

@@ -4,7 +4,7 @@
 level    what is hostile
 ======== ==============================================================================================================
 core     a topic's two files, under the C core: publishers, subscribers, and a meter, a recorder and event loops
-channels the words of a channel's hub and pools
+channels the words of a channel's file and pools
 gates    the words of a gate
 leases   the table of leases that a server of frames shares with its clients
 logs     files of MCAP, mutated, under the scan of recordings

@@ -1,6 +1,6 @@
-/* Fuzzes a channel: publishers, subscribers that copy, look and conflate, and those who join, on words of the hub and of
+/* Fuzzes a channel: publishers, subscribers that copy, look and conflate, and those who join, on words of the channel file and of
  * pools that a stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside
- * the hub and the pools, that every call ends, that a cursor never goes back, that what is received and lost is what was
+ * the channel file and the pools, that every call ends, that a cursor never goes back, that what is received and lost is what was
  * passed, and that no slot of a publisher is lost or twice there.
  */
 #define FUZZ_STEPS_MAX                                                                                                 \
@@ -13,13 +13,13 @@
 #define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
 #define mq_fetch_and_u64(word, bits) (fuzz_before_load(), mq_fetch_and_u64(word, bits))
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/subscriber.h"
 #include "sources/channel.h"
 
 enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 100, PAGE = 4096, CAPACITY_MOST = 64 };
 
-static fuzz_memory hub_memory, pool_memory[PUBLISHERS];
+static fuzz_memory header_memory, pool_memory[PUBLISHERS];
 static mq_channel_publisher publishers[PUBLISHERS];
 static mq_liveness_file roll = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
 static mq_self self = {.pid = 7, .name = "fuzz"};
@@ -34,12 +34,12 @@ typedef struct {
 } reader;
 static reader readers[SUBSCRIBERS];
 
-static mq_hub *hub(void) { return (mq_hub *)(void *)hub_memory.writable; }
+static mq_channel_header *header(void) { return (mq_channel_header *)(void *)header_memory.writable; }
 
 /* ---- the stranger ---- */
 
 static uint64_t hostile_position(void) {
-    uint64_t tail = ((uint64_t *)(void *)&hub()->tail)[0];
+    uint64_t tail = ((uint64_t *)(void *)&header()->tail)[0];
     switch (fuzz_below(5)) {
     case 0: return fuzz_edge(3 * CAPACITY_MOST);
     case 1: return tail + (fuzz_below(3) - 1) * (1ull << fuzz_below(64));
@@ -64,20 +64,21 @@ static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, v
 
 static void scribble(void) {
     fuzz_memory *pool = &pool_memory[fuzz_below(PUBLISHERS)];
-    unsigned row = fuzz_one_in(2) ? MQ_ORDER_WITHDRAWN : 0;
+    unsigned row = fuzz_one_in(2) ? MQ_INDEX_RING_RETRACTED : 0;
     bool circle;
     switch (fuzz_below(10)) {
-    case 0: store(&hub()->tail, fuzz_one_in(4) ? 0 : hostile_position()); break;
-    case 1: store(&hub()->geometry, fuzz_one_in(2) ? 1ull << fuzz_below(17) : fuzz_random()); break;
+    case 0: store(&header()->tail, fuzz_one_in(4) ? 0 : hostile_position()); break;
+    case 1: store(&header()->config, fuzz_one_in(2) ? 1ull << fuzz_below(17) : fuzz_random()); break;
     case 2:
-    case 3: store(&hub()->entries[fuzz_below(capacity)], hostile_entry()); break;
+    case 3: store(&header()->entries[fuzz_below(capacity)], hostile_entry()); break;
     case 4: /* a whole order of nonsense, or one in which each entry leads to the next */
         circle = fuzz_one_in(4);
         for (uint64_t i = 0; i < capacity; i++)
-            store(&hub()->entries[i], circle ? mq_entry(i * ((1ull << 44) / capacity) + i, row, 0) : hostile_entry());
+            store(&header()->entries[i],
+                  circle ? mq_entry(i * ((1ull << 44) / capacity) + i, row, 0) : hostile_entry());
         break;
-    case 5: store(&hub()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
-    case 6: store(hub_memory.writable + 8 * fuzz_below(sizeof(mq_hub) / 8), fuzz_edge(64)); break;
+    case 5: store(&header()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
+    case 6: store(header_memory.writable + 8 * fuzz_below(sizeof(mq_channel_header) / 8), fuzz_edge(64)); break;
     case 7: store_in(pool, 8 * fuzz_below(24 + 8 * SLOTS_MAX), fuzz_edge(64)); break;
     default: /* a slot's length, mostly */
         store_in(pool, PAGE + mq_pool_stride(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
@@ -94,7 +95,7 @@ static void let_go(reader *r) {
     }
 }
 
-/* As make_pool and enter_channel, where the memory of its former pool serves again, which nobody has any more. */
+/* As make_pool and register_publisher, where the memory of its former pool serves again, which nobody has any more. */
 static void join(unsigned number) {
     mq_channel_publisher *p = &publishers[number];
     uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
@@ -110,14 +111,14 @@ static void join(unsigned number) {
     mq_pool_write(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
     if (mq_pool_check(pool, bytes, 1, uid, &p->slots))
         return; /* somebody wrote there before it had a name: there is no such publisher */
-    p->hub = hub();
+    p->header = header();
     p->roll = &roll;
-    p->row = &hub()->publishers[number];
+    p->row = &header()->publishers[number];
     p->number = number;
-    if (!mq_channel_order(hub(), &p->order))
+    if (!mq_channel_order(header(), &p->order))
         return;
     check(mq_channel_publisher_begin(p), "no memory");
-    mq_hub_enter(p->row, &self, true, &p->slots, bytes, 0, node);
+    mq_channel_publisher_register(p->row, &self, true, &p->slots, bytes, 0, node);
 }
 
 static void publish(mq_channel_publisher *p) {
@@ -125,26 +126,26 @@ static void publish(mq_channel_publisher *p) {
     uint64_t position, size = fuzz_below(SLOT_BYTES + 1);
     if (!p->published)
         return;
-    int slot = mq_channel_take(p);
-    check(slot >= MQ_NO_SLOT && slot < (int)p->slots.slots, "a slot that is none");
-    check(p->free_count + p->limbo_count + p->published_count + (slot != MQ_NO_SLOT) == p->slots.slots,
+    int slot = mq_channel_take_slot(p);
+    check(slot >= MQ_CHANNEL_NO_SLOT && slot < (int)p->slots.slots, "a slot that is none");
+    check(p->free_count + p->limbo_count + p->published_count + (slot != MQ_CHANNEL_NO_SLOT) == p->slots.slots,
           "a slot is lost, or twice there");
-    if (slot == MQ_NO_SLOT)
+    if (slot == MQ_CHANNEL_NO_SLOT)
         return;
     memset(message, slot, size);
     mq_copy_in(mq_channel_payload(p, (uint32_t)slot), message, size);
     mq_channel_status status = mq_channel_publish(p, (uint32_t)slot, size, 0, &position);
     if (status == MQ_CHANNEL_CORRUPT)
-        mq_channel_give_back(p, (uint32_t)slot);
+        mq_channel_return_slot(p, (uint32_t)slot);
     else if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&hub()->attention);
+        mq_eventcount_notify_mp(&header()->attention);
 }
 
 /* ---- subscribers ---- */
 
 /* As _map_pool. */
 static bool map_pool(reader *r, const mq_channel_message *m) {
-    check(m->row < MQ_PUBLISHERS, "a row that is none");
+    check(m->row < MQ_CHANNEL_PUBLISHERS, "a row that is none");
     if (m->pool_uid == 0 || m->pool_uid > PUBLISHERS || fuzz_one_in(16))
         return false;
     fuzz_memory *from = &pool_memory[m->pool_uid - 1];
@@ -161,7 +162,7 @@ static bool look(reader *r, mq_channel_message *m) {
             return status == MQ_CHANNEL_OK;
         if (status == MQ_CHANNEL_UNMAPPED && map_pool(r, m))
             continue;
-        mq_channel_pass(&r->c, m);
+        mq_channel_skip(&r->c, m);
         if (status == MQ_CHANNEL_CORRUPT)
             return false;
     }
@@ -188,13 +189,13 @@ static void receive(reader *r) {
     uint8_t copy[SLOT_BYTES];
     if (!r->joined) {
         memset(r, 0, sizeof *r);
-        r->c.hub = (const mq_hub *)(const void *)hub_memory.readable;
+        r->c.header = (const mq_channel_header *)(const void *)header_memory.readable;
         r->c.conflate = r == &readers[2];
         r->c.newest = fuzz_one_in(2);
         r->c.history = fuzz_one_in(2) ? fuzz_below(2 * CAPACITY_MOST) : fuzz_random();
         if (!(r->joined = mq_channel_join(&r->c, true)))
             return;
-        r->c.forgiven = 0;
+        r->c.joined_at = 0;
     }
     uint64_t before = mq_channel_cursor(&r->c), lost = r->c.lost, received = r->c.received;
     if (fuzz_one_in(4)) {
@@ -203,7 +204,7 @@ static void receive(reader *r) {
         check(m.length <= SLOT_BYTES || m.length <= r->c.pools[m.row].slot_bytes, "a length beyond the slot");
         if (r == &readers[1] && r->held < 4) {
             mq_pool_map pool = r->c.pools[m.row];
-            if (mq_channel_hold(&r->c, &m, 5)) {
+            if (mq_channel_pin(&r->c, &m, 5)) {
                 r->pools[r->held] = pool;
                 r->slots[r->held++] = m.number;
                 mq_copy_out(copy, mq_pool_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
@@ -220,27 +221,27 @@ static void receive(reader *r) {
         let_go(r);
 }
 
-/* As sweep, become_viewer and settle: those who hold the lock. */
+/* As remove_dead_pools, become_viewer and settle: those who hold the lock. */
 static void under_lock(void) {
     mq_index_ring order;
     uint64_t newest;
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
-    bool begun = mq_channel_order(hub(), &order);
-    for (unsigned i = 0; i < MQ_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&hub()->publishers[i].pool_uid) &&
-            mq_channel_row_liveness(hub(), &inquiry, (int)i) == MQ_DEAD) {
-            if (begun && mq_hub_references(&order, i, &newest) && fuzz_one_in(2))
-                mq_hub_withdraw(&order, i);
+    bool begun = mq_channel_order(header(), &order);
+    for (unsigned i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
+        if (mq_load_acquire_u64(&header()->publishers[i].pool_uid) &&
+            mq_channel_publisher_liveness(header(), &inquiry, (int)i) == MQ_DEAD) {
+            if (begun && mq_channel_count_entries(&order, i, &newest) && fuzz_one_in(2))
+                mq_channel_retract_all(&order, i);
             if (fuzz_one_in(2))
-                mq_hub_free(&hub()->publishers[i]);
+                mq_channel_release_row(&header()->publishers[i]);
         }
     mq_liveness_probe_end(&inquiry);
-    int row = mq_hub_vacant_viewer(hub(), &roll, 0);
-    check(row >= MQ_NO_ROW && row < MQ_VIEWERS, "a viewer's row that is none");
+    int row = mq_channel_find_free_viewer(header(), &roll, 0);
+    check(row >= MQ_NO_ROW && row < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
     if (row >= 0 && publishers[0].published)
-        mq_hub_clear_pins(&publishers[0].slots, row);
-    mq_geometry g = mq_geometry_of(mq_load_acquire_u64(&hub()->geometry));
-    mq_hub_settle(hub(), g);
+        mq_channel_clear_pins(&publishers[0].slots, row);
+    mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&header()->config));
+    mq_channel_configure(header(), g);
 }
 
 static void call(void) {
@@ -257,7 +258,8 @@ static void call(void) {
     case 2:
         fuzz_op = "has more";
         cursor = &readers[fuzz_below(SUBSCRIBERS)].c.cursor;
-        mq_channel_has_more(&(mq_channel_poll_state){(const mq_hub *)(const void *)hub_memory.readable, cursor, NULL});
+        mq_channel_has_more(
+            &(mq_channel_poll_state){(const mq_channel_header *)(const void *)header_memory.readable, cursor, NULL});
         break;
     case 3:
     case 4:
@@ -273,14 +275,15 @@ static void call(void) {
 
 static void run_case(void) {
     static const uint64_t rates[] = {0, 8, 64, 512};
-    fuzz_use(&hub_memory, sizeof(mq_hub));
+    fuzz_use(&header_memory, sizeof(mq_channel_header));
     memset(readers, 0, sizeof readers);
     memset(publishers, 0, sizeof publishers);
     capacity = 2ull << fuzz_below(6);
-    mq_hub_write(hub(), MQ_PUBSUB, 0, 7, node);
+    mq_channel_header_init(header(), MQ_CHANNEL_PUBSUB, 0, 7, node);
     if (fuzz_one_in(4)) /* the stranger settles it */
         scribble();
-    mq_hub_settle(hub(), (mq_geometry){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});
+    mq_channel_configure(header(),
+                         (mq_channel_config){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});
     for (unsigned i = 0; i < PUBLISHERS; i++)
         join(i);
     fuzz_calls(OPS, call, rates);
@@ -289,7 +292,7 @@ static void run_case(void) {
 }
 
 int main(int argc, char **argv) {
-    fuzz_map(&hub_memory, (sizeof(mq_hub) + PAGE - 1) & ~(size_t)(PAGE - 1));
+    fuzz_map(&header_memory, (sizeof(mq_channel_header) + PAGE - 1) & ~(size_t)(PAGE - 1));
     for (int i = 0; i < PUBLISHERS; i++)
         fuzz_map(&pool_memory[i], mq_pool_head(SLOTS_MAX, PAGE) +
                                       ((SLOTS_MAX * mq_pool_stride(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));

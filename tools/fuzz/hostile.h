@@ -165,8 +165,10 @@ static inline void fuzz_before_load(void) {
 #define mq_load_acquire_u64(word) (fuzz_before_load(), mq_load_acquire_u64(word))
 #define mq_load_relaxed_u32(word) (fuzz_before_load(), mq_load_relaxed_u32(word))
 #define mq_load_acquire_u32(word) (fuzz_before_load(), mq_load_acquire_u32(word))
-#define mq_compare_exchange_u32(word, expected, desired) (fuzz_before_load(), mq_compare_exchange_u32(word, expected, desired))
-#define mq_compare_exchange_u64(word, expected, desired) (fuzz_before_load(), mq_compare_exchange_u64(word, expected, desired))
+#define mq_compare_exchange_u32(word, expected, desired)                                                               \
+    (fuzz_before_load(), mq_compare_exchange_u32(word, expected, desired))
+#define mq_compare_exchange_u64(word, expected, desired)                                                               \
+    (fuzz_before_load(), mq_compare_exchange_u64(word, expected, desired))
 
 #include "kernel.h"
 

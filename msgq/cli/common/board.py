@@ -9,7 +9,7 @@ from msgq.cli.common.names import Followed, Names
 from msgq.cli.common.rows import ROWS, AnyRow
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.records.snapshot import RecordWatch
 from msgq.impl.ring.snapshot import TopicWatch
 from msgq.impl.workqueue.snapshot import QueueWatch
@@ -32,7 +32,7 @@ class Watch(Protocol):
 #: What watches an endpoint of each kind, made with its name without the mark, and the prefix.
 WATCHES: dict[Kind, Callable[[str, str], Watch]] = {
     TOPIC: TopicWatch,
-    CHANNEL: open_hub,
+    CHANNEL: open_channel_file,
     RECORDS: RecordWatch,
     QUEUE: QueueWatch,
 }

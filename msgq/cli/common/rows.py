@@ -210,7 +210,7 @@ class ChannelRow(Row[ChannelStats, EndpointCounts]):
 
     @property
     def memory(self) -> int:
-        """Bytes of its hub and pools."""
+        """Bytes of its file and pools."""
         return self.stats.bytes
 
     @property

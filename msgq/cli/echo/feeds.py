@@ -15,7 +15,7 @@ from msgq.common.schema import Schema
 from msgq.errors import RecordMismatchError
 from msgq.impl.base import clock
 from msgq.impl.base.waiting import Waitable
-from msgq.impl.channel import Subscriber, open_hub
+from msgq.impl.channel import Subscriber, open_channel_file
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import SubSocket
 from msgq.stats import topic
@@ -90,8 +90,8 @@ class ChannelFeed(Feed):
     """A channel, whichever backend is chosen: its files; messages from now on, or also as many as there are before."""
 
     def __init__(self, name: str, history: int = 0) -> None:
-        self._hub = open_hub(name, naming.checked_prefix(None))
-        self.waits = self._subscriber = Subscriber(self._hub, "", history, 0, False, False, False, True, None)
+        self._channel_file = open_channel_file(name, naming.checked_prefix(None))
+        self.waits = self._subscriber = Subscriber(self._channel_file, "", history, 0, False, False, False, True, None)
         self._schema: Schema | None = None
         self._lost = 0
 
@@ -108,7 +108,7 @@ class ChannelFeed(Feed):
     def _item(self, data: bytes) -> Item:
         last = self._subscriber.last
         assert last is not None
-        self._schema = self._hub.schema if self._schema is None else self._schema
+        self._schema = self._channel_file.schema if self._schema is None else self._schema
         facts = {
             "position": last.position,
             "publisher": {"name": last.publisher.name, "pid": last.publisher.pid},

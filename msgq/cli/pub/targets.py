@@ -18,7 +18,7 @@ from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
 from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError, WaitTimeoutError
-from msgq.impl.channel import Publisher, open_hub
+from msgq.impl.channel import Publisher, open_channel_file
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import PubSocket
 from msgq.impl.workqueue import MessageQueue
@@ -179,22 +179,24 @@ class ChannelTarget(PublishTarget):
         super().__init__(wanted, _schema_there(wanted.endpoint))
 
     def _open(self) -> None:
-        self._hub = open_hub(self._name, naming.checked_prefix(None), None, writable=True, creator=_NODE)
+        self._channel_file = open_channel_file(
+            self._name, naming.checked_prefix(None), None, writable=True, creator=_NODE
+        )
         if self._claims is not None:
-            self._hub.describe(self._claims, False)
-        self._publisher = Publisher(self._hub, _NODE, None, None, _POOL_BYTES_MAX)
+            self._channel_file.describe(self._claims, False)
+        self._publisher = Publisher(self._channel_file, _NODE, None, None, _POOL_BYTES_MAX)
 
     def _send(self, data: bytes) -> None:
         self._publisher.send(data, timeout=self._wanted.timeout)
 
     def _close(self) -> None:
         self._publisher.close()
-        self._hub.close()
+        self._channel_file.close()
 
     def wait(self, readers: int) -> None:
         """Wait until so many subscribers are listed; passive ones never are."""
         began_s = time.monotonic()
-        while sum(one.participant.alive is not False for one in self._hub.stats().subscribers) < readers:
+        while sum(one.participant.alive is not False for one in self._channel_file.stats().subscribers) < readers:
             timeout = self._wanted.timeout
             if timeout is not None and time.monotonic() - began_s >= timeout:
                 raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)

@@ -20,7 +20,7 @@ class ChannelPublisher:
     node : its name.
     slots, slot_bytes : how many messages the pool holds, and bytes of each.
     path, pool_bytes : of the pool's file; None bytes: it is not there, or cannot be read.
-    sent, bytes, refused, withdrawn : its counts, from this pool (`msgq.channel`).
+    sent, bytes, refused, evicted : its counts, from this pool (`msgq.channel`).
     messages : of this pool that are in the order now.
     left : it closed, or grew and has no loan open here any more. Not alive without that: it died.
     superseded : it publishes from another pool.
@@ -33,7 +33,7 @@ class ChannelPublisher:
     sent: int
     bytes: int
     refused: int = 0
-    withdrawn: int = 0
+    evicted: int = 0
     messages: int = 0
     path: str = ""
     pool_bytes: int | None = None
@@ -56,7 +56,7 @@ class ChannelSubscriber:
     lost : messages that it has lost by now. That includes what it has not noticed yet: its own `lost` says as much as
         soon as it looks, or more when it conflates or goes on at the present. Of one that died, what it had noticed.
     resets : how often it noticed that it was lapped.
-    held : views that it holds, by its own count.
+    views_held : views that it holds, by its own count.
     """
 
     participant: Participant
@@ -66,11 +66,11 @@ class ChannelSubscriber:
     received: int
     lost: int
     resets: int = 0
-    held: int = 0
+    views_held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelViewer:
+class ViewHolder:
     """A subscriber that takes views, of which a channel has room for 64, and what it holds.
 
     Attributes
@@ -96,7 +96,7 @@ class ChannelStats:
 
     Attributes
     ----------
-    name, prefix, path : of the channel, and of its hub's file; "" where there is no file.
+    name, prefix, path : of the channel, and of its file; "" where there is no file.
     kind : "pubsub", "broadcast" or "mailbox".
     capacity, max_publishers, max_subscribers, stamps : as `Channel` has them; None as long as nobody has said it, and
         of subscribers when there may be any number.
@@ -127,7 +127,7 @@ class ChannelStats:
     pool_bytes: int = 0
     publishers: tuple[ChannelPublisher, ...] = ()
     subscribers: tuple[ChannelSubscriber, ...] = ()
-    viewers: tuple[ChannelViewer, ...] = ()
+    viewers: tuple[ViewHolder, ...] = ()
     opened: bool | None = False
     orphans: tuple[str, ...] = ()
 

@@ -20,7 +20,7 @@ class EndpointStats:
     ----------
     kind : "topic", "frames" (a topic that announces frames), "channel", "records" or "queue".
     endpoint : its name with its mark, as `channel/NAME`.
-    path : of its file: of a topic the ring, of a channel the hub.
+    path : of its file: of a topic the ring, the channel file of a channel.
     bytes : of memory: of a topic the ring's data area, else of its files; of a channel its pools among them.
     participants : who is entered in it, each with a role: "publisher", "subscriber", "viewer" (of a channel, who takes
         views), "writer" (of records), "sender", "receiver", or "handle" (of a queue, who did neither so far). Somebody

@@ -5,23 +5,23 @@
  *
  * A publisher writes its message first, and gives it a position with one exchange of an entry. So there is no message
  * that is half there, and nobody waits for anybody: an exchange fails because another one succeeded. An entry is changed
- * at most twice for a position: it gets its message, and its owner (or a joiner, for a dead owner) withdraws that.
+ * at most twice for a position: it gets its message, and its owner (or a joiner, for a dead owner) retracts that.
  */
-#ifndef MQ_ORDER_H
-#define MQ_ORDER_H
+#ifndef MQ_INDEX_RING_H
+#define MQ_INDEX_RING_H
 
 #include "base/atomics.h"
 
 enum {
-    MQ_ORDER_SLOT_BITS = 14,
-    MQ_ORDER_ROW_BITS = 6,
-    MQ_ORDER_SHIFT = 20,     /* of the position */
-    MQ_ORDER_WITHDRAWN = 63, /* instead of a row: there is no message any more */
-    MQ_ORDER_STUCK = 1000,   /* rounds in which nothing has changed, and nothing makes sense: foreign bytes */
-    MQ_ORDER_TRIES = 10000,  /* exchanges that fail for one message, each because another publisher has succeeded */
+    MQ_INDEX_RING_SLOT_BITS = 14,
+    MQ_INDEX_RING_ROW_BITS = 6,
+    MQ_INDEX_RING_SHIFT = 20,     /* of the position */
+    MQ_INDEX_RING_RETRACTED = 63, /* instead of a row: there is no message any more */
+    MQ_INDEX_RING_STUCK = 1000,   /* rounds in which nothing has changed, and nothing makes sense: foreign bytes */
+    MQ_INDEX_RING_TRIES = 10000, /* exchanges that fail for one message, each because another publisher has succeeded */
 };
 #define MQ_NO_POSITION UINT64_MAX
-#define MQ_ORDER_FAR (1ull << (63 - MQ_ORDER_SHIFT)) /* positions that an entry can be ahead */
+#define MQ_INDEX_RING_FAR (1ull << (63 - MQ_INDEX_RING_SHIFT)) /* positions that an entry can be ahead */
 
 typedef struct {
     mq_u64 *tail;
@@ -30,20 +30,21 @@ typedef struct {
 } mq_index_ring;
 
 static inline uint64_t mq_entry(uint64_t position, unsigned row, unsigned slot) {
-    return position << MQ_ORDER_SHIFT | (uint64_t)row << MQ_ORDER_SLOT_BITS | slot;
+    return position << MQ_INDEX_RING_SHIFT | (uint64_t)row << MQ_INDEX_RING_SLOT_BITS | slot;
 }
 static inline unsigned mq_entry_row(uint64_t entry) {
-    return (unsigned)(entry >> MQ_ORDER_SLOT_BITS) & ((1u << MQ_ORDER_ROW_BITS) - 1);
+    return (unsigned)(entry >> MQ_INDEX_RING_SLOT_BITS) & ((1u << MQ_INDEX_RING_ROW_BITS) - 1);
 }
-static inline unsigned mq_entry_slot(uint64_t entry) { return (unsigned)entry & ((1u << MQ_ORDER_SLOT_BITS) - 1); }
+static inline unsigned mq_entry_slot(uint64_t entry) { return (unsigned)entry & ((1u << MQ_INDEX_RING_SLOT_BITS) - 1); }
 /* How far an entry's position is ahead of `position`. */
 static inline int64_t mq_entry_ahead(uint64_t entry, uint64_t position) {
-    return (int64_t)((entry >> MQ_ORDER_SHIFT << MQ_ORDER_SHIFT) - (position << MQ_ORDER_SHIFT)) >> MQ_ORDER_SHIFT;
+    return (int64_t)((entry >> MQ_INDEX_RING_SHIFT << MQ_INDEX_RING_SHIFT) - (position << MQ_INDEX_RING_SHIFT)) >>
+           MQ_INDEX_RING_SHIFT;
 }
 
 /* The later of two positions. One that is further ahead than positions of entries can tell comes of foreign bytes. */
 static inline uint64_t mq_index_ring_later(uint64_t position, uint64_t known) {
-    return position - known < MQ_ORDER_FAR ? position : known;
+    return position - known < MQ_INDEX_RING_FAR ? position : known;
 }
 
 static inline mq_u64 *mq_index_ring_at(const mq_index_ring *order, uint64_t position) {
@@ -53,22 +54,23 @@ static inline mq_u64 *mq_index_ring_at(const mq_index_ring *order, uint64_t posi
 /* The order of a segment that nobody else has so far, or whose lock is held before the first message. */
 static inline void mq_index_ring_init(const mq_index_ring *order) {
     for (uint64_t i = 0; i < order->capacity; i++)
-        mq_store_relaxed_u64(&order->entries[i], mq_entry(i, MQ_ORDER_WITHDRAWN, 0)); /* relaxed: released with tail */
-    /* EDGE begin: release. Partner: mq_index_ring_tail */
+        mq_store_relaxed_u64(&order->entries[i],
+                             mq_entry(i, MQ_INDEX_RING_RETRACTED, 0)); /* relaxed: released with tail */
+    /* EDGE order-init: release. Partner: mq_index_ring_tail */
     mq_store_release_u64(order->tail, order->capacity);
 }
 
 /* The next position, or the one before it. 0: the order has not begun. */
 static inline uint64_t mq_index_ring_tail(const mq_index_ring *order) {
-    /* EDGE begin: acquire. Who finds a tail finds entries. Partner: mq_index_ring_init */
+    /* EDGE order-init: acquire. Who finds a tail finds entries. Partner: mq_index_ring_init */
     return mq_load_acquire_u64(order->tail);
 }
 
 /* Give the message in a slot its position. Returns that; MQ_NO_POSITION: the words make no sense. */
 static inline uint64_t mq_index_ring_publish(const mq_index_ring *order, unsigned row, unsigned slot) {
     uint64_t last_position = MQ_NO_POSITION, last = 0;
-    /* Bound: MQ_ORDER_TRIES rounds, MQ_ORDER_STUCK if nothing changes. */
-    for (int stuck = 0, tries = 0; stuck < MQ_ORDER_STUCK && tries < MQ_ORDER_TRIES; tries++) {
+    /* Bound: MQ_INDEX_RING_TRIES rounds, MQ_INDEX_RING_STUCK if nothing changes. */
+    for (int stuck = 0, tries = 0; stuck < MQ_INDEX_RING_STUCK && tries < MQ_INDEX_RING_TRIES; tries++) {
         uint64_t position = mq_index_ring_tail(order);
         mq_u64 *at = mq_index_ring_at(order, position);
         uint64_t entry = mq_load_acquire_u64(at); /* an older one only makes the exchange fail */
@@ -88,7 +90,7 @@ static inline uint64_t mq_index_ring_publish(const mq_index_ring *order, unsigne
     return MQ_NO_POSITION;
 }
 
-/* The entry at a cursor. Returns how far it is ahead: negative: nothing is there yet; 0: it is there, perhaps withdrawn;
+/* The entry at a cursor. Returns how far it is ahead: negative: nothing is there yet; 0: it is there, perhaps retracted;
  * else it was overwritten, and the entry is a later one. */
 static inline int64_t mq_index_ring_load(const mq_index_ring *order, uint64_t cursor, uint64_t *entry) {
     /* EDGE order: acquire. Partner: mq_index_ring_publish */
@@ -112,7 +114,7 @@ static inline bool mq_index_ring_evicted(const mq_index_ring *order, uint64_t po
 /* Take the message out of the order, for its owner, or for a dead owner under the lock. False: it has left it before. */
 static inline bool mq_index_ring_retract(const mq_index_ring *order, uint64_t position, unsigned row, unsigned slot) {
     return mq_compare_exchange_u64(mq_index_ring_at(order, position), mq_entry(position, row, slot),
-                                   mq_entry(position, MQ_ORDER_WITHDRAWN, 0));
+                                   mq_entry(position, MQ_INDEX_RING_RETRACTED, 0));
 }
 
 /* Position where a lapped subscriber continues, after it found an entry that is `ahead` of its cursor: `margin` after the

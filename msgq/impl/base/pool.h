@@ -38,7 +38,7 @@ typedef struct {
     mq_u64 pid; /* of the owner, and its name: for people */
     char node[MQ_NODE_NAME];
     mq_u64 reserved;
-    mq_u32 released; /* the owner sleeps here until somebody lets a slot go (eventcount.h, several wake) */
+    mq_u32 slot_released; /* the owner sleeps here until somebody lets a slot go (eventcount.h, several wake) */
     mq_u32 pad[15];
     mq_pin pins[];
 } mq_pool;
@@ -53,7 +53,7 @@ typedef struct {
 } mq_pool_slot;
 _Static_assert(sizeof(mq_pool_slot) == MQ_LINE, "bump MQ_POOL_VERSION");
 
-/* A mapped pool, with a copy of its checked geometry: the file's own may change under hostile hands. */
+/* A mapped pool, with a copy of its checked configuration: the file's own may change under hostile hands. */
 typedef struct {
     mq_pool *pool;
     uint8_t *data;
@@ -83,7 +83,7 @@ static inline void mq_pool_write(mq_pool *pool, uint64_t bytes, uint64_t slots, 
     mq_store_release_u64(&pool->magic, MQ_POOL_MAGIC);
 }
 
-/* Check a mapped file of `bytes`, and keep its geometry. NULL when it is the pool `uid` of that piece; else what is wrong. */
+/* Check a mapped file of `bytes`, and keep its configuration. NULL when it is the pool `uid` of that piece; else what is wrong. */
 static inline const char *mq_pool_check(mq_pool *pool, uint64_t bytes, uint64_t channel_inode, uint64_t uid,
                                         mq_pool_map *slots) {
     if (bytes < sizeof(mq_pool) || mq_load_acquire_u64(&pool->magic) != MQ_POOL_MAGIC)
@@ -96,7 +96,7 @@ static inline const char *mq_pool_check(mq_pool *pool, uint64_t bytes, uint64_t 
     uint64_t offset = mq_load_relaxed_u64(&pool->data_offset), stride = mq_pool_stride(slot_bytes);
     if (count == 0 || count > MQ_POOL_SLOTS_MAX || slot_bytes > MQ_POOL_BYTES_MAX || offset > bytes || offset % 4096 ||
         offset < sizeof(mq_pool) + count * sizeof(mq_pin) || (bytes - offset) / stride < count)
-        return "has a geometry that makes no sense";
+        return "has a configuration that makes no sense";
     *slots = (mq_pool_map){.pool = pool,
                            .data = (uint8_t *)pool + offset,
                            .uid = uid,
@@ -127,8 +127,8 @@ static inline void mq_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigne
     /* EDGE unpin: release. What was read, was read before. Partner: mq_pin_holders. If weaker: a late load finds the next
      * message. */
     mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));
-    if (mq_eventcount_has_waiters_mp(&slots->pool->released))
-        mq_eventcount_notify_mp(&slots->pool->released);
+    if (mq_eventcount_has_waiters_mp(&slots->pool->slot_released))
+        mq_eventcount_notify_mp(&slots->pool->slot_released);
 }
 
 /* ---- the owner ---- */

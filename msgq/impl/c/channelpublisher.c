@@ -1,7 +1,7 @@
-/* A channel's publisher: the same steps as in impl/channel/ownpool.pyx, pool.pyx and publisher.pyx. To be compiled as
+/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pyx, poolfile.pyx and publisher.pyx. To be compiled as
  * C11. */
 #define _GNU_SOURCE
-#include "c/hub.h"
+#include "c/channelfile.h"
 
 enum { MQC_LEAST_SLOTS = 4, MQC_FEW_SLOTS = 4, MQC_SPARE_SLOTS = 2, MQC_SLOT_BYTES = 4096 };
 static const uint64_t MQC_POOL_DEFAULT = 1ull << 26;            /* at most, unless four slots need more */
@@ -14,11 +14,11 @@ typedef struct {
     mqc_segment pool;
     void *hold;
     bool open; /* it has its row */
-} mqc_own;
+} mqc_publisher_pool;
 
 struct msgq_channel_publisher {
-    mqc_hub hub;
-    mqc_own *own;
+    mqc_channel_file file;
+    mqc_publisher_pool *own;
     uint64_t slots, max_bytes;
 };
 
@@ -28,7 +28,7 @@ struct msgq_channel_publisher {
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
     uint64_t stride = mq_pool_stride(slot_bytes), wanted = p->slots;
     if (!wanted) {
-        wanted = mq_geometry_of(mq_load_acquire_u64(&p->hub.hub->geometry)).capacity + MQC_SPARE_SLOTS;
+        wanted = mq_channel_config_of(mq_load_acquire_u64(&p->file.header->config)).capacity + MQC_SPARE_SLOTS;
         wanted = wanted < MQC_POOL_DEFAULT / stride ? wanted : MQC_POOL_DEFAULT / stride;
         wanted = wanted > MQC_LEAST_SLOTS ? wanted : MQC_LEAST_SLOTS;
         if (wanted * stride > p->max_bytes)
@@ -38,99 +38,102 @@ static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_by
 }
 
 /* Make a pool, complete, and without a name so far. Returns its descriptor. */
-static int mqc_pool_make(const mqc_hub *hub, mqc_own *own, uint64_t slots, uint64_t slot_bytes) {
+static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
     uint64_t bytes = mq_pool_head(slots, page) + slots * mq_pool_stride(slot_bytes);
-    mode_t mode = hub->segment.mode;
+    mode_t mode = file->segment.mode;
     char path[MQC_PATH];
     struct stat found;
-    mqc_pool_path(hub, uid, path);
-    int status = mqc_make_directory(&hub->place, "msgqpool_", mode);
-    int fd = status ? status : mqc_create_file(&hub->place, path, bytes, mode);
+    mqc_pool_path(file, uid, path);
+    int status = mqc_make_directory(&file->place, "msgqpool_", mode);
+    int fd = status ? status : mqc_create_file(&file->place, path, bytes, mode);
     if (fd < 0)
         return fd;
-    status = mqc_check_file(&hub->place, fd, path, &found);
+    status = mqc_check_file(&file->place, fd, path, &found);
     if (!status)
-        status = mqc_map(&hub->place, fd, &found, true, path, &own->pool);
+        status = mqc_map(&file->place, fd, &found, true, path, &own->pool);
     if (status) {
         close(fd);
         return status;
     }
     mq_pool *pool = (mq_pool *)(void *)own->pool.address;
-    mq_pool_write(pool, bytes, slots, slot_bytes, page, hub->segment.inode, uid, (uint64_t)getpid(), hub->node);
-    mq_pool_check(pool, bytes, hub->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
+    mq_pool_write(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
+    mq_pool_check(pool, bytes, file->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
     return fd;
 }
 
 /* Fill in what publishes from the row. */
-static int mqc_own_begin(mqc_hub *hub, mqc_own *own, int row) {
-    own->c.hub = hub->hub, own->c.row = &hub->hub->publishers[row], own->c.number = (unsigned)row;
-    own->c.stamps = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).stamps == MQ_STAMPS;
-    own->c.clock_offset = mqc_clock_offset(), own->c.roll = &hub->segment.roll;
-    if (!mq_channel_order(hub->hub, &own->c.order)) /* it was settled when the channel was opened */
-        return mqc_endpoint_error(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
+static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
+    own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
+    own->c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
+    own->c.clock_offset = mqc_clock_offset(), own->c.roll = &file->segment.roll;
+    if (!mq_channel_order(file->header, &own->c.order)) /* it was settled when the channel was opened */
+        return mqc_endpoint_error(&file->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
     return mq_channel_publisher_begin(&own->c) ? 0
-                                               : mqc_endpoint_error(&hub->place, ENOMEM, "no memory for a publisher");
+                                               : mqc_endpoint_error(&file->place, ENOMEM, "no memory for a publisher");
 }
 
 /* Make the pool, enter it in the row, and only then give it its name: so no file is without a row. */
-static int mqc_row_take(mqc_hub *hub, mqc_own *own, int row, uint64_t slots, uint64_t slot_bytes) {
+static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
+                                  uint64_t slot_bytes) {
     mq_self self;
     int status = mqc_identify(&self);
-    int fd = status ? status : mqc_pool_make(hub, own, slots, slot_bytes);
+    int fd = status ? status : mqc_pool_make(file, own, slots, slot_bytes);
     if (fd < 0)
         return fd;
-    status = mqc_own_begin(hub, own, row);
+    status = mqc_publisher_pool_init(file, own, row);
     if (!status) {
-        mq_hub_enter(own->c.row, &self, own->hold != NULL, &own->c.slots, own->pool.size, own->pool.inode, hub->node);
-        int named = mqc_name_file(&hub->place, fd, own->pool.path);
+        mq_channel_publisher_register(own->c.row, &self, own->hold != NULL, &own->c.slots, own->pool.size,
+                                      own->pool.inode, file->node);
+        int named = mqc_name_file(&file->place, fd, own->pool.path);
         own->open = named == 1;
         if (!own->open) {
-            mq_hub_free(own->c.row);
-            status = named ? named : mqc_endpoint_error(&hub->place, EEXIST, "there is such a pool already");
+            mq_channel_release_row(own->c.row);
+            status = named ? named : mqc_endpoint_error(&file->place, EEXIST, "there is such a pool already");
         }
     }
     close(fd);
     if (!status &&
-        mq_eventcount_has_waiters_mp(&hub->hub->attention)) /* one may have died between its message and the wake */
-        mq_eventcount_notify_mp(&hub->hub->attention);
+        mq_eventcount_has_waiters_mp(&file->header->attention)) /* one may have died between its message and the wake */
+        mq_eventcount_notify_mp(&file->header->attention);
     return status;
 }
 
 /* Refuse a publisher more than the channel may have. */
-static int mqc_check_limit(const mqc_hub *hub) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
-    uint64_t most = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).publishers, living = 0;
-    for (int i = 0; i < MQ_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
-        if (!mq_load_relaxed_u64(&hub->hub->publishers[i].superseded))
-            living += mq_channel_row_liveness(hub->hub, &inquiry, i) != MQ_DEAD;
+static int mqc_check_publisher_limit(const mqc_channel_file *file) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
+        if (!mq_load_relaxed_u64(&file->header->publishers[i].superseded))
+            living += mq_channel_publisher_liveness(file->header, &inquiry, i) != MQ_DEAD;
     mq_liveness_probe_end(&inquiry);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&hub->place, ENFILE, "has as many publishers as it may (%llu)", (unsigned long long)most);
+    return mqc_endpoint_error(&file->place, ENFILE, "has as many publishers as it may (%llu)",
+                              (unsigned long long)most);
 }
 
 /* A free row, for which pools of the dead are removed if need be. */
-static int mqc_row_find(mqc_hub *hub, void **hold) {
-    int left = mqc_hub_sweep(hub, MQC_DEAD_POOLS),
-        row = left < 0 ? left : mq_hub_find(hub->hub, &hub->segment.roll, hold);
+static int mqc_publisher_find_row(mqc_channel_file *file, void **hold) {
+    int left = mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS),
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.roll, hold);
     while (left > 0 && row == MQ_NO_ROW) {
-        left = mqc_hub_sweep(hub, left - 1);
-        row = left < 0 ? left : mq_hub_find(hub->hub, &hub->segment.roll, hold);
+        left = mqc_remove_dead_pools(file, left - 1);
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.roll, hold);
     }
-    return left < 0 ? left
-           : row != MQ_NO_ROW
-               ? row
-               : mqc_endpoint_error(&hub->place, ENFILE, "all %d rows of publishers are in use", MQ_PUBLISHERS);
+    return left < 0           ? left
+           : row != MQ_NO_ROW ? row
+                              : mqc_endpoint_error(&file->place, ENFILE, "all %d rows of publishers are in use",
+                                                   MQ_CHANNEL_PUBLISHERS);
 }
 
 /* Leave the row; the pool stays for those who have not read it. `sweeps`: it is removed now if nobody can. */
-static void mqc_own_end(mqc_hub *hub, mqc_own *own, bool sweeps) {
+static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own, bool sweeps) {
     if (own->open)
         mq_identity_leave(&own->c.row->who, own->c.slots.uid, &own->hold);
-    int fd = own->open && sweeps ? mqc_hub_lock(hub, false) : -1; /* else the next one who joins does it */
+    int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1; /* else the next one who joins does it */
     if (fd >= 0) {
-        mqc_hub_sweep(hub, MQC_DEAD_POOLS);
+        mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
         mqc_unlock_file(fd);
     }
     mq_channel_publisher_end(&own->c);
@@ -139,25 +142,26 @@ static void mqc_own_end(mqc_hub *hub, mqc_own *own, bool sweeps) {
 }
 
 /* Take a row, and make its pool. */
-static int mqc_enter(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcomer, mqc_own **entered) {
-    mqc_hub *hub = &p->hub;
+static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcomer,
+                                  mqc_publisher_pool **entered) {
+    mqc_channel_file *file = &p->file;
     uint64_t slots = mqc_pool_slots(p, slot_bytes);
-    mqc_own *own = calloc(1, sizeof *own);
+    mqc_publisher_pool *own = calloc(1, sizeof *own);
     if (!own || !slots) {
         free(own);
-        return own ? mqc_endpoint_error(&hub->place, EMSGSIZE,
+        return own ? mqc_endpoint_error(&file->place, EMSGSIZE,
                                         "slots of %llu bytes do not fit: the pool may have %llu (max_bytes)",
                                         (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
-                   : mqc_endpoint_error(&hub->place, ENOMEM, "no memory for a publisher");
+                   : mqc_endpoint_error(&file->place, ENOMEM, "no memory for a publisher");
     }
-    int fd = mqc_hub_lock(hub, true), status = fd < 0 ? fd : 0;
+    int fd = mqc_channel_file_lock(file, true), status = fd < 0 ? fd : 0;
     if (!status && newcomer)
-        status = mqc_check_limit(hub);
-    int row = status ? status : mqc_row_find(hub, &own->hold);
-    status = row < 0 ? row : mqc_row_take(hub, own, row, slots, slot_bytes);
+        status = mqc_check_publisher_limit(file);
+    int row = status ? status : mqc_publisher_find_row(file, &own->hold);
+    status = row < 0 ? row : mqc_publisher_fill_row(file, own, row, slots, slot_bytes);
     if (status) {
         mq_liveness_unlock(own->hold);
-        mqc_own_end(hub, own, false);
+        mqc_publisher_pool_close(file, own, false);
     } else
         *entered = own;
     if (fd >= 0)
@@ -172,21 +176,22 @@ static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_opt
     uint64_t slot_bytes = asked->slot_bytes ? asked->slot_bytes : MQC_SLOT_BYTES;
     p->slots = asked->slots;
     p->max_bytes = asked->max_bytes ? asked->max_bytes : MQC_POOL_MOST;
-    int status = mqc_hub_open(&p->hub, asked, true);
+    int status = mqc_channel_file_open(&p->file, asked, true);
     if (!status && slot_bytes > MQ_POOL_BYTES_MAX)
-        status = mqc_endpoint_error(&p->hub.place, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
+        status = mqc_endpoint_error(&p->file.place, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
     if (!status)
-        status = mqc_enter(p, slot_bytes, true, &p->own);
+        status = mqc_publisher_register(p, slot_bytes, true, &p->own);
     if (status)
-        mqc_hub_end(&p->hub);
+        mqc_channel_file_close(&p->file);
     return status;
 }
 
-int mqc_publisher_open(msgq_channel_publisher **publisher, const mqc_hub *begun, const msgq_channel_options *options) {
+int mqc_publisher_open(msgq_channel_publisher **publisher, const mqc_channel_file *begun,
+                       const msgq_channel_options *options) {
     msgq_channel_publisher *p = *publisher = calloc(1, sizeof *p);
     if (!p)
         return mqc_fail(ENOMEM, "no memory for a publisher");
-    p->hub = *begun;
+    p->file = *begun;
     int status = mqc_publisher_start(p, options);
     if (status) {
         free(p);
@@ -199,38 +204,38 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
                                 const msgq_channel_options *options) {
     static const msgq_channel_options defaults;
     const msgq_channel_options *asked = options ? options : &defaults;
-    mqc_hub hub;
+    mqc_channel_file file;
     *publisher = NULL;
-    int status = mqc_hub_begin(&hub, channel, asked);
-    return status ? status : mqc_publisher_open(publisher, &hub, asked);
+    int status = mqc_channel_file_init(&file, channel, asked);
+    return status ? status : mqc_publisher_open(publisher, &file, asked);
 }
 
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
     if (!publisher)
         return;
-    bool ours = publisher->hub.generation == mqc_generation();
+    bool ours = publisher->file.generation == mqc_generation();
     publisher->own->open &= ours;
-    mqc_own_end(&publisher->hub, publisher->own, true);
-    mqc_hub_end(&publisher->hub);
+    mqc_publisher_pool_close(&publisher->file, publisher->own, true);
+    mqc_channel_file_close(&publisher->file);
     free(publisher);
 }
 
 /* Publish from a pool of larger slots from now on. */
 static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
-    mqc_own *larger, *former = p->own;
+    mqc_publisher_pool *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
     if (size > p->max_bytes) /* what is computed below does not overflow then */
-        return mqc_endpoint_error(&p->hub.place, EMSGSIZE,
+        return mqc_endpoint_error(&p->file.place, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
     if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_stride(wanted) > p->max_bytes)
         wanted = size;
-    int status = mqc_enter(p, wanted, false, &larger);
+    int status = mqc_publisher_register(p, wanted, false, &larger);
     if (status)
         return status;
     p->own = larger;
     mq_store_release_u64(&former->c.row->superseded, 1);
-    mqc_own_end(&p->hub, former, true);
+    mqc_publisher_pool_close(&p->file, former, true);
     return 0;
 }
 
@@ -239,64 +244,66 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline(timeout);
     for (;;) {
-        uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool->released);
-        *slot = mq_channel_take(c);
-        if (*slot == MQ_NO_SLOT && mq_channel_clear_dead(c))
-            *slot = mq_channel_take(c);
+        uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool->slot_released);
+        *slot = mq_channel_take_slot(c);
+        if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(c))
+            *slot = mq_channel_take_slot(c);
         int64_t now = mq_now_ns(), until = now + MQC_LOOK_FOR_SLOT_NS;
-        if (*slot != MQ_NO_SLOT || (deadline >= 0 && deadline <= now))
+        if (*slot != MQ_CHANNEL_NO_SLOT || (deadline >= 0 && deadline <= now))
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
-        if (mq_futex_wait(mq_futex_word(&c->slots.pool->released), expected, until) != 0 && errno == EINTR)
+        if (mq_futex_wait(mq_futex_word(&c->slots.pool->slot_released), expected, until) != 0 && errno == EINTR)
             return mqc_fail(EINTR, "a handler of a signal ran while it waited");
     }
 }
 
-/* A slot; MQ_NO_SLOT: *status says why there is none. */
+/* A slot; MQ_CHANNEL_NO_SLOT: *status says why there is none. */
 static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
     mq_channel_publisher *c = &p->own->c;
-    int slot = mq_channel_take(c);
-    if (mq_likely(slot != MQ_NO_SLOT))
+    int slot = mq_channel_take_slot(c);
+    if (mq_likely(slot != MQ_CHANNEL_NO_SLOT))
         return slot;
     if (mq_channel_clear_dead(c))
-        slot = mq_channel_take(c);
-    if (slot == MQ_NO_SLOT && timeout != 0)
+        slot = mq_channel_take_slot(c);
+    if (slot == MQ_CHANNEL_NO_SLOT && timeout != 0)
         *status = mqc_await_slot(p, timeout, &slot);
-    if (slot != MQ_NO_SLOT || *status)
+    if (slot != MQ_CHANNEL_NO_SLOT || *status)
         return slot;
-    mq_channel_refuse(c);
-    *status = mqc_endpoint_error(&p->hub.place, timeout == 0 ? ENOBUFS : ETIMEDOUT,
+    mq_channel_count_refused(c);
+    *status = mqc_endpoint_error(&p->file.place, timeout == 0 ? ENOBUFS : ETIMEDOUT,
                                  "all %u slots of this publisher are held by views; "
                                  "give it more, or a time-out to wait for one. Nothing was sent",
                                  c->slots.slots);
-    return MQ_NO_SLOT;
+    return MQ_CHANNEL_NO_SLOT;
 }
 
 /* Publish what a slot was filled with; returns its position. */
 static int64_t mqc_publish(msgq_channel_publisher *p, uint32_t slot, size_t size, int64_t origin_time) {
-    mqc_hub *hub = &p->hub;
+    mqc_channel_file *file = &p->file;
     mq_channel_publisher *c = &p->own->c;
     uint64_t position;
     mq_channel_status sent = mq_channel_publish(c, slot, size, (uint64_t)origin_time, &position);
-    int status = mqc_check_whole(&hub->place, &hub->segment); /* a page that was cut off is found when it is touched */
+    int status =
+        mqc_check_whole(&file->place, &file->segment); /* a page that was cut off is found when it is touched */
     if (!status)
-        status = mqc_check_whole(&hub->place, &p->own->pool);
+        status = mqc_check_whole(&file->place, &p->own->pool);
     if (sent == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&hub->hub->attention);
+        mq_eventcount_notify_mp(&file->header->attention);
     else if (sent == MQ_CHANNEL_CORRUPT) {
-        mq_channel_give_back(c, slot);
-        status = status ? status
-                        : mqc_endpoint_error(&hub->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
+        mq_channel_return_slot(c, slot);
+        status = status
+                     ? status
+                     : mqc_endpoint_error(&file->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
     }
     return status ? status : (int64_t)position;
 }
 
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout) {
-    int status = mqc_check_process(&publisher->hub.place, publisher->hub.generation);
+    int status = mqc_check_process(&publisher->file.place, publisher->file.generation);
     if (!status && mq_unlikely(size > publisher->own->c.slots.slot_bytes))
         status = mqc_grow(publisher, size);
-    int slot = status ? MQ_NO_SLOT : mqc_slot(publisher, timeout, &status);
-    if (slot == MQ_NO_SLOT)
+    int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_slot(publisher, timeout, &status);
+    if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
     mq_copy_in(mq_channel_payload(&publisher->own->c, (uint32_t)slot), data, size);
     return mqc_publish(publisher, (uint32_t)slot, size, msgq_origin());
@@ -306,10 +313,10 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
                        size_t size, int64_t origin_time) {
     int status = 0;
     if (head_size + size > publisher->own->c.slots.slot_bytes)
-        return mqc_endpoint_error(&publisher->hub.place, EMSGSIZE, "the slots have no room for %zu bytes",
+        return mqc_endpoint_error(&publisher->file.place, EMSGSIZE, "the slots have no room for %zu bytes",
                                   head_size + size);
     int slot = mqc_slot(publisher, 0, &status);
-    if (slot == MQ_NO_SLOT)
+    if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
     uint8_t *room = mq_channel_payload(&publisher->own->c, (uint32_t)slot);
     mq_copy_in(room, head, head_size);

@@ -1,7 +1,7 @@
-/* A channel's subscriber: the same steps as in impl/channel/membership.pyx, pool.pyx and subscriber.pyx. To be
+/* A channel's subscriber: the same steps as in impl/channel/subscriber_rows.pyx, poolfile.pyx and subscriber.pyx. To be
  * compiled as C11. */
 #define _GNU_SOURCE
-#include "c/hub.h"
+#include "c/channelfile.h"
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 enum {
@@ -10,43 +10,44 @@ enum {
 };
 
 struct msgq_channel_subscriber {
-    mqc_hub hub;
+    mqc_channel_file file;
     mq_channel_subscriber c;
-    mqc_segment *pools[MQ_PUBLISHERS];
-    void *listed;
+    mqc_segment *pools[MQ_CHANNEL_PUBLISHERS];
+    void *row_token;
     uint64_t uid;
     int64_t nap; /* ns to nap before the next announcement; 0: announce at once */
 };
 
 /* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
-static int mqc_check_listeners(const mqc_hub *hub) {
-    uint64_t most = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).subscribers, living = 0;
-    if (most == 0 || most > MQ_LISTENERS)
+static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
+    uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
+    if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
         return 0;
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&hub->segment.roll);
-    for (int i = 0; i < MQ_LISTENERS; i++)
-        living += mq_identity_liveness(&inquiry, &hub->hub->listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD;
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    for (int i = 0; i < MQ_CHANNEL_SUBSCRIBERS; i++)
+        living += mq_identity_liveness(&inquiry, &file->header->subscribers[i].who, MQ_CHANNEL_SUBSCRIBER_BYTE + i) !=
+                  MQ_DEAD;
     mq_liveness_probe_end(&inquiry);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&hub->place, ENFILE, "has as many subscribers as it may (%llu)",
+    return mqc_endpoint_error(&file->place, ENFILE, "has as many subscribers as it may (%llu)",
                               (unsigned long long)most);
 }
 
 /* Be listed, if there is room. */
-static int mqc_list(msgq_channel_subscriber *s) {
-    mqc_hub *hub = &s->hub;
+static int mqc_subscriber_register(msgq_channel_subscriber *s) {
+    mqc_channel_file *file = &s->file;
     mq_self self;
-    mq_row_table roster = mq_hub_listeners(hub->hub, MQ_LISTENERS);
-    int status = mqc_identify(&self), fd = status ? status : mqc_hub_lock(hub, true);
+    mq_row_table roster = mq_channel_subscriber_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
+    int status = mqc_identify(&self), fd = status ? status : mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
-    status = mqc_check_listeners(hub);
-    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&roster, &hub->segment.roll, &s->listed);
+    status = mqc_check_subscriber_limit(file);
+    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&roster, &file->segment.roll, &s->row_token);
     if (row != MQ_NO_ROW) {
-        s->c.row = &hub->hub->listeners[row];
+        s->c.row = &file->header->subscribers[row];
         s->uid = mqc_new_uid();
-        mq_hub_list(s->c.row, &self, s->uid, s->listed != NULL, hub->node);
+        mq_channel_subscriber_register(s->c.row, &self, s->uid, s->row_token != NULL, file->node);
     }
     mqc_unlock_file(fd);
     return status;
@@ -59,25 +60,25 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
     msgq_channel_subscriber *s = *subscriber = NULL;
     if (!(s = calloc(1, sizeof *s)))
         return mqc_fail(ENOMEM, "no memory for a subscriber");
-    int status = mqc_hub_begin(&s->hub, channel, asked);
+    int status = mqc_channel_file_init(&s->file, channel, asked);
     if (!status)
-        status = mqc_hub_open(&s->hub, asked, false);
+        status = mqc_channel_file_open(&s->file, asked, false);
     if (!status)
-        status = mqc_list(s);
+        status = mqc_subscriber_register(s);
     if (status) {
-        mqc_hub_end(&s->hub);
+        mqc_channel_file_close(&s->file);
         free(s);
         return status;
     }
-    s->c.hub = s->hub.hub, s->c.whole = s->hub.segment.whole;
+    s->c.header = s->file.header, s->c.whole = s->file.segment.whole;
     s->c.conflate = asked->conflate, s->c.history = asked->history;
-    mq_channel_show_joined(&s->c);
+    mq_channel_store_joined(&s->c);
     mq_channel_join(&s->c, true);
     *subscriber = s;
     return 0;
 }
 
-static void mqc_pool_forget(msgq_channel_subscriber *s, unsigned row) {
+static void mqc_pool_unmap(msgq_channel_subscriber *s, unsigned row) {
     if (s->pools[row])
         mqc_unmap(s->pools[row]);
     free(s->pools[row]);
@@ -88,38 +89,38 @@ static void mqc_pool_forget(msgq_channel_subscriber *s, unsigned row) {
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
     if (!subscriber)
         return;
-    if (subscriber->hub.generation == mqc_generation() && subscriber->c.row)
-        mq_identity_leave(&subscriber->c.row->who, subscriber->uid, &subscriber->listed);
-    for (unsigned row = 0; row < MQ_PUBLISHERS; row++)
-        mqc_pool_forget(subscriber, row);
-    mqc_hub_end(&subscriber->hub);
+    if (subscriber->file.generation == mqc_generation() && subscriber->c.row)
+        mq_identity_leave(&subscriber->c.row->who, subscriber->uid, &subscriber->row_token);
+    for (unsigned row = 0; row < MQ_CHANNEL_PUBLISHERS; row++)
+        mqc_pool_unmap(subscriber, row);
+    mqc_channel_file_close(&subscriber->file);
     free(subscriber);
 }
 
 /* ---- finding messages ---- */
 
 /* Map a publisher's pool to read it. -ENOENT: there is no such file. */
-static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment, mq_pool_map *slots) {
+static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment *segment, mq_pool_map *slots) {
     char path[MQC_PATH];
     struct stat found;
-    mqc_pool_path(hub, uid, path);
-    int fd = mqc_open_file(&hub->place, path, O_RDONLY);
+    mqc_pool_path(file, uid, path);
+    int fd = mqc_open_file(&file->place, path, O_RDONLY);
     if (fd < 0)
         return fd;
-    int status = mqc_check_file(&hub->place, fd, path, &found);
+    int status = mqc_check_file(&file->place, fd, path, &found);
     if (!status && (uint64_t)found.st_size < sizeof(mq_pool))
-        status = mqc_endpoint_error(&hub->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
+        status = mqc_endpoint_error(&file->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
     if (!status)
-        status = mqc_map(&hub->place, fd, &found, false, path, segment);
+        status = mqc_map(&file->place, fd, &found, false, path, segment);
     close(fd);
     if (status)
         return status;
     const char *wrong =
-        mq_pool_check((mq_pool *)(void *)segment->address, segment->size, hub->segment.inode, uid, slots);
+        mq_pool_check((mq_pool *)(void *)segment->address, segment->size, file->segment.inode, uid, slots);
     if (!wrong)
         return 0;
     mqc_unmap(segment);
-    return mqc_endpoint_error(&hub->place, EPROTO, "%s %s", path, wrong);
+    return mqc_endpoint_error(&file->place, EPROTO, "%s %s", path, wrong);
 }
 
 /* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
@@ -127,10 +128,10 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
     mq_pool_map slots;
     mqc_segment *segment = calloc(1, sizeof *segment);
     if (!segment)
-        return mqc_endpoint_error(&s->hub.place, ENOMEM, "no memory for a pool");
-    int status = mqc_pool_open(&s->hub, message->pool_uid, segment, &slots);
+        return mqc_endpoint_error(&s->file.place, ENOMEM, "no memory for a pool");
+    int status = mqc_pool_open(&s->file, message->pool_uid, segment, &slots);
     if (!status) {
-        mqc_pool_forget(s, message->row);
+        mqc_pool_unmap(s, message->row);
         s->pools[message->row] = segment;
         s->c.pools[message->row] = slots;
         return 0;
@@ -138,17 +139,17 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
     free(segment);
     bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM; /* then the next call finds it again */
     if (!passes)
-        mq_channel_pass(&s->c, message);
+        mq_channel_skip(&s->c, message);
     return status == -ENOENT ? 0 : status;
 }
 
 /* 1: the message at the cursor; 0: there is none. */
-static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *message) {
+static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_message *message) {
     for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound: each message may be in another pool */
         mq_channel_status found = mq_channel_next(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
-        int status = mqc_check_whole(&s->hub.place, &s->hub.segment);
+        int status = mqc_check_whole(&s->file.place, &s->file.segment);
         if (found == MQ_CHANNEL_EMPTY || status)
             return status;
         if (found == MQ_CHANNEL_UNMAPPED) {
@@ -156,8 +157,8 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
                 return status;
             continue;
         }
-        mq_channel_pass(&s->c, message); /* so that the next call goes on */
-        return mqc_endpoint_error(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
+        mq_channel_skip(&s->c, message); /* so that the next call goes on */
+        return mqc_endpoint_error(&s->file.place, EPROTO, "at position %llu is no message: another program wrote there",
                                   (unsigned long long)message->position);
     }
     return 0; /* publishers are as fast as this loop; the next call continues */
@@ -167,12 +168,12 @@ static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *mess
 
 static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_channel_poll_state outlook = {.hub = s->c.hub, .cursor = &s->c.cursor, .whole = s->c.whole};
+    mq_channel_poll_state outlook = {.header = s->c.header, .cursor = &s->c.cursor, .whole = s->c.whole};
     return mq_channel_has_more(&outlook);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_u32 *attention = &s->hub.hub->attention;
+    mq_u32 *attention = &s->file.header->attention;
     return s->nap ? mq_load_acquire_u32(attention) : mq_eventcount_prepare_wait_mp(attention);
 }
 static void mqc_channel_awake(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
@@ -189,22 +190,23 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
                          .announce = mqc_channel_announce,
                          .awake = mqc_channel_awake,
                          .nap_ns = mqc_channel_nap,
-                         .word = &s->hub.hub->attention,
+                         .word = &s->file.header->attention,
                          .reader = s,
-                         .spin_ns = s->hub.place.spin_ns};
-    int found = mqc_channel_look(s, message);
+                         .spin_ns = s->file.place.spin_ns};
+    int found = mqc_channel_next_message(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
     while (!found && timeout != 0) {
         s->nap = mq_channel_nap_ns(&s->c, mq_now_ns());
         int ready = mqc_wait(&waiter, deadline);
-        found = ready < 0 ? ready : mqc_channel_look(s, message);
+        found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))
-            break; /* also if what woke us was withdrawn */
+            break; /* also if what woke us was retracted */
     }
-    return found ? found : mqc_endpoint_error(&s->hub.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+    return found ? found : mqc_endpoint_error(&s->file.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
 }
 
-static void mqc_channel_tell(const msgq_channel_subscriber *s, const mq_channel_message *message, msgq_message *about) {
+static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const mq_channel_message *message,
+                                         msgq_message *about) {
     const mq_pool *pool = s->c.pools[message->row].pool;
     *about = (msgq_message){.size = message->length,
                             .publish_time = (int64_t)message->publish_time,
@@ -216,24 +218,24 @@ static void mqc_channel_tell(const msgq_channel_subscriber *s, const mq_channel_
 
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about) {
-    mqc_hub *hub = &subscriber->hub;
+    mqc_channel_file *file = &subscriber->file;
     mq_channel_message message;
-    int status = mqc_check_process(&hub->place, hub->generation);
+    int status = mqc_check_process(&file->place, file->generation);
     /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a time-out. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
             return mqc_endpoint_error(
-                &hub->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                &file->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
                 "each message was overwritten while it was copied; give the channel a larger capacity");
         if (about)
-            mqc_channel_tell(subscriber, &message, about);
+            mqc_channel_describe_message(subscriber, &message, about);
         if (message.length > room)
-            return mqc_endpoint_error(&hub->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+            return mqc_endpoint_error(&file->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
                                       (unsigned long long)message.length, room);
         mq_copy_out(buffer, mq_pool_slot_payload(message.slot), message.length);
-        status = mqc_check_whole(&hub->place, subscriber->pools[message.row]);
+        status = mqc_check_whole(&file->place, subscriber->pools[message.row]);
         if (status)
-            mq_channel_pass(&subscriber->c, &message);
+            mq_channel_skip(&subscriber->c, &message);
         else if (mq_channel_accept(&subscriber->c, &message))
             return (int64_t)message.length;
     }

@@ -64,13 +64,14 @@ static int mqc_outlet_open(mqc_outlet *outlet, bool roomy) {
         .slots = (uint32_t)slots, .slot_bytes = size, .max_bytes = MQC_EVENTS_MAX_BYTES, .schema = &schema};
     char name[MQC_NAME + sizeof MQC_EVENTS_SUFFIX];
     msgq_channel_publisher *publisher = NULL;
-    mqc_hub hub;
+    mqc_channel_file file;
     snprintf(name, sizeof name, "%s%s", outlet->place->name, MQC_EVENTS_SUFFIX);
-    int status = mqc_hub_begin_beside(&hub, name, outlet->place, outlet->segment->mode & 0666, MQC_EVENTS_CAPACITY);
+    int status =
+        mqc_channel_file_init_beside(&file, name, outlet->place, outlet->segment->mode & 0666, MQC_EVENTS_CAPACITY);
     if (!status && !mqc_has_name(outlet->segment)) /* the channel of that name is another queue's, or nobody's */
         status = -ENOENT;
     if (!status)
-        status = mqc_publisher_open(&publisher, &hub, &options);
+        status = mqc_publisher_open(&publisher, &file, &options);
     if (!status && !mqc_has_name(outlet->segment))
         status = -ENOENT;
     if (status) {

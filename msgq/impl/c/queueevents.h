@@ -4,7 +4,7 @@
 #ifndef MQC_QUEUEEVENTS_H
 #define MQC_QUEUEEVENTS_H
 
-#include "c/hub.h"
+#include "c/channelfile.h"
 #include "msgq/queue.h"
 #include "workqueue/receiver.h"
 

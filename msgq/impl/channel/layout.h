@@ -1,4 +1,4 @@
-/* The bytes of a channel's hub. No behaviour here; docs/channel-protocol.md shows them, a golden test pins them. */
+/* The bytes of a channel's header. No behaviour here; docs/channel-protocol.md shows them, a golden test pins them. */
 #ifndef MQ_CHANNEL_LAYOUT_H
 #define MQ_CHANNEL_LAYOUT_H
 
@@ -7,21 +7,21 @@
 #include "base/pool.h"
 
 enum {
-    MQ_HUB_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_HUB_MINOR = 0, /* what was added since can be passed over */
-    MQ_HUB_CREATOR = 64,
-    MQ_PUBLISHERS = 63,
-    MQ_VIEWERS = 64,        /* subscribers that take views: bits of a pin */
-    MQ_LISTENERS = 64,      /* subscribers that are listed; more go on without a row */
-    MQ_CAPACITY_MAX = 8192, /* so that a pool of capacity + 2 slots has numbers of 14 bits */
-    /* The bytes of the hub's file that their owners lock (liveness_lock.h). */
-    MQ_PUBLISHER_BYTE = 0,
-    MQ_VIEWER_BYTE = 64,
-    MQ_LISTENER_BYTE = 128,
-    MQ_OPEN_BYTE = 192, /* held, together, by all who have the channel open and have no row */
+    MQ_CHANNEL_MAJOR = 1, /* of the layout: another one cannot be read */
+    MQ_CHANNEL_MINOR = 0, /* what was added since can be passed over */
+    MQ_CHANNEL_CREATOR_BYTES = 64,
+    MQ_CHANNEL_PUBLISHERS = 63,
+    MQ_CHANNEL_VIEWERS = 64,        /* subscribers that take views: bits of a pin */
+    MQ_CHANNEL_SUBSCRIBERS = 64,    /* subscribers that are listed; more go on without a row */
+    MQ_CHANNEL_CAPACITY_MAX = 8192, /* so that a pool of capacity + 2 slots has numbers of 14 bits */
+    /* The bytes of the channel file that their owners lock (liveness_lock.h). */
+    MQ_CHANNEL_PUBLISHER_BYTE = 0,
+    MQ_CHANNEL_VIEWER_BYTE = 64,
+    MQ_CHANNEL_SUBSCRIBER_BYTE = 128,
+    MQ_CHANNEL_OPEN_BYTE = 192, /* held, together, by all who have the channel open and have no row */
 };
 
-#define MQ_HUB_MAGIC 0x314e414843515347ull /* "GSQCHAN1" read as little-endian */
+#define MQ_CHANNEL_MAGIC 0x314e414843515347ull /* "GSQCHAN1" read as little-endian */
 
 /* One publisher and its pool. Written under the lock, but for the line of counters. */
 typedef struct {
@@ -37,17 +37,17 @@ typedef struct {
     mq_u64 pad[2];
     /* The publisher's own line: */
     mq_u64 sent;
-    mq_u64 bytes;     /* of payload */
-    mq_u64 refused;   /* messages for which there was no slot */
-    mq_u64 withdrawn; /* messages that left the order before their turn, since their slots were needed */
+    mq_u64 bytes;   /* of payload */
+    mq_u64 refused; /* messages for which there was no slot */
+    mq_u64 evicted; /* messages that left the order before their turn, since their slots were needed */
     mq_u64 room[4];
 } mq_channel_publisher_row;
-_Static_assert(sizeof(mq_channel_publisher_row) == 256, "bump MQ_HUB_MAJOR");
+_Static_assert(sizeof(mq_channel_publisher_row) == 256, "bump MQ_CHANNEL_MAJOR");
 
 /* A subscriber that takes views. Its number is its bit in pins. */
 typedef struct {
     mq_identity who;
-} mq_viewer_row;
+} mq_channel_viewer_row;
 
 /* A subscriber, for those who look on. */
 typedef struct {
@@ -60,10 +60,10 @@ typedef struct {
     mq_u64 received;
     mq_u64 lost;
     mq_u64 resets;
-    mq_u64 held; /* views */
+    mq_u64 views_held; /* views */
     mq_u64 room[3];
-} mq_listener_row;
-_Static_assert(sizeof(mq_listener_row) == 192, "bump MQ_HUB_MAJOR");
+} mq_channel_subscriber_row;
+_Static_assert(sizeof(mq_channel_subscriber_row) == 192, "bump MQ_CHANNEL_MAJOR");
 
 typedef struct {
     mq_u64 magic;        /* written last */
@@ -74,54 +74,54 @@ typedef struct {
     mq_u64 creator_pid;
     mq_u64 kind; /* mq_channel_kind, for people */
     mq_u64 reserved;
-    char creator[MQ_HUB_CREATOR]; /* name of the node or process, NUL-padded */
-    mq_u64 geometry;              /* see mq_geometry. Written under the lock; each field once */
+    char creator[MQ_CHANNEL_CREATOR_BYTES]; /* name of the node or process, NUL-padded */
+    mq_u64 config;                          /* see mq_channel_config. Written under the lock; each field once */
     mq_u64 pad0[15];
     mq_u64 tail; /* index_ring.h. 0: the capacity is not settled */
     mq_u64 pad1[7];
     mq_u32 attention; /* eventcount.h, several writers */
     mq_u32 pad2[15];
     mq_u64 room[464];
-    mq_channel_publisher_row publishers[MQ_PUBLISHERS];
+    mq_channel_publisher_row publishers[MQ_CHANNEL_PUBLISHERS];
     mq_u64 pad3[32];
-    mq_viewer_row viewers[MQ_VIEWERS];
-    mq_listener_row listeners[MQ_LISTENERS];
-    mq_u64 entries[MQ_CAPACITY_MAX];
+    mq_channel_viewer_row viewers[MQ_CHANNEL_VIEWERS];
+    mq_channel_subscriber_row subscribers[MQ_CHANNEL_SUBSCRIBERS];
+    mq_u64 entries[MQ_CHANNEL_CAPACITY_MAX];
     mq_schema schema;
     char schema_data[49152 - sizeof(mq_schema)];
-} mq_hub;
-_Static_assert(offsetof(mq_hub, publishers) == 4096, "bump MQ_HUB_MAJOR");
-_Static_assert(offsetof(mq_hub, viewers) == 20480, "bump MQ_HUB_MAJOR");
-_Static_assert(offsetof(mq_hub, entries) == 36864, "bump MQ_HUB_MAJOR");
-_Static_assert(offsetof(mq_hub, schema) == 102400, "bump MQ_HUB_MAJOR");
-_Static_assert(sizeof(mq_hub) == 151552, "bump MQ_HUB_MAJOR");
+} mq_channel_header;
+_Static_assert(offsetof(mq_channel_header, publishers) == 4096, "bump MQ_CHANNEL_MAJOR");
+_Static_assert(offsetof(mq_channel_header, viewers) == 20480, "bump MQ_CHANNEL_MAJOR");
+_Static_assert(offsetof(mq_channel_header, entries) == 36864, "bump MQ_CHANNEL_MAJOR");
+_Static_assert(offsetof(mq_channel_header, schema) == 102400, "bump MQ_CHANNEL_MAJOR");
+_Static_assert(sizeof(mq_channel_header) == 151552, "bump MQ_CHANNEL_MAJOR");
 
-#define MQ_HUB_SCHEMA_DATA (sizeof(((mq_hub *)0)->schema_data))
+#define MQ_CHANNEL_SCHEMA_BYTES (sizeof(((mq_channel_header *)0)->schema_data))
 
-typedef enum { MQ_PUBSUB = 0, MQ_BROADCAST = 1, MQ_MAILBOX = 2 } mq_channel_kind;
+typedef enum { MQ_CHANNEL_PUBSUB = 0, MQ_CHANNEL_BROADCAST = 1, MQ_CHANNEL_MAILBOX = 2 } mq_channel_kind;
 
 /* What all who open a channel agree on. A field that nobody has said is 0. */
 typedef struct {
     uint64_t capacity;    /* of the order */
     uint64_t publishers;  /* at most so many; 1..63 */
-    uint64_t subscribers; /* 1..64, or MQ_ANY_SUBSCRIBERS */
+    uint64_t subscribers; /* 1..64, or MQ_CHANNEL_ANY_SUBSCRIBERS */
     uint64_t stamps;      /* 1: none, 2: messages have the time when they were published */
-} mq_geometry;
+} mq_channel_config;
 
-enum { MQ_ANY_SUBSCRIBERS = 255, MQ_NO_STAMPS = 1, MQ_STAMPS = 2 };
+enum { MQ_CHANNEL_ANY_SUBSCRIBERS = 255, MQ_CHANNEL_UNSTAMPED = 1, MQ_CHANNEL_STAMPED = 2 };
 
-static inline bool mq_capacity_makes_sense(uint64_t capacity) {
-    return capacity >= 2 && capacity <= MQ_CAPACITY_MAX && !(capacity & (capacity - 1));
+static inline bool mq_channel_capacity_is_valid(uint64_t capacity) {
+    return capacity >= 2 && capacity <= MQ_CHANNEL_CAPACITY_MAX && !(capacity & (capacity - 1));
 }
 
-static inline uint64_t mq_geometry_word(mq_geometry g) {
+static inline uint64_t mq_channel_config_word(mq_channel_config g) {
     return g.capacity | g.publishers << 16 | g.subscribers << 24 | g.stamps << 32;
 }
-static inline mq_geometry mq_geometry_of(uint64_t word) {
-    return (mq_geometry){.capacity = word & 0xFFFF,
-                         .publishers = word >> 16 & 0xFF,
-                         .subscribers = word >> 24 & 0xFF,
-                         .stamps = word >> 32 & 0xFF};
+static inline mq_channel_config mq_channel_config_of(uint64_t word) {
+    return (mq_channel_config){.capacity = word & 0xFFFF,
+                               .publishers = word >> 16 & 0xFF,
+                               .subscribers = word >> 24 & 0xFF,
+                               .stamps = word >> 32 & 0xFF};
 }
 
 #endif

@@ -7,7 +7,7 @@
  *   published  its message has a position, and was in the order when last looked at; the oldest first
  *   in limbo   its message has left the order, and somebody held it when last looked at
  *
- * published -> gone from the order: overwritten by anybody, or withdrawn by us -> free, or in limbo while it is held.
+ * published -> gone from the order: overwritten by anybody, or retracted by us -> free, or in limbo while it is held.
  * Nobody can come to hold what has left the order, so what is in limbo becomes free when its holders let go, or are dead.
  */
 #ifndef MQ_CHANNEL_PUBLISHER_H
@@ -24,28 +24,28 @@ typedef enum {
     MQ_CHANNEL_CORRUPT,  /* foreign bytes */
 } mq_channel_status;
 
-enum { MQ_NO_SLOT = -1 };
+enum { MQ_CHANNEL_NO_SLOT = -1 };
 
 typedef struct {
     uint64_t position;
     uint32_t slot;
-} mq_channel_sent;
+} mq_channel_published_slot;
 
 typedef struct {
     mq_index_ring order;
     mq_pool_map slots;
-    mq_hub *hub;
+    mq_channel_header *header;
     mq_channel_publisher_row *row;
     unsigned number; /* of the row */
     bool stamps;
     int64_t clock_offset;   /* host's clock less CLOCK_MONOTONIC, ns */
     uint32_t *free, *limbo; /* stacks */
     uint32_t free_count, limbo_count;
-    mq_channel_sent *published; /* a queue of as many places as there are slots */
+    mq_channel_published_slot *published; /* a queue of as many places as there are slots */
     uint32_t first, published_count;
-    const mq_liveness_file *roll;             /* of the hub: where viewers' locks are */
-    uint64_t ask_at;                          /* messages sent when we ask next whether holders live */
-    uint64_t sent, bytes, refused, withdrawn; /* of the row, whose words others read */
+    const mq_liveness_file *roll;           /* of the channel file: where viewers' locks are */
+    uint64_t next_probe_at;                 /* messages sent when we ask next whether holders live */
+    uint64_t sent, bytes, refused, evicted; /* of the row, whose words others read */
 } mq_channel_publisher;
 
 /* Begin with all slots free. False: no memory. */
@@ -67,19 +67,19 @@ static inline void mq_channel_publisher_end(mq_channel_publisher *p) {
 
 /* ---- taking a slot ---- */
 
-/* The oldest message has left the order: its slot, or MQ_NO_SLOT when somebody holds it. */
-static inline int mq_channel_reclaim(mq_channel_publisher *p) {
+/* The oldest message has left the order: its slot, or MQ_CHANNEL_NO_SLOT when somebody holds it. */
+static inline int mq_channel_reclaim_oldest(mq_channel_publisher *p) {
     uint32_t slot = p->published[p->first].slot;
     p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
     p->published_count--;
     if (!mq_pin_holders(&p->slots, slot))
         return (int)slot;
     p->limbo[p->limbo_count++] = slot;
-    return MQ_NO_SLOT;
+    return MQ_CHANNEL_NO_SLOT;
 }
 
 /* A slot that was held, and is not any more. */
-static inline int mq_channel_leave_limbo(mq_channel_publisher *p) {
+static inline int mq_channel_take_from_limbo(mq_channel_publisher *p) {
     for (uint32_t i = 0; i < p->limbo_count; i++) {
         uint32_t slot = p->limbo[i];
         if (mq_pin_holders(&p->slots, slot))
@@ -87,11 +87,13 @@ static inline int mq_channel_leave_limbo(mq_channel_publisher *p) {
         p->limbo[i] = p->limbo[--p->limbo_count];
         return (int)slot;
     }
-    return MQ_NO_SLOT;
+    return MQ_CHANNEL_NO_SLOT;
 }
 
 /* The slots that a publisher cannot write: in limbo (the first ones), and published. */
-static inline uint32_t mq_channel_used(const mq_channel_publisher *p) { return p->limbo_count + p->published_count; }
+static inline uint32_t mq_channel_used_count(const mq_channel_publisher *p) {
+    return p->limbo_count + p->published_count;
+}
 static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint32_t i) {
     if (i < p->limbo_count)
         return p->limbo[i];
@@ -100,14 +102,14 @@ static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint3
 }
 
 /* Which viewers that hold some of the first `count` of them are dead, one bit each. */
-static inline uint64_t mq_channel_dead(const mq_channel_publisher *p, uint32_t count) {
+static inline uint64_t mq_channel_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
     uint64_t holders = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++)
         holders |= mq_pin_holders(&p->slots, mq_channel_used_slot(p, i));
-    for (int viewer = 0; viewer < MQ_VIEWERS; viewer++)
+    for (int viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++)
         if (holders >> viewer & 1 &&
-            mq_identity_liveness(&inquiry, &p->hub->viewers[viewer].who, MQ_VIEWER_BYTE + viewer) == MQ_DEAD)
+            mq_identity_liveness(&inquiry, &p->header->viewers[viewer].who, MQ_CHANNEL_VIEWER_BYTE + viewer) == MQ_DEAD)
             dead |= 1ull << viewer;
     mq_liveness_probe_end(&inquiry);
     return dead;
@@ -117,7 +119,7 @@ static inline uint64_t mq_channel_dead(const mq_channel_publisher *p, uint32_t c
  * is found is of a viewer that died since, or of nobody: a successor cannot have set it, since what has left the order
  * cannot be held any more. True: there was something. */
 static inline bool mq_channel_clear_dead(mq_channel_publisher *p) {
-    uint64_t dead = mq_channel_dead(p, p->limbo_count);
+    uint64_t dead = mq_channel_dead_viewers(p, p->limbo_count);
     for (uint32_t i = 0; dead && i < p->limbo_count; i++)
         if (mq_pin_holders(&p->slots, p->limbo[i]) & dead)
             mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);
@@ -125,56 +127,57 @@ static inline bool mq_channel_clear_dead(mq_channel_publisher *p) {
 }
 
 /* Is a published slot held by nobody but `dead`? Somebody may come to hold it after this look. */
-static inline bool mq_channel_any_unheld(const mq_channel_publisher *p, uint64_t dead) {
-    for (uint32_t i = p->limbo_count; i < mq_channel_used(p); i++)
+static inline bool mq_channel_has_unpinned(const mq_channel_publisher *p, uint64_t dead) {
+    for (uint32_t i = p->limbo_count; i < mq_channel_used_count(p); i++)
         if (!(mq_pin_holders(&p->slots, mq_channel_used_slot(p, i)) & ~dead))
             return true;
     return false;
 }
 
-/* Would a slot be had if messages were withdrawn? Else they stay, for those who have not read them. */
-static inline bool mq_channel_may_withdraw(mq_channel_publisher *p) {
-    if (mq_channel_any_unheld(p, 0))
+/* Would a slot be had if messages were retracted? Else they stay, for those who have not read them. */
+static inline bool mq_channel_may_evict(mq_channel_publisher *p) {
+    if (mq_channel_has_unpinned(p, 0))
         return true;
-    uint64_t dead = p->published_count ? mq_channel_dead(p, mq_channel_used(p)) : 0;
-    if (!dead || !mq_channel_any_unheld(p, dead))
+    uint64_t dead = p->published_count ? mq_channel_dead_viewers(p, mq_channel_used_count(p)) : 0;
+    if (!dead || !mq_channel_has_unpinned(p, dead))
         return false;
-    p->ask_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
+    p->next_probe_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
     return true;
 }
 
-/* A slot to write, or MQ_NO_SLOT: each is held or lent. Messages are withdrawn only when no other slot is to be had, and
+/* A slot to write, or MQ_CHANNEL_NO_SLOT: each is held or lent. Messages are retracted only when no other slot is to be had, and
  * one of them would be. */
-static inline int mq_channel_take(mq_channel_publisher *p) {
-    int slot = MQ_NO_SLOT;
+static inline int mq_channel_take_slot(mq_channel_publisher *p) {
+    int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
         return (int)p->free[--p->free_count];
-    /* Bound: two rounds a slot, one that withdraws its message and one that clears pins of dead viewers. More rounds mean
+    /* Bound: two rounds a slot, one that retracts its message and one that clears pins of dead viewers. More rounds mean
      * corrupt entries or pins. Each round of the inner loop removes a published message. */
-    for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_NO_SLOT; rounds--) {
+    for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_CHANNEL_NO_SLOT; rounds--) {
         while (
-            slot == MQ_NO_SLOT && p->published_count &&
+            slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
             mq_index_ring_evicted(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))
-            slot = mq_channel_reclaim(p);
-        if (slot == MQ_NO_SLOT)
-            slot = mq_channel_leave_limbo(p);
-        if (slot != MQ_NO_SLOT)
+            slot = mq_channel_reclaim_oldest(p);
+        if (slot == MQ_CHANNEL_NO_SLOT)
+            slot = mq_channel_take_from_limbo(p);
+        if (slot != MQ_CHANNEL_NO_SLOT)
             break;
-        if (p->limbo_count && p->sent >= p->ask_at) { /* else what the dead hold would shorten the order for good */
+        if (p->limbo_count &&
+            p->sent >= p->next_probe_at) { /* else what the dead hold would shorten the order for good */
             if (mq_channel_clear_dead(p))
                 continue;
-            p->ask_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
+            p->next_probe_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
         }
-        if (!mq_channel_may_withdraw(p))
+        if (!mq_channel_may_evict(p))
             break;
-        mq_channel_sent *oldest = &p->published[p->first];
+        mq_channel_published_slot *oldest = &p->published[p->first];
         if (mq_index_ring_retract(&p->order, oldest->position, p->number, oldest->slot))
-            mq_store_relaxed_u64(&p->row->withdrawn, ++p->withdrawn); /* relaxed: a counter */
+            mq_store_relaxed_u64(&p->row->evicted, ++p->evicted); /* relaxed: a counter */
     }
     return slot;
 }
 
-static inline void mq_channel_give_back(mq_channel_publisher *p, uint32_t slot) { p->free[p->free_count++] = slot; }
+static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot) { p->free[p->free_count++] = slot; }
 
 /* ---- writing it, and publishing ---- */
 
@@ -198,7 +201,7 @@ static inline uint64_t mq_channel_enqueue(mq_channel_publisher *p, uint32_t slot
     if (mq_unlikely(position == MQ_NO_POSITION))
         return position;
     uint32_t last = p->first + p->published_count++;
-    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_sent){position, slot};
+    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_published_slot){position, slot};
     mq_store_relaxed_u64(&p->row->sent, ++p->sent); /* relaxed: counters */
     mq_store_relaxed_u64(&p->row->bytes, p->bytes += length);
     return position;
@@ -215,23 +218,23 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
     *position = mq_channel_enqueue(p, slot, length, mq_channel_now(p), origin_time);
     if (mq_unlikely(*position == MQ_NO_POSITION))
         return MQ_CHANNEL_CORRUPT;
-    return mq_eventcount_has_waiters_mp(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
+    return mq_eventcount_has_waiters_mp(&p->header->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
 /* Publish up to `count` messages of `size` bytes each, stamped alike; *first is the position of the first one. Returns
  * how many were: fewer when no slot is free at once, or the order is corrupt. The caller asks whether somebody is due
  * to be woken. */
-static inline uint64_t mq_channel_publish_rows(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
-                                               uint64_t count, uint64_t origin_time, uint64_t *first) {
+static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
+                                                uint64_t count, uint64_t origin_time, uint64_t *first) {
     uint64_t now = mq_channel_now(p), done = 0;
     for (; done < count; done++) {
-        int slot = mq_channel_take(p);
-        if (slot == MQ_NO_SLOT)
+        int slot = mq_channel_take_slot(p);
+        if (slot == MQ_CHANNEL_NO_SLOT)
             break;
         mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);
         uint64_t position = mq_channel_enqueue(p, (uint32_t)slot, size, now, origin_time);
         if (mq_unlikely(position == MQ_NO_POSITION)) {
-            mq_channel_give_back(p, (uint32_t)slot);
+            mq_channel_return_slot(p, (uint32_t)slot);
             break;
         }
         if (!done)
@@ -240,7 +243,7 @@ static inline uint64_t mq_channel_publish_rows(mq_channel_publisher *p, const ui
     return done;
 }
 
-static inline void mq_channel_refuse(mq_channel_publisher *p) {
+static inline void mq_channel_count_refused(mq_channel_publisher *p) {
     mq_store_relaxed_u64(&p->row->refused, ++p->refused); /* relaxed: a counter */
 }
 

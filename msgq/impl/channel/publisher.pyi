@@ -9,7 +9,7 @@ import numpy.typing as npt
 from _typeshed import ReadableBuffer
 from typing_extensions import Buffer, disjoint_base
 
-from msgq.impl.channel.hub import Hub
+from msgq.impl.channel.channelfile import ChannelFile
 
 @disjoint_base
 class Publisher:
@@ -26,7 +26,7 @@ class Publisher:
     deleted, or open when the process ends, is closed.
     """
 
-    def __new__(cls, hub: Hub, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> Self:
+    def __new__(cls, file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> Self:
         """Join the channel; `Channel.publisher` says how, and checks what is given. `name` is the node's."""
 
     @property
@@ -54,7 +54,7 @@ class Publisher:
         """Messages that were not published, because every slot was in use (`PoolExhaustedError`)."""
 
     @property
-    def withdrawn(self) -> int:
+    def evicted(self) -> int:
         """Messages that left the channel before their turn, because their slots were needed for newer ones.
 
         They are `lost` to those who had not received them. It stays 0 with two slots more than the channel's capacity,

@@ -1,4 +1,4 @@
-"""A channel's publisher: a Python face on publisher.h. Its row and pool are in ownpool.pyx."""
+"""A channel's publisher: a Python face on publisher.h. Its row and pool are in publisher_pool.pyx."""
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
@@ -12,12 +12,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_CORRUPT, MQ_CHANNEL_NOTIFY, MQ_NO_SLOT, MQ_VIEWERS, mq_channel_clear_dead, mq_channel_give_back,
-    mq_channel_payload, mq_channel_publish, mq_channel_publish_rows, mq_channel_refuse, mq_channel_take,
-    mq_channel_used, mq_channel_used_slot, mq_pin_holders, mq_pool_stride, mq_store_release_u64,
+    MQ_CHANNEL_CORRUPT, MQ_CHANNEL_NOTIFY, MQ_CHANNEL_NO_SLOT, MQ_CHANNEL_VIEWERS, mq_channel_clear_dead,
+    mq_channel_return_slot, mq_channel_payload, mq_channel_publish, mq_channel_publish_batch, mq_channel_count_refused,
+    mq_channel_take_slot, mq_channel_used_count, mq_channel_used_slot, mq_pin_holders, mq_pool_stride,
+    mq_store_release_u64,
 )
-from msgq.impl.channel.hub cimport Hub, is_whole
-from msgq.impl.channel.ownpool cimport OwnPool, enter_channel
+from msgq.impl.channel.channelfile cimport ChannelFile, is_whole
+from msgq.impl.channel.publisher_pool cimport PublisherPool, register_publisher
 from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.base.core cimport (
     mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_copy_in, mq_futex_wait,
@@ -35,12 +36,12 @@ from msgq.impl.sockets.checks import pickle_error, timeout_ns
 
 
 cdef enum:
-    FEW_SLOTS = 4               # as many as a pool that grows should have, rather than larger ones
-    BLOCK_ROWS = 256            # of an array: so many are published before those who sleep are woken
+    PREFERRED_SLOTS = 4               # as many as a pool that grows should have, rather than larger ones
+    BATCH_MESSAGES = 256            # of an array: so many are published before those who sleep are woken
     LOOK_AGAIN_NS = 100000000   # while it waits for a slot: nobody tells that a holder died
 
 
-cdef bint rows_of(messages, Py_buffer *view) except -1:
+cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
     """Get the bytes of an array of several messages; False: it is something else, or has gaps."""
     if not PyObject_CheckBuffer(messages) or getattr(getattr(messages, "dtype", None), "hasobject", False):
         return False
@@ -58,11 +59,11 @@ cdef bint rows_of(messages, Py_buffer *view) except -1:
 cdef class Publisher:
     """See publisher.pyi."""
 
-    def __cinit__(self, Hub hub not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
+    def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._ticket = CLOSED
-        self.endpoint, self.name, self._hub = hub.name, name, hub
+        self.endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
-        self._own = enter_channel(hub, name, slots, slot_bytes, max_bytes, True)
+        self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
         self._generation = self._ticket = fork_generation
         remember(self)
 
@@ -81,49 +82,49 @@ cdef class Publisher:
 
     @property
     def sent(self):
-        return self._sent + self._own.c.sent
+        return self._sent + self._pool.c.sent
 
     @property
     def bytes(self):
-        return self._bytes + self._own.c.bytes
+        return self._bytes + self._pool.c.bytes
 
     @property
     def refused(self):
-        return self._refused + self._own.c.refused
+        return self._refused + self._pool.c.refused
 
     @property
-    def withdrawn(self):
-        return self._withdrawn + self._own.c.withdrawn
+    def evicted(self):
+        return self._evicted + self._pool.c.evicted
 
     @property
     def slots(self):
-        return self._own.c.slots.slots
+        return self._pool.c.slots.slots
 
     @property
     def slot_bytes(self):
-        return self._own.c.slots.slot_bytes
+        return self._pool.c.slots.slot_bytes
 
     # ---- coming and going ----
 
     def close(self):
-        cdef bint ours = self._generation == fork_generation
+        cdef bint is_owner = self._generation == fork_generation
         if self._ticket == CLOSED:
             return
-        if ours and self._waiter:
+        if is_owner and self._waiter:
             self._interrupt_wait()
             return
-        if ours and self._ticket != fork_generation:
+        if is_owner and self._ticket != fork_generation:
             raise misuse(self._ticket, self.endpoint)
         self._ticket = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
-        if ours:
-            self._own.superseded = True  # loans that are open end it
-            self._own.leave(True)
+        if is_owner:
+            self._pool.superseded = True  # loans that are open end it
+            self._pool.leave(True)
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread never blocks."""
         self._closing = True
         while self._closing and self._waiter != PyThread_get_thread_ident():
-            mq_futex_wake_all(mq_futex_word(&self._own.c.slots.pool.released))
+            mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool.slot_released))
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()
@@ -139,7 +140,7 @@ cdef class Publisher:
     def __exit__(self, *_):
         self.close()
 
-    cdef int _refuse(self) except -1:
+    cdef int _rejoin_or_raise(self) except -1:
         """Called when the ticket is not valid: raise, or join again after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
             return self._rejoin()
@@ -147,15 +148,15 @@ cdef class Publisher:
 
     cdef int _rejoin(self) except -1:
         """In a forked child: take a row and create a pool. Open loans stay the parent's."""
-        cdef OwnPool inherited = self._own
+        cdef PublisherPool inherited = self._pool
         cdef int ticket = self._ticket, generation = self._generation
         self._generation, self._ticket = fork_generation, BUSY
         self._waiter, self._closing = 0, False  # the waiting thread may not exist in the child
         try:
-            self._replace(enter_channel(self._hub, self.name, self._slots, inherited.c.slots.slot_bytes,
-                                        self._max_bytes, True))
-            if self._hub.own[inherited.c.number] == inherited.c.slots.uid:
-                self._hub.own[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
+            self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
+                                                 self._max_bytes, True))
+            if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
+                self._file.own_pools[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
             self._ticket = self._generation
         finally:
             if self._ticket == BUSY:
@@ -163,73 +164,73 @@ cdef class Publisher:
         remember(self)
         return 0
 
-    cdef int _refuse_inherited(self) except -1:
+    cdef int _check_not_inherited(self) except -1:
         """Raise in the child when a signal handler forked in the middle of a call."""
         if self._generation != fork_generation:
             text = "a signal handler forked the process during this call, which its parent ends; call again here"
             raise ForkedSocketError(text, self.endpoint)
         return 0
 
-    cdef int _replace(self, OwnPool own) except -1:
+    cdef int _switch_pool(self, PublisherPool pool) except -1:
         """Publish from another pool from now on, and keep the counts."""
-        self._sent += self._own.c.sent
-        self._bytes += self._own.c.bytes
-        self._refused += self._own.c.refused
-        self._withdrawn += self._own.c.withdrawn
-        self._own = own
+        self._sent += self._pool.c.sent
+        self._bytes += self._pool.c.bytes
+        self._refused += self._pool.c.refused
+        self._evicted += self._pool.c.evicted
+        self._pool = pool
         return 0
 
     # ---- sending ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
         if self._ticket != fork_generation:
-            self._refuse()
+            self._rejoin_or_raise()
         require_time(timeout, self.endpoint)
         return self._send(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
         cdef Py_buffer view
-        if rows_of(messages, &view):
+        if get_batch_buffer(messages, &view):
             try:
-                return self._send_rows(&view, origin_time)
+                return self._send_batch(&view, origin_time)
             finally:
                 PyBuffer_Release(&view)
         for message in messages:
             if self._ticket != fork_generation:
-                self._refuse()
+                self._rejoin_or_raise()
             self._send(message, 0.0, origin_time)
             count += 1
         return count
 
-    cdef Py_ssize_t _send_rows(self, const Py_buffer *view, uint64_t origin_time) except -1:
+    cdef Py_ssize_t _send_batch(self, const Py_buffer *view, uint64_t origin_time) except -1:
         """Publish the rows of an array, block by block, each of which wakes those who sleep once."""
         cdef const uint8_t *data = <const uint8_t *> view.buf
         cdef uint64_t done = 0, count = view.shape[0], size = view.len // count if count else 0, block, wanted
         if self._ticket != fork_generation:
-            self._refuse()
-        if size > self._own.c.slots.slot_bytes:
+            self._rejoin_or_raise()
+        if size > self._pool.c.slots.slot_bytes:
             self._grow(size)
         cdef uint64_t origin = origin_time or current_origin()
-        block = max(<uint64_t> 1, min(<uint64_t> BLOCK_ROWS, <uint64_t> LARGE_BYTES // max(size, <uint64_t> 1)))
+        block = max(<uint64_t> 1, min(<uint64_t> BATCH_MESSAGES, <uint64_t> LARGE_BYTES // max(size, <uint64_t> 1)))
         while done < count:
             wanted = min(block, count - done)
-            if size >= LARGE_BYTES or not self._publish_rows(data + done * size, size, wanted, origin, &done):
+            if size >= LARGE_BYTES or not self._publish_batch(data + done * size, size, wanted, origin, &done):
                 self._send_bytes(data + done * size, size, 0.0, origin)  # which copes with what stands in the way
                 done += 1
         return count
 
-    cdef bint _publish_rows(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
-                            uint64_t *done) except -1:
+    cdef bint _publish_batch(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
+                             uint64_t *done) except -1:
         """Publish so many rows, and add how many were to `done`; False: not all."""
         cdef uint64_t first = 0
-        cdef uint64_t sent = mq_channel_publish_rows(&self._own.c, rows, size, count, origin_time, &first)
+        cdef uint64_t sent = mq_channel_publish_batch(&self._pool.c, rows, size, count, origin_time, &first)
         done[0] += sent
-        if sent and mq_eventcount_has_waiters_mp(&self._own.c.hub.attention):
-            mq_eventcount_notify_mp(&self._own.c.hub.attention)
-        if not (is_whole(self._hub.whole) and is_whole(self._own.pool.whole)):
-            self._hub.check_whole()
-            self._own.pool.check_whole(self.endpoint)
+        if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.attention):
+            mq_eventcount_notify_mp(&self._pool.c.header.attention)
+        if not (is_whole(self._file.whole) and is_whole(self._pool.pool_file.whole)):
+            self._file.check_whole()
+            self._pool.pool_file.check_whole(self.endpoint)
         return sent == count
 
     cdef object _send(self, object data, object timeout, uint64_t origin_time):
@@ -241,7 +242,7 @@ cdef class Publisher:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._ticket != fork_generation:  # an exporter may run any code
-                self._refuse()
+                self._rejoin_or_raise()
             return self._send_bytes(view.buf, view.len, timeout, origin_time)
         finally:
             PyBuffer_Release(&view)
@@ -249,12 +250,12 @@ cdef class Publisher:
     cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time):
         cdef int slot
         cdef uint8_t *payload
-        if size > self._own.c.slots.slot_bytes:
+        if size > self._pool.c.slots.slot_bytes:
             self._grow(size)
-        slot = mq_channel_take(&self._own.c)
-        if slot == MQ_NO_SLOT:
-            slot = self._take(timeout)
-        payload = mq_channel_payload(&self._own.c, slot)
+        slot = mq_channel_take_slot(&self._pool.c)
+        if slot == MQ_CHANNEL_NO_SLOT:
+            slot = self._take_slot(timeout)
+        payload = mq_channel_payload(&self._pool.c, slot)
         if size < LARGE_BYTES:
             mq_copy_in(payload, data, size)
         else:
@@ -262,130 +263,130 @@ cdef class Publisher:
             with nogil:
                 mq_copy_in(payload, data, size)
             self._ticket = self._generation
-        return self._publish(self._own, slot, size, origin_time)
+        return self._publish(self._pool, slot, size, origin_time)
 
-    cdef object _publish(self, OwnPool own, uint64_t slot, uint64_t size, uint64_t origin_time):
+    cdef object _publish(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
-        status = mq_channel_publish(&own.c, slot, size, origin_time or current_origin(), &position)
-        if not (is_whole(self._hub.whole) and is_whole(own.pool.whole)):
-            self._hub.check_whole()  # afterwards: a page that was cut off is found when it is touched
-            own.pool.check_whole(self.endpoint)
+        status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
+        if not (is_whole(self._file.whole) and is_whole(pool.pool_file.whole)):
+            self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
+            pool.pool_file.check_whole(self.endpoint)
         if status == MQ_CHANNEL_NOTIFY:
-            mq_eventcount_notify_mp(&own.c.hub.attention)
+            mq_eventcount_notify_mp(&pool.c.header.attention)
         elif status == MQ_CHANNEL_CORRUPT:
-            mq_channel_give_back(&own.c, slot)
+            mq_channel_return_slot(&pool.c, slot)
             text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
-            raise CorruptSegmentError(text, self.endpoint, self._hub.path)
-        if own is not self._own:  # a loan of a pool that was outgrown since
+            raise CorruptSegmentError(text, self.endpoint, self._file.path)
+        if pool is not self._pool:  # a loan of a pool that was outgrown since
             self._sent += 1
             self._bytes += size
         return position
 
     # ---- slots ----
 
-    cdef int _take(self, object timeout) except -1:
+    cdef int _take_slot(self, object timeout) except -1:
         """A slot, when none was to be had at once: what the dead hold, or waiting for one."""
-        cdef int slot = MQ_NO_SLOT
-        if mq_channel_clear_dead(&self._own.c):
-            slot = mq_channel_take(&self._own.c)
-        if slot == MQ_NO_SLOT and timeout != 0:
+        cdef int slot = MQ_CHANNEL_NO_SLOT
+        if mq_channel_clear_dead(&self._pool.c):
+            slot = mq_channel_take_slot(&self._pool.c)
+        if slot == MQ_CHANNEL_NO_SLOT and timeout != 0:
             slot = self._await_slot(timeout)
-        if slot == MQ_NO_SLOT:
-            mq_channel_refuse(&self._own.c)
-            raise self._exhausted()
+        if slot == MQ_CHANNEL_NO_SLOT:
+            mq_channel_count_refused(&self._pool.c)
+            raise self._exhausted_error()
         return slot
 
     cdef int _await_slot(self, object timeout) except -2:
         """Sleep until a holder lets go; -1: the time is over."""
         cdef int64_t now, until, deadline = -1
         cdef uint32_t expected
-        cdef int slot = MQ_NO_SLOT
-        cdef OwnPool own
+        cdef int slot = MQ_CHANNEL_NO_SLOT
+        cdef PublisherPool pool
         limit = timeout_ns(timeout, self.endpoint)
         if limit >= 0:
             deadline = mq_now_ns() + <int64_t> limit
         if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
-            self._refuse()
-        own = self._own
+            self._rejoin_or_raise()
+        pool = self._pool
         self._ticket, self._waiter = BUSY, PyThread_get_thread_ident()
         try:
-            while slot == MQ_NO_SLOT:
+            while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
                 if self._closing or self._generation != fork_generation:
                     break  # closed, or this is the child of a handler's fork
-                expected = mq_eventcount_prepare_wait_mp(&own.c.slots.pool.released)
-                slot = mq_channel_take(&own.c)
-                if slot == MQ_NO_SLOT and mq_channel_clear_dead(&own.c):
-                    slot = mq_channel_take(&own.c)
+                expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool.slot_released)
+                slot = mq_channel_take_slot(&pool.c)
+                if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead(&pool.c):
+                    slot = mq_channel_take_slot(&pool.c)
                 now = mq_now_ns()
-                if slot != MQ_NO_SLOT or 0 <= deadline <= now:
+                if slot != MQ_CHANNEL_NO_SLOT or 0 <= deadline <= now:
                     break
                 until = now + LOOK_AGAIN_NS
                 if 0 <= deadline < until:
                     until = deadline
                 with nogil:
-                    mq_futex_wait(mq_futex_word(&own.c.slots.pool.released), expected, until)
+                    mq_futex_wait(mq_futex_word(&pool.c.slots.pool.slot_released), expected, until)
         finally:
             self._ticket, self._waiter = self._generation, 0
-            closed = self._end_waiting(own, slot)
+            closed = self._end_waiting(pool, slot)
         if closed:
             raise EndpointClosedError("was closed while it waited for a slot", self.endpoint)
-        self._refuse_inherited()
+        self._check_not_inherited()
         return slot
 
-    cdef bint _end_waiting(self, OwnPool own, int slot) except -1:
+    cdef bint _end_waiting(self, PublisherPool pool, int slot) except -1:
         """Close the publisher if `close` was called during the wait; return whether it was."""
         if not self._closing or self._generation != fork_generation:
             return False
-        if slot != MQ_NO_SLOT:
-            mq_channel_give_back(&own.c, slot)
+        if slot != MQ_CHANNEL_NO_SLOT:
+            mq_channel_return_slot(&pool.c, slot)
         try:
             self.close()
         finally:
             self._closing = False  # last: `_interrupt_wait` then returns
         return True
 
-    cdef object _exhausted(self):
+    cdef object _exhausted_error(self):
         """Say who holds the slots."""
         cdef uint64_t holders
-        cdef OwnPool own = self._own
-        cdef list held = [0] * MQ_VIEWERS
-        for i in range(mq_channel_used(&own.c)):
-            holders = mq_pin_holders(&own.c.slots, mq_channel_used_slot(&own.c, i))
-            for viewer in range(MQ_VIEWERS):
+        cdef PublisherPool pool = self._pool
+        cdef list held = [0] * MQ_CHANNEL_VIEWERS
+        for i in range(mq_channel_used_count(&pool.c)):
+            holders = mq_pin_holders(&pool.c.slots, mq_channel_used_slot(&pool.c, i))
+            for viewer in range(MQ_CHANNEL_VIEWERS):
                 held[viewer] += holders >> viewer & 1
-        who = [f"{self._hub.viewer(viewer)} holds {count}" for viewer, count in enumerate(held) if count]
-        if own.lent:
-            who.append(f"{own.lent} are lent here")
-        text = (f"all {own.c.slots.slots} slots of this publisher are in use: {', '.join(who)}; release views sooner, "
-                "give the publisher more slots, or a timeout to wait for one. Nothing was sent")
+        holder_texts = [f"{self._file.viewer(viewer)} holds {count}" for viewer, count in enumerate(held) if count]
+        if pool.open_loans:
+            holder_texts.append(f"{pool.open_loans} are lent here")
+        text = (f"all {pool.c.slots.slots} slots of this publisher are in use: {', '.join(holder_texts)}; release "
+                "views sooner, give the publisher more slots, or a timeout to wait for one. Nothing was sent")
         return PoolExhaustedError(text, self.endpoint)
 
     cdef int _grow(self, uint64_t size) except -1:
         """Publish from a pool of larger slots from now on."""
-        cdef OwnPool former = self._own, larger
-        cdef uint64_t wanted = max(size, 2 * former.c.slots.slot_bytes)
-        cdef uint64_t least = self._slots or 1
+        cdef PublisherPool previous = self._pool, larger
+        cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
+        cdef uint64_t min_slots = self._slots or 1
         if size > self._max_bytes:  # what is computed below does not overflow then
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
             raise MessageTooLargeError(text, self.endpoint)
-        if (self._slots or FEW_SLOTS) * mq_pool_stride(wanted) > self._max_bytes:
+        if (self._slots or PREFERRED_SLOTS) * mq_pool_stride(wanted) > self._max_bytes:
             wanted = size
-        if least * mq_pool_stride(wanted) > self._max_bytes:
-            text = (f"a message of {size} bytes does not fit: {least} slots of it need {least * mq_pool_stride(size)} "
-                    f"bytes, and the pool may have {self._max_bytes} (max_bytes)")
+        if min_slots * mq_pool_stride(wanted) > self._max_bytes:
+            text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
+                    f"{min_slots * mq_pool_stride(size)} bytes, and the pool may have {self._max_bytes} (max_bytes)")
             raise MessageTooLargeError(text, self.endpoint)
         self._ticket = BUSY
         try:
-            larger = enter_channel(self._hub, self.name, self._slots, wanted, self._max_bytes, False)
+            larger = register_publisher(self._file, self.name, self._slots, wanted, self._max_bytes, False)
             if self._generation == fork_generation:
-                self._replace(larger)
-                mq_store_release_u64(&former.c.row.superseded, 1)
-                former.superseded = True
-                former.leave(True)
+                self._switch_pool(larger)
+                mq_store_release_u64(&previous.c.row.superseded, 1)
+                previous.superseded = True
+                previous.leave(True)
         finally:
             self._ticket = self._generation
-        return self._refuse_inherited()
+        return self._check_not_inherited()
 
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
@@ -395,14 +396,14 @@ cdef class Publisher:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         wanted = size  # may be Python code, as the comparison
         if self._ticket != fork_generation:
-            self._refuse()
-        if wanted > self._own.c.slots.slot_bytes:
+            self._rejoin_or_raise()
+        if wanted > self._pool.c.slots.slot_bytes:
             self._grow(wanted)
-        slot = mq_channel_take(&self._own.c)
-        loan._slot = self._take(timeout) if slot == MQ_NO_SLOT else slot
-        loan._publisher, loan._own, loan._size, loan._generation = self, self._own, wanted, fork_generation
-        loan._own.lent += 1
-        mq_channel_payload(&loan._own.c, loan._slot)  # from now on its bytes may change
+        slot = mq_channel_take_slot(&self._pool.c)
+        loan._slot = self._take_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
+        loan._publisher, loan._pool, loan._size, loan._generation = self, self._pool, wanted, fork_generation
+        loan._pool.open_loans += 1
+        mq_channel_payload(&loan._pool.c, loan._slot)  # from now on its bytes may change
         return loan
 
 
@@ -411,14 +412,14 @@ cdef class Loan:
     """See publisher.pyi."""
 
     def __cinit__(self):
-        self._slot = MQ_NO_SLOT
+        self._slot = MQ_CHANNEL_NO_SLOT
 
     def __init__(self):
         raise TypeError("a loan comes from a publisher's loan()")
 
     def __dealloc__(self):  # each buffer keeps it, so none is left
-        if self._slot != MQ_NO_SLOT and self._generation == fork_generation:
-            self._own.drop(self._slot, False)
+        if self._slot != MQ_CHANNEL_NO_SLOT and self._generation == fork_generation:
+            self._pool.cancel_loan(self._slot, False)
 
     def __len__(self):
         return self._size
@@ -436,7 +437,7 @@ cdef class Loan:
             self.discard()
 
     cdef int _check(self) except -1:
-        if self._own is None:
+        if self._pool is None:
             raise TypeError("a loan comes from a publisher's loan()")
         if self._over:
             raise StateError("a loan serves once; this one was published or discarded", self._publisher.endpoint)
@@ -444,7 +445,7 @@ cdef class Loan:
             text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
             raise ForkedSocketError(text, self._publisher.endpoint)
         if self._publisher._ticket != fork_generation:
-            self._publisher._refuse()
+            self._publisher._rejoin_or_raise()
         return 0
 
     def publish(self, size=None):
@@ -457,24 +458,24 @@ cdef class Loan:
         if self._exports:
             raise BufferError(f"{self._exports} buffers still look into this loan (a memoryview, an array), and could "
                               "change what was published; release or delete them first")
-        self._over, self._slot = True, MQ_NO_SLOT
+        self._over, self._slot = True, MQ_CHANNEL_NO_SLOT
         try:
-            self.position = self._publisher._publish(self._own, slot, wanted, self.origin_time)
+            self.position = self._publisher._publish(self._pool, slot, wanted, self.origin_time)
         finally:
-            self._own.returned(True)
+            self._pool.end_loan(True)
         return self.position
 
     def discard(self):
-        if self._over or self._own is None:
+        if self._over or self._pool is None:
             return
         self._over = True
         if not self._exports and self._generation == fork_generation:  # else when the last buffer goes
-            slot, self._slot = self._slot, MQ_NO_SLOT
-            self._own.drop(slot, True)
+            slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
+            self._pool.cancel_loan(slot, True)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         self._check()
-        PyBuffer_FillInfo(buffer, self, mq_channel_payload(&self._own.c, self._slot), self._size, 0, flags)
+        PyBuffer_FillInfo(buffer, self, mq_channel_payload(&self._pool.c, self._slot), self._size, 0, flags)
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):

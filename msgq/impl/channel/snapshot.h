@@ -3,7 +3,7 @@
 #ifndef MQ_CHANNEL_SNAPSHOT_H
 #define MQ_CHANNEL_SNAPSHOT_H
 
-#include "channel/hub.h"
+#include "channel/header.h"
 #include "channel/subscriber.h"
 
 /* ---- publishers ---- */
@@ -12,9 +12,9 @@
 typedef struct {
     uint64_t messages;
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
-} mq_ordered;
+} mq_channel_slots_in_order;
 
-static inline void mq_snapshot_order(const mq_index_ring *order, unsigned row, mq_ordered *out) {
+static inline void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
@@ -31,11 +31,11 @@ typedef struct {
     uint64_t views;
     uint64_t outdated;     /* of these, slots whose messages have left the order: their publishers lack them */
     uint64_t publish_time; /* of the oldest of the outdated, if it has one; else 0 */
-} mq_holding;
+} mq_channel_views;
 
 /* Add what is held in a pool to what each viewer holds. */
-static inline void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *ordered,
-                                    mq_holding holdings[MQ_VIEWERS]) {
+static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
+                                             mq_channel_views views_by_viewer[MQ_CHANNEL_VIEWERS]) {
     for (uint32_t slot = 0; slot < pool->slots; slot++) {
         uint64_t holders = mq_pin_holders(pool, slot);
         if (!holders)
@@ -43,14 +43,14 @@ static inline void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *o
         bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);
         /* relaxed: while the slot is held its message stays */
         uint64_t time = outdated ? mq_load_relaxed_u64(&mq_pool_slot_at(pool, slot)->publish_time) : 0;
-        for (unsigned viewer = 0; viewer < MQ_VIEWERS; viewer++) {
-            mq_holding *of = &holdings[viewer];
+        for (unsigned viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++) {
+            mq_channel_views *views = &views_by_viewer[viewer];
             if (!(holders >> viewer & 1))
                 continue;
-            of->views++;
-            of->outdated += outdated;
-            if (time && (!of->publish_time || time < of->publish_time))
-                of->publish_time = time;
+            views->views++;
+            views->outdated += outdated;
+            if (time && (!views->publish_time || time < views->publish_time))
+                views->publish_time = time;
         }
     }
 }
@@ -58,19 +58,20 @@ static inline void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *o
 /* ---- subscribers ---- */
 
 typedef struct {
-    uint64_t cursor, joined, received, lost, resets, held, viewer;
+    uint64_t cursor, joined, received, lost, resets, views_held, viewer;
     uint64_t lag; /* messages that are there for it */
-} mq_listener_copy;
+} mq_channel_subscriber_copy;
 
 /* The figures of a subscriber; again if it goes on meanwhile. */
-static inline void mq_snapshot_figures(const mq_listener_row *row, mq_listener_copy *out) {
+static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row,
+                                                  mq_channel_subscriber_copy *out) {
     for (int tries = 0; tries < 8; tries++) {
-        *out = (mq_listener_copy){.cursor = mq_load_acquire_u64(&row->cursor)};
+        *out = (mq_channel_subscriber_copy){.cursor = mq_load_acquire_u64(&row->cursor)};
         out->joined = mq_load_relaxed_u64(&row->joined); /* relaxed, all: see the top of the file */
         out->received = mq_load_relaxed_u64(&row->received);
         out->lost = mq_load_relaxed_u64(&row->lost);
         out->resets = mq_load_relaxed_u64(&row->resets);
-        out->held = mq_load_relaxed_u64(&row->held);
+        out->views_held = mq_load_relaxed_u64(&row->views_held);
         out->viewer = mq_load_relaxed_u64(&row->viewer);
         mq_fence_acquire();
         if (mq_load_relaxed_u64(&row->cursor) == out->cursor) /* relaxed: behind the fence */
@@ -79,30 +80,30 @@ static inline void mq_snapshot_figures(const mq_listener_row *row, mq_listener_c
 }
 
 /* The position behind the newest message. A publisher may not have come to the tail. */
-static inline uint64_t mq_snapshot_end(const mq_index_ring *order) {
+static inline uint64_t mq_channel_snapshot_end(const mq_index_ring *order) {
     uint64_t end = mq_index_ring_tail(order), entry;
-    for (int i = 0; i < MQ_PUBLISHERS && mq_index_ring_load(order, end, &entry) >= 0; i++)
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load(order, end, &entry) >= 0; i++)
         end++;
     return end;
 }
 
 /* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
  * that conflates, goes on at the present, or is lapped again and again loses more of it. */
-static inline void mq_snapshot_ahead(const mq_index_ring *order, mq_listener_copy *of) {
-    uint64_t end = mq_snapshot_end(order), entry;
-    uint64_t at = of->cursor ? of->cursor : order->capacity; /* 0: it has not looked since the order began */
+static inline void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy) {
+    uint64_t end = mq_channel_snapshot_end(order), entry;
+    uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: it has not looked since the order began */
     if (at < end && end > order->capacity && mq_index_ring_load(order, at, &entry) > 0) {
         uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest) */
-        uint64_t from = at < of->joined ? of->joined : at;
-        of->lost += from < oldest ? oldest - from : 0;
+        uint64_t from = at < copy->joined ? copy->joined : at;
+        copy->lost += from < oldest ? oldest - from : 0;
         at = oldest;
     }
     for (uint64_t i = 0; i < order->capacity && at < end; i++, at++) {
         int64_t ahead = mq_index_ring_load(order, at, &entry);
-        if (ahead == 0 && mq_entry_row(entry) != MQ_ORDER_WITHDRAWN)
-            of->lag++;
-        else if (at >= of->joined)
-            of->lost++;
+        if (ahead == 0 && mq_entry_row(entry) != MQ_INDEX_RING_RETRACTED)
+            copy->lag++;
+        else if (at >= copy->joined)
+            copy->lost++;
     }
 }
 

@@ -1,1 +1,1 @@
-"""Read a channel's files for msgq.stats and `Channel.diagnose`; for the hub alone."""
+"""Read a channel's files for msgq.stats and `Channel.diagnose`; for channelfile.pyx alone."""

@@ -1,6 +1,6 @@
 """Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, no lock, no trace.
 
-It stands below the hub, which calls it.
+It stands below the header, which calls it.
 """
 
 from libc.stdint cimport uint64_t
@@ -9,10 +9,12 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.channel.core cimport (
-    MQ_ANY_SUBSCRIBERS, MQ_HUB_CREATOR, MQ_LISTENERS, MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_OPEN_BYTE, MQ_PUBLISHERS,
-    MQ_STAMPS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_channel_order, mq_geometry, mq_geometry_of, mq_hub,
-    mq_channel_row_liveness, mq_identity, mq_identity_liveness, mq_listener_row, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_channel_publisher_row, mq_pool_map,
+    MQ_CHANNEL_ANY_SUBSCRIBERS, MQ_CHANNEL_CREATOR_BYTES, MQ_CHANNEL_SUBSCRIBERS, MQ_CHANNEL_SUBSCRIBER_BYTE,
+    MQ_NODE_NAME, MQ_CHANNEL_OPEN_BYTE, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, MQ_CHANNEL_VIEWERS,
+    MQ_CHANNEL_VIEWER_BYTE, mq_channel_order, mq_channel_config, mq_channel_config_of, mq_channel_header,
+    mq_channel_publisher_liveness, mq_identity, mq_identity_liveness, mq_channel_subscriber_row, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_channel_publisher_row,
+    mq_pool_map,
 )
 from msgq.impl.base.core cimport (
     MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_is_locked,
@@ -25,21 +27,22 @@ import os
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.common.stats import Participant
-from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts
 
 
 cdef extern from "channel/snapshot.h" nogil:
-    ctypedef struct mq_ordered:
+    ctypedef struct mq_channel_slots_in_order:
         uint64_t messages
-    ctypedef struct mq_holding:
+    ctypedef struct mq_channel_views:
         uint64_t views, outdated, publish_time
-    ctypedef struct mq_listener_copy:
-        uint64_t cursor, joined, received, lost, resets, held, viewer, lag
-    void mq_snapshot_order(const mq_index_ring *order, unsigned row, mq_ordered *out)
-    void mq_snapshot_pins(const mq_pool_map *pool, const mq_ordered *ordered, mq_holding *holdings)
-    void mq_snapshot_figures(const mq_listener_row *row, mq_listener_copy *out)
-    void mq_snapshot_ahead(const mq_index_ring *order, mq_listener_copy *of)
+    ctypedef struct mq_channel_subscriber_copy:
+        uint64_t cursor, joined, received, lost, resets, views_held, viewer, lag
+    void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out)
+    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
+                                   mq_channel_views *views_by_viewer)
+    void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_copy *out)
+    void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
 
 
 cdef extern from "base/layout.h":
@@ -50,41 +53,41 @@ cdef extern from "base/layout.h":
 _KINDS = ("pubsub", "broadcast", "mailbox")
 
 
-cdef class _Look:
-    """One look at a channel."""
+cdef class _ChannelSnapshot:
+    """A snapshot of a channel."""
     cdef Segment segment
-    cdef const mq_hub *hub
+    cdef const mq_channel_header *header
     cdef str name, in_prefix
     cdef object trust
     cdef mq_index_ring order
     cdef mq_liveness_probe inquiry
-    cdef mq_holding holdings[64]    # of viewers, by row
+    cdef mq_channel_views views_by_viewer[64]    # of viewers, by row
     cdef dict files                 # bytes of pools, by uid
 
     cdef object publishers(self):
         cdef const mq_channel_publisher_row *row
-        cdef mq_ordered ordered
+        cdef mq_channel_slots_in_order ordered
         cdef uint64_t uid
-        found = []
-        for i in range(MQ_PUBLISHERS):
-            row = &self.hub.publishers[i]
+        publishers = []
+        for i in range(MQ_CHANNEL_PUBLISHERS):
+            row = &self.header.publishers[i]
             uid = mq_load_acquire_u64(&row.pool_uid)
             if not uid:
                 continue
-            mq_snapshot_order(&self.order, i, &ordered)
-            left = mq_load_acquire_u64(&row.who.uid) == 0
-            who = participant(&row.who, mq_channel_row_liveness(self.hub, &self.inquiry, i))
-            found.append(ChannelPublisher(
-                who, text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
+            mq_channel_snapshot_order(&self.order, i, &ordered)
+            has_left = mq_load_acquire_u64(&row.who.uid) == 0
+            process = participant(&row.who, mq_channel_publisher_liveness(self.header, &self.inquiry, i))
+            publishers.append(ChannelPublisher(
+                process, text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
-                mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.withdrawn), ordered.messages,
-                naming.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), left,
+                mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted), ordered.messages,
+                naming.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), has_left,
                 mq_load_relaxed_u64(&row.superseded) != 0))
-        return tuple(found)
+        return tuple(publishers)
 
-    cdef object pool(self, uint64_t uid, const mq_ordered *ordered):
+    cdef object pool(self, uint64_t uid, const mq_channel_slots_in_order *ordered):
         """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
-        cdef struct_stat found
+        cdef struct_stat info
         cdef Segment segment
         cdef mq_pool_map slots
         cdef int fd
@@ -95,123 +98,126 @@ cdef class _Look:
                 if fd < 0:
                     return None
                 try:
-                    check_file(fd, &found, self.name, path)
-                    if <size_t> found.st_size < sizeof(mq_pool):
+                    check_file(fd, &info, self.name, path)
+                    if <size_t> info.st_size < sizeof(mq_pool):
                         return None
-                    segment = map_file(fd, &found, False, self.name, path)
+                    segment = map_file(fd, &info, False, self.name, path)
                 finally:
                     close(fd)
         except SegmentError:
             return None
         if mq_pool_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
             return None
-        mq_snapshot_pins(&slots, ordered, self.holdings)
+        mq_channel_snapshot_views(&slots, ordered, self.views_by_viewer)
         return segment.size
 
     cdef tuple subscribers(self):
         """Return those that are listed, and which of them is which viewer."""
-        cdef mq_listener_copy of
-        cdef const mq_listener_row *row
+        cdef mq_channel_subscriber_copy copy
+        cdef const mq_channel_subscriber_row *row
         cdef mq_liveness life
-        found, nodes = [], {}
-        for i in range(MQ_LISTENERS):
-            row = &self.hub.listeners[i]
+        subscribers, nodes = [], {}
+        for i in range(MQ_CHANNEL_SUBSCRIBERS):
+            row = &self.header.subscribers[i]
             if not mq_load_acquire_u64(&row.who.uid):
                 continue
-            life = mq_identity_liveness(&self.inquiry, &row.who, MQ_LISTENER_BYTE + i)
-            mq_snapshot_figures(row, &of)
+            life = mq_identity_liveness(&self.inquiry, &row.who, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
+            mq_channel_snapshot_subscriber(row, &copy)
             if life != MQ_DEAD and self.order.capacity:
-                mq_snapshot_ahead(&self.order, &of)
+                mq_channel_snapshot_unread(&self.order, &copy)
             node = text(row.node, MQ_NODE_NAME)
-            nodes[of.viewer] = node
-            lag = None if life == MQ_DEAD else of.lag
-            found.append(ChannelSubscriber(participant(&row.who, life), node, of.cursor, lag, of.received, of.lost,
-                                           of.resets, of.held))
-        return tuple(found), nodes
+            nodes[copy.viewer] = node
+            lag = None if life == MQ_DEAD else copy.lag
+            subscribers.append(ChannelSubscriber(participant(&row.who, life), node, copy.cursor, lag, copy.received,
+                                                 copy.lost, copy.resets, copy.views_held))
+        return tuple(subscribers), nodes
 
     cdef object viewers(self, dict nodes):
-        cdef const mq_identity *who
-        cdef mq_holding *of
-        found = []
-        for i in range(MQ_VIEWERS):
-            who = &self.hub.viewers[i].who
-            of = &self.holdings[i]
-            if mq_load_acquire_u64(&who.uid) or of.views:
-                life = mq_identity_liveness(&self.inquiry, who, MQ_VIEWER_BYTE + i)
-                found.append(ChannelViewer(participant(who, life), nodes.get(i + 1, ""), of.views, of.outdated,
-                                           of.publish_time or None))
-        return tuple(found)
+        cdef const mq_identity *owner
+        cdef mq_channel_views *views
+        holders = []
+        for i in range(MQ_CHANNEL_VIEWERS):
+            owner = &self.header.viewers[i].who
+            views = &self.views_by_viewer[i]
+            if mq_load_acquire_u64(&owner.uid) or views.views:
+                life = mq_identity_liveness(&self.inquiry, owner, MQ_CHANNEL_VIEWER_BYTE + i)
+                holders.append(ViewHolder(participant(owner, life), nodes.get(i + 1, ""), views.views, views.outdated,
+                                          views.publish_time or None))
+        return tuple(holders)
 
     cdef tuple orphans(self):
         """Pools that belong to no row. The files were listed first: a row is entered before its pool has a name."""
-        uids = {mq_load_acquire_u64(&self.hub.publishers[i].pool_uid) for i in range(MQ_PUBLISHERS)}
+        uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
         paths = [naming.pool_path(self.name, self.in_prefix, uid) for uid in self.files if uid not in uids]
         return tuple(filter(os.path.lexists, paths))
 
 
-cdef object participant(const mq_identity *who, mq_liveness life):
-    return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
-                       mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
+cdef object participant(const mq_identity *owner, mq_liveness life):
+    return Participant(mq_load_relaxed_u64(&owner.pid), mq_load_relaxed_u64(&owner.thread_id),
+                       mq_load_relaxed_u64(&owner.start_time), text(owner.name, MQ_NAME), is_alive(life))
 
 
 cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema):
-    """Look at a channel, whose hub is mapped and checked."""
-    cdef _Look look = _Look.__new__(_Look)
-    cdef const mq_hub *hub = <const mq_hub *> segment.address
-    cdef mq_geometry g = mq_geometry_of(mq_load_acquire_u64(&hub.geometry))
-    look.segment, look.hub, look.name, look.in_prefix, look.trust = segment, hub, name, in_prefix, trust
-    look.files = pool_files(name, in_prefix)
-    begun = mq_channel_order(hub, &look.order)
-    if not begun:
-        look.order.capacity = 0
-    look.inquiry = mq_liveness_probe_begin(&segment.roll)
+    """Look at a channel, whose header is mapped and checked."""
+    cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
+    cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
+    cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&header.config))
+    snapshot.segment, snapshot.header, snapshot.trust = segment, header, trust
+    snapshot.name, snapshot.in_prefix = name, in_prefix
+    snapshot.files = pool_files(name, in_prefix)
+    has_order = mq_channel_order(header, &snapshot.order)
+    if not has_order:
+        snapshot.order.capacity = 0
+    snapshot.inquiry = mq_liveness_probe_begin(&segment.roll)
     try:
-        publishers = look.publishers()
-        subscribers, nodes = look.subscribers()
-        viewers = look.viewers(nodes)
-        opened = is_alive(mq_liveness_is_locked(&look.inquiry, MQ_OPEN_BYTE))
+        publishers = snapshot.publishers()
+        subscribers, nodes = snapshot.subscribers()
+        viewers = snapshot.viewers(nodes)
+        opened = is_alive(mq_liveness_is_locked(&snapshot.inquiry, MQ_CHANNEL_OPEN_BYTE))
     finally:
-        mq_liveness_probe_end(&look.inquiry)
-    kind = mq_load_relaxed_u64(&hub.kind)
-    messages = mq_index_ring_tail(&look.order) - look.order.capacity if begun else 0
+        mq_liveness_probe_end(&snapshot.inquiry)
+    kind = mq_load_relaxed_u64(&header.kind)
+    messages = mq_index_ring_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
     return ChannelStats(
         name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
-        g.publishers or None, None if g.subscribers == MQ_ANY_SUBSCRIBERS else g.subscribers or None,
-        g.stamps == MQ_STAMPS if g.stamps else None, messages,
-        (text(hub.creator, MQ_HUB_CREATOR), mq_load_relaxed_u64(&hub.creator_pid)),
-        mq_load_relaxed_u64(&hub.created_ns),
-        schema, segment.size, sum(look.files.values()), publishers, subscribers, viewers, opened, look.orphans())
+        g.publishers or None, None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
+        g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None, messages,
+        (text(header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)),
+        mq_load_relaxed_u64(&header.created_ns),
+        schema, segment.size, sum(snapshot.files.values()), publishers, subscribers, viewers, opened,
+        snapshot.orphans())
 
 
 cdef object channel_counts(Segment segment):
-    """Return what moves in a channel, whose hub is mapped and checked. Its pools are not looked at."""
-    cdef const mq_hub *hub = <const mq_hub *> segment.address
+    """Return what moves in a channel, whose header is mapped and checked. Its pools are not looked at."""
+    cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(&segment.roll)
     cdef mq_index_ring order
-    cdef mq_listener_copy of
+    cdef mq_channel_subscriber_copy copy
     cdef uint64_t size = 0, lost = 0
-    cdef bint begun = mq_channel_order(hub, &order)
+    cdef bint has_order = mq_channel_order(header, &order)
     cdef int i
-    for i in range(MQ_PUBLISHERS):
-        if mq_load_acquire_u64(&hub.publishers[i].pool_uid):
-            size += mq_load_relaxed_u64(&hub.publishers[i].bytes)
-    for i in range(MQ_LISTENERS):
-        if mq_load_acquire_u64(&hub.listeners[i].who.uid):
-            mq_snapshot_figures(&hub.listeners[i], &of)
-            if begun and mq_identity_liveness(&inquiry, &hub.listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
-                mq_snapshot_ahead(&order, &of)
-            lost += of.lost
+    for i in range(MQ_CHANNEL_PUBLISHERS):
+        if mq_load_acquire_u64(&header.publishers[i].pool_uid):
+            size += mq_load_relaxed_u64(&header.publishers[i].bytes)
+    for i in range(MQ_CHANNEL_SUBSCRIBERS):
+        if mq_load_acquire_u64(&header.subscribers[i].who.uid):
+            mq_channel_snapshot_subscriber(&header.subscribers[i], &copy)
+            if has_order and mq_identity_liveness(&inquiry, &header.subscribers[i].who,
+                                                  MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
+                mq_channel_snapshot_unread(&order, &copy)
+            lost += copy.lost
     mq_liveness_probe_end(&inquiry)
-    return EndpointCounts(mq_index_ring_tail(&order) - order.capacity if begun else 0, size, lost)
+    return EndpointCounts(mq_index_ring_tail(&order) - order.capacity if has_order else 0, size, lost)
 
 
 cdef dict pool_files(str name, str in_prefix):
     """Return the bytes of a channel's pools, by uid, those of no row among them."""
-    found = {}
+    sizes = {}
     for channel, uid in naming.pools(in_prefix):
         if channel == name:
             try:
-                found[uid] = os.lstat(naming.pool_path(name, in_prefix, uid)).st_size
+                sizes[uid] = os.lstat(naming.pool_path(name, in_prefix, uid)).st_size
             except FileNotFoundError:  # removed just now
                 continue
-    return found
+    return sizes

@@ -1,6 +1,6 @@
 /* A channel's subscriber: its cursor, what is there, and what it missed.
  *
- * Each position that the cursor passes is received, lost (overwritten or withdrawn before we came), or one's own message
+ * Each position that the cursor passes is received, lost (overwritten or retracted before we came), or one's own message
  * that was left out. The cursor is in our own memory, and never moves back.
  */
 #ifndef MQ_CHANNEL_SUBSCRIBER_H
@@ -10,25 +10,25 @@
 
 typedef struct {
     mq_index_ring order; /* capacity 0: not settled when we looked last */
-    const mq_hub *hub;
-    mq_listener_row *row; /* NULL: we are not listed */
-    const mq_u64 *whole;  /* not 1: the hub was cut by others (mapguard.h); NULL: nobody tells */
-    const uint64_t *own;  /* pools whose messages are left out, by row; NULL: none are */
-    mq_pool_map pools[MQ_PUBLISHERS];
-    uint64_t history;  /* messages before the present that are wanted, while the order has not begun */
-    uint64_t forgiven; /* what is gone before this position is not lost: we joined later */
-    mq_u64 cursor;     /* for the watcher, too; relaxed: this thread alone moves it */
+    const mq_channel_header *header;
+    mq_channel_subscriber_row *row; /* NULL: we are not listed */
+    const mq_u64 *whole;            /* not 1: the header was cut by others (mapguard.h); NULL: nobody tells */
+    const uint64_t *excluded_pools; /* pools whose messages are left out, by row; NULL: none are */
+    mq_pool_map pools[MQ_CHANNEL_PUBLISHERS];
+    uint64_t history;   /* messages before the present that are wanted, while the order has not begun */
+    uint64_t joined_at; /* what is gone before this position is not lost: we joined later */
+    mq_u64 cursor;      /* for the watcher, too; relaxed: this thread alone moves it */
     uint64_t received, lost, resets;
-    uint64_t margin, lapped_at; /* mq_channel_margin: the last margin, and `received` at that lap */
-    uint64_t napped;            /* mq_channel_nap_ns: `resets` at its last call */
-    int64_t behind_until;       /* mq_channel_nap_ns: end of the naps, CLOCK_MONOTONIC */
-    bool conflate, newest;      /* newest message only; after a lap, continue at the tail */
+    uint64_t margin, received_at_lap; /* mq_channel_margin: the last margin, and `received` at that lap */
+    uint64_t resets_at_nap;           /* mq_channel_nap_ns: `resets` at its last call */
+    int64_t behind_until;             /* mq_channel_nap_ns: end of the naps, CLOCK_MONOTONIC */
+    bool conflate, newest;            /* newest message only; after a lap, continue at the tail */
 } mq_channel_subscriber;
 
 enum {
     MQ_CHANNEL_NAP_NS = 20000,
     MQ_CHANNEL_BEHIND_NS = 100000000,
-    MQ_CHANNEL_GATHERS = 16, /* smallest capacity with naps: below it, few messages can gather */
+    MQ_CHANNEL_NAP_CAPACITY_MIN = 16, /* smallest capacity with naps: below it, few messages can gather */
 };
 
 typedef struct {
@@ -43,19 +43,19 @@ static inline uint64_t mq_channel_cursor(const mq_channel_subscriber *s) {
     return mq_load_relaxed_u64(&s->cursor); /* relaxed: our own */
 }
 
-/* The order of a hub, whose bytes are not believed. False: it has not begun. */
-static inline bool mq_channel_order(const mq_hub *hub, mq_index_ring *order) {
-    mq_hub *at = (mq_hub *)(uintptr_t)hub; /* subscribers do not write there */
+/* The order of a header, whose bytes are not believed. False: it has not begun. */
+static inline bool mq_channel_order(const mq_channel_header *header, mq_index_ring *order) {
+    mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write there */
     *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
-    uint64_t capacity = mq_geometry_of(mq_load_acquire_u64(&hub->geometry)).capacity;
-    if (!mq_capacity_makes_sense(capacity) || !mq_index_ring_tail(order))
+    uint64_t capacity = mq_channel_config_of(mq_load_acquire_u64(&header->config)).capacity;
+    if (!mq_channel_capacity_is_valid(capacity) || !mq_index_ring_tail(order))
         return false;
     order->capacity = capacity;
     return true;
 }
 
 /* Counters for those who look on. */
-static inline void mq_channel_show(const mq_channel_subscriber *s) {
+static inline void mq_channel_store_stats(const mq_channel_subscriber *s) {
     if (!s->row)
         return;
     mq_store_relaxed_u64(&s->row->cursor, mq_channel_cursor(s)); /* relaxed, all: counters */
@@ -65,24 +65,24 @@ static inline void mq_channel_show(const mq_channel_subscriber *s) {
 }
 
 /* The same for a row that was just taken. */
-static inline void mq_channel_show_joined(const mq_channel_subscriber *s) {
+static inline void mq_channel_store_joined(const mq_channel_subscriber *s) {
     if (s->row)
-        mq_store_relaxed_u64(&s->row->joined, s->forgiven); /* relaxed: for those who look on */
-    mq_channel_show(s);
+        mq_store_relaxed_u64(&s->row->joined, s->joined_at); /* relaxed: for those who look on */
+    mq_channel_store_stats(s);
 }
 
-static inline void mq_channel_move(mq_channel_subscriber *s, uint64_t cursor) {
+static inline void mq_channel_set_cursor(mq_channel_subscriber *s, uint64_t cursor) {
     mq_store_relaxed_u64(&s->cursor, cursor); /* relaxed: the watcher's mutex orders it with the end of a receive */
 }
 
 /* Pass over positions up to `cursor`, which are lost but for what was gone before we joined. */
-static inline void mq_channel_lose(mq_channel_subscriber *s, uint64_t cursor) {
+static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t cursor) {
     uint64_t from = mq_channel_cursor(s);
-    if (from < s->forgiven)
-        from = cursor < s->forgiven ? cursor : s->forgiven;
+    if (from < s->joined_at)
+        from = cursor < s->joined_at ? cursor : s->joined_at;
     s->lost += cursor - from;
-    mq_channel_move(s, cursor);
-    mq_channel_show(s);
+    mq_channel_set_cursor(s, cursor);
+    mq_channel_store_stats(s);
 }
 
 /* Distance from the oldest message to the position where a lapped subscriber continues. It is 0, unless the subscriber
@@ -90,10 +90,10 @@ static inline void mq_channel_lose(mq_channel_subscriber *s, uint64_t cursor) {
  * further lap. Without it, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
 static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
     uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
-    bool again = s->resets > 1 && s->received - s->lapped_at < least;
+    bool again = s->resets > 1 && s->received - s->received_at_lap < least;
     uint64_t margin = s->margin ? 2 * s->margin : least;
     s->margin = !again ? 0 : margin < most ? margin : most;
-    s->lapped_at = s->received;
+    s->received_at_lap = s->received;
     return s->margin;
 }
 
@@ -103,20 +103,20 @@ static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
  * by the next message, receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap,
  * and publishers make no wakes. */
 static inline int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
-    if (s->resets != s->napped)
-        s->napped = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
-    return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_GATHERS ? MQ_CHANNEL_NAP_NS : 0;
+    if (s->resets != s->resets_at_nap)
+        s->resets_at_nap = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
+    return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_NAP_CAPACITY_MIN ? MQ_CHANNEL_NAP_NS : 0;
 }
 
 /* Take the place in the order that was asked for when we joined. False: it has not begun. */
-static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
-    if (!mq_channel_order(s->hub, &s->order))
+static inline bool mq_channel_join(mq_channel_subscriber *s, bool at_tail) {
+    if (!mq_channel_order(s->header, &s->order))
         return false;
     uint64_t tail = mq_index_ring_tail(&s->order), first = s->order.capacity;
     uint64_t back = s->history < first ? s->history : first;
-    s->forgiven = present ? tail : first;
-    mq_channel_move(s, !present || tail - first < back ? first : tail - back);
-    mq_channel_show_joined(s);
+    s->joined_at = at_tail ? tail : first;
+    mq_channel_set_cursor(s, !at_tail || tail - first < back ? first : tail - back);
+    mq_channel_store_joined(s);
     return true;
 }
 
@@ -132,17 +132,17 @@ static inline void mq_channel_conflate(mq_channel_subscriber *s) {
         if (mq_index_ring_load(&s->order, at - 1, &entry) != 0)
             break;
         unsigned row = mq_entry_row(entry);
-        bool ours = row < MQ_PUBLISHERS && s->own && s->own[row] &&
-                    s->own[row] == mq_load_acquire_u64(&s->hub->publishers[row].pool_uid);
-        if (row < MQ_PUBLISHERS && !ours) {
-            mq_channel_lose(s, at - 1);
+        bool is_excluded = row < MQ_CHANNEL_PUBLISHERS && s->excluded_pools && s->excluded_pools[row] &&
+                           s->excluded_pools[row] == mq_load_acquire_u64(&s->header->publishers[row].pool_uid);
+        if (row < MQ_CHANNEL_PUBLISHERS && !is_excluded) {
+            mq_channel_skip_lost(s, at - 1);
             return;
         }
     }
 }
 
 /* The message of an entry, if its pool is mapped. MQ_CHANNEL_CORRUPT: if the entry still stands. */
-static inline mq_channel_status mq_channel_open(const mq_channel_subscriber *s, mq_channel_message *m) {
+static inline mq_channel_status mq_channel_resolve_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
         return MQ_CHANNEL_UNMAPPED;
@@ -158,14 +158,14 @@ static inline mq_channel_status mq_channel_open(const mq_channel_subscriber *s, 
 }
 
 /* Find the message at the cursor, passing over what is lost, and one's own. To be validated after use
- * (mq_channel_accept). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_pass. */
+ * (mq_channel_accept). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_skip. */
 static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m) {
     if (!s->order.capacity && !mq_channel_join(s, false))
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
         mq_channel_conflate(s);
     uint64_t first = mq_channel_cursor(s), rounds = 0;
-    /* Bound: below. There may be a capacity of withdrawn messages, and as many may come during the loop. */
+    /* Bound: below. There may be a capacity of retracted messages, and as many may come during the loop. */
     do {
         m->position = mq_channel_cursor(s);
         int64_t ahead = mq_index_ring_load(&s->order, m->position, &m->entry);
@@ -174,44 +174,44 @@ static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_cha
         if (ahead > 0) { /* lapped */
             s->resets++;
             uint64_t oldest = mq_index_ring_oldest(&s->order, m->position, ahead, mq_channel_margin(s));
-            mq_channel_lose(s, s->newest ? mq_index_ring_later(mq_index_ring_tail(&s->order), oldest) : oldest);
+            mq_channel_skip_lost(s, s->newest ? mq_index_ring_later(mq_index_ring_tail(&s->order), oldest) : oldest);
             continue;
         }
         m->row = mq_entry_row(m->entry);
         m->number = mq_entry_slot(m->entry);
-        if (m->row == MQ_ORDER_WITHDRAWN) {
-            mq_channel_lose(s, m->position + 1);
+        if (m->row == MQ_INDEX_RING_RETRACTED) {
+            mq_channel_skip_lost(s, m->position + 1);
             continue;
         }
-        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner: mq_hub_enter */
-        m->pool_uid = mq_load_acquire_u64(&s->hub->publishers[m->row].pool_uid);
-        bool ours = s->own && m->pool_uid && s->own[m->row] == m->pool_uid;
-        mq_channel_status status = ours || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_open(s, m);
+        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner: mq_channel_publisher_register */
+        m->pool_uid = mq_load_acquire_u64(&s->header->publishers[m->row].pool_uid);
+        bool is_excluded = s->excluded_pools && m->pool_uid && s->excluded_pools[m->row] == m->pool_uid;
+        mq_channel_status status = is_excluded || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_resolve_slot(s, m);
         if (status == MQ_CHANNEL_OK)
             return status;
         if (!mq_index_ring_unchanged(&s->order, m->position, m->entry))
             continue; /* it has gone meanwhile, and what we saw was another's */
-        if (!ours)
+        if (!is_excluded)
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
-        mq_channel_move(s, m->position + 1);
-        mq_channel_show(s);
-    } while (++rounds < MQ_ORDER_STUCK + 2 * s->order.capacity);
+        mq_channel_set_cursor(s, m->position + 1);
+        mq_channel_store_stats(s);
+    } while (++rounds < MQ_INDEX_RING_STUCK + 2 * s->order.capacity);
     /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or moved
      * further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_cursor(s) - first;
-    return passed && passed < MQ_ORDER_FAR ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
+    return passed && passed < MQ_INDEX_RING_FAR ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
 /* Give up the message that was found, if it is still there: it is lost. */
-static inline void mq_channel_pass(mq_channel_subscriber *s, const mq_channel_message *m) {
+static inline void mq_channel_skip(mq_channel_subscriber *s, const mq_channel_message *m) {
     if (mq_channel_cursor(s) == m->position && mq_index_ring_unchanged(&s->order, m->position, m->entry))
-        mq_channel_lose(s, m->position + 1);
+        mq_channel_skip_lost(s, m->position + 1);
 }
 
 static inline void mq_channel_advance(mq_channel_subscriber *s, const mq_channel_message *m) {
-    mq_channel_move(s, m->position + 1);
+    mq_channel_set_cursor(s, m->position + 1);
     s->received++;
-    mq_channel_show(s);
+    mq_channel_store_stats(s);
 }
 
 /* The message was copied: was it whole? Then it is received. */
@@ -227,8 +227,8 @@ static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_
 
 /* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns how
  * many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
-static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
-                                            mq_channel_message *last, const mq_u64 *whole) {
+static inline uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
+                                             mq_channel_message *last, const mq_u64 *whole) {
     mq_channel_message m;
     uint64_t lost = s->lost, done = 0;
     /* Bound: `count`. */
@@ -246,7 +246,7 @@ static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *o
 }
 
 /* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
-static inline bool mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
+static inline bool mq_channel_pin(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
     const mq_pool_map *pool = &s->pools[m->row];
     mq_pin_set(pool, m->number, viewer);
     if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {
@@ -260,19 +260,19 @@ static inline bool mq_channel_hold(mq_channel_subscriber *s, const mq_channel_me
 /* ---- for those who wait ---- */
 
 typedef struct {
-    const mq_hub *hub;
+    const mq_channel_header *header;
     const mq_u64 *cursor;
     const mq_u64 *whole;
 } mq_channel_poll_state;
 
-/* Is there something at the cursor, be it withdrawn or one's own? Or an error to be had? */
-static inline int mq_channel_has_more(const void *outlook) {
-    const mq_channel_poll_state *o = outlook;
+/* Is there something at the cursor, be it retracted or one's own? Or an error to be had? */
+static inline int mq_channel_has_more(const void *state) {
+    const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
     if (o->whole && mq_load_relaxed_u64(o->whole) != 1)      /* relaxed: it changes once */
         return true;
-    return mq_channel_order(o->hub, &order) &&
+    return mq_channel_order(o->header, &order) &&
            mq_index_ring_load(&order, cursor ? cursor : order.capacity, &entry) >= 0;
 }
 

@@ -13,7 +13,7 @@ from typing_extensions import disjoint_base
 from msgq.common.stats.channel import ChannelMessage, PublisherInfo
 from msgq.impl.base.views import HeldView
 from msgq.impl.base.waiting import Waitable
-from msgq.impl.channel.hub import Hub
+from msgq.impl.channel.channelfile import ChannelFile
 
 @disjoint_base
 class Subscriber(Waitable):
@@ -39,7 +39,7 @@ class Subscriber(Waitable):
 
     def __new__(
         cls,
-        hub: Hub,
+        file: ChannelFile,
         name: str,
         history: int,
         max_views: int,
@@ -69,7 +69,7 @@ class Subscriber(Waitable):
 
     @property
     def lost(self) -> int:
-        """Messages since it joined that it will never receive: overwritten, withdrawn, or passed over by conflating.
+        """Messages since it joined that it will never receive: overwritten, retracted, or passed over by conflating.
 
         One's own messages that are left out count neither here nor as received.
         """
@@ -83,7 +83,7 @@ class Subscriber(Waitable):
         """Position of the message that it looks for next; 0 before the channel has a capacity."""
 
     @property
-    def held(self) -> int:
+    def views_held(self) -> int:
         """Views that it keeps."""
 
     @property

@@ -1,4 +1,4 @@
-"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in membership.pyx."""
+"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in subscriber_rows.pyx."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -9,14 +9,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
-    mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
-    mq_channel_poll_state, mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64,
+    MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_CHANNEL_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
+    mq_channel_has_more, mq_channel_pin, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
+    mq_channel_poll_state, mq_channel_skip, mq_channel_store_joined, mq_channel_take_batch, mq_load_relaxed_u64,
     mq_index_ring_tail, mq_pool_slot_payload,
 )
-from msgq.impl.channel.hub cimport Hub, is_whole
-from msgq.impl.channel.membership cimport MappedPool, Membership
-from msgq.impl.channel.pool cimport Pool, open_pool
+from msgq.impl.channel.channelfile cimport ChannelFile, is_whole
+from msgq.impl.channel.subscriber_rows cimport MappedPool, SubscriberRows
+from msgq.impl.channel.poolfile cimport PoolFile, open_pool
 from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.base.core cimport (
     mq_eventcount_prepare_wait_mp, mq_copy_out, mq_poll_ops, mq_poll_prepare_wait_mp, mq_now_ns, mq_u32,
@@ -50,14 +50,14 @@ cdef enum:
 cdef class Subscriber(Waitable):
     """See subscriber.pyi."""
 
-    def __cinit__(self, Hub hub not None, str name not None, uint64_t history, int max_views, bint conflate,
+    def __cinit__(self, ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
                   bint newest, bint raises, bint own, spin_us):
-        self._endpoint, self.name, self._hub = hub.name, name, hub
-        self.max_views, self._raises = max_views, raises
-        self._spin_us = naming.spin_us(spin_us, hub.name)
-        self.c.hub, self.c.whole = hub.hub, hub.whole
+        self._endpoint, self.name, self._file = file.name, name, file
+        self.max_views, self._raise_on_lost = max_views, raises
+        self._spin_us = naming.spin_us(spin_us, file.name)
+        self.c.header, self.c.whole = file.header, file.whole
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
-        self.c.own = NULL if own else hub.own
+        self.c.excluded_pools = NULL if own else file.own_pools
         self._generation = fork_generation
         self._occupy()
         try:
@@ -82,15 +82,15 @@ cdef class Subscriber(Waitable):
 
     cdef int _join(self) except -1:
         """Take rows; nothing is mapped so far."""
-        self._pools = [None] * MQ_PUBLISHERS
+        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
         self.c.row = NULL  # of a parent, perhaps
-        if self._hub.writable:
-            self._member = Membership.__new__(Membership)
-            self._member.hub = self._hub
-            self._member.join(self.name)
-            self.c.row = self._member.row
-            mq_channel_show_joined(&self.c)
+        if self._file.writable:
+            self._rows = SubscriberRows.__new__(SubscriberRows)
+            self._rows.file = self._file
+            self._rows.join(self.name)
+            self.c.row = self._rows.row
+            mq_channel_store_joined(&self.c)
         return 0
 
     def _close_at_exit(self):
@@ -116,29 +116,29 @@ cdef class Subscriber(Waitable):
         return mq_channel_cursor(&self.c)
 
     @property
-    def held(self):
-        return 0 if self._member is None else self._member.held
+    def views_held(self):
+        return 0 if self._rows is None else self._rows.views_held
 
     @property
     def passive(self):
-        return not self._hub.writable
+        return not self._file.writable
 
     @property
     def last(self):
-        if self._last_from is None:
+        if self._last_pool is None:
             return None
         return ChannelMessage(self._last.position, self._last.publish_time, self._last.origin_time,
-                              self._last_from.publisher)
+                              self._last_pool.publisher)
 
     # ---- finding ----
 
-    cdef bint _look(self, mq_channel_message *message) except -1:
+    cdef bint _next_message(self, mq_channel_message *message) except -1:
         """The message at the cursor; False: there is none, or too many in a row whose pools cannot be had."""
         cdef int _mapped
         for _mapped in range(MAPPED_MAX):
             status = mq_channel_next(&self.c, message)
-            if self._raises and self.c.lost != self._told:
-                lost, self._told = self.c.lost - self._told, self.c.lost
+            if self._raise_on_lost and self.c.lost != self._lost_reported:
+                lost, self._lost_reported = self.c.lost - self._lost_reported, self.c.lost
                 error = LostMessagesError(f"{lost} messages were lost; the next call goes on behind them",
                                           self._endpoint)
                 error.lost = lost
@@ -146,48 +146,48 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_OK:
                 return True
             if status == MQ_CHANNEL_EMPTY:
-                if not is_whole(self._hub.whole):
-                    self._hub.check_whole()
+                if not is_whole(self._file.whole):
+                    self._file.check_whole()
                 return False
             if status == MQ_CHANNEL_UNMAPPED:
                 self._map_pool(message)
                 continue
-            mq_channel_pass(&self.c, message)  # so that the next call goes on
-            self._hub.check_whole()
+            mq_channel_skip(&self.c, message)  # so that the next call goes on
+            self._file.check_whole()
             text = f"at position {message.position} is no message: another program wrote there"
-            raise CorruptSegmentError(text, self._endpoint, self._hub.path)
+            raise CorruptSegmentError(text, self._endpoint, self._file.path)
         return False  # others publish them as fast as we pass them over; the next call goes on
 
     cdef int _map_pool(self, const mq_channel_message *message) except -1:
-        """Map the pool that the message is in. If it is not there, while the message is, that is lost."""
-        cdef Pool pool = None
+        """Map the pool that the message is in. If it is missing while the message is there, the message is lost."""
+        cdef PoolFile pool = None
         cdef MappedPool mapped
         cdef bint pins = self._takes_views()
         try:
-            pool = open_pool(self._hub, message.pool_uid, pins)
+            pool = open_pool(self._file, message.pool_uid, pins)
         except SegmentError as error:
             if error.errno not in (EMFILE, ENFILE, ENOMEM):  # these pass: then the next call finds the message again
-                mq_channel_pass(&self.c, message)
+                mq_channel_skip(&self.c, message)
             raise
         if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
             self._enter()
         if self._takes_views() != pins:  # it took its first view meanwhile, or a handler forked: map it as needed now
             return 0
         if pool is None:
-            mq_channel_pass(&self.c, message)
+            mq_channel_skip(&self.c, message)
             return 0
         mapped = MappedPool.__new__(MappedPool)
-        mapped.pool, mapped.member = pool, self._member
+        mapped.pool_file, mapped.rows = pool, self._rows
         mapped.publisher = PublisherInfo(pool.node, pool.pid)
         self._pools[message.row] = mapped
         self.c.pools[message.row] = pool.slots
         return 0
 
-    cdef bint _find(self, mq_channel_message *message, object timeout) except -1:
+    cdef bint _await_message(self, mq_channel_message *message, object timeout) except -1:
         """The message at the cursor, waiting for it for so many seconds; False: there is none."""
         cdef int64_t deadline
         require_time(timeout, self._endpoint)
-        if self._look(message):
+        if self._next_message(message):
             return True
         if timeout is not None and timeout == 0:
             return False
@@ -198,28 +198,28 @@ cdef class Subscriber(Waitable):
             self._nap = mq_channel_nap_ns(&self.c, mq_now_ns())
             while wait_ready([self], deadline):
                 self._enter()  # a signal handler may have forked
-                if self._look(message):
+                if self._next_message(message):
                     return True
-                if 0 <= deadline <= mq_now_ns():  # the message of the wake was its own, or withdrawn
+                if 0 <= deadline <= mq_now_ns():  # the message of the wake was its own, or retracted
                     break
         finally:
             self._nap = 0
         return False
 
-    cdef bint _take(self, const mq_channel_message *message) except -1:
+    cdef bint _accept(self, const mq_channel_message *message) except -1:
         """The message was copied; False: it was overwritten meanwhile."""
         cdef MappedPool mapped = self._pools[message.row]
-        if mapped.pool.whole != NULL and mq_load_relaxed_u64(mapped.pool.whole) != 1:
-            mq_channel_pass(&self.c, message)
-            mapped.pool.check_whole(self._endpoint)
+        if mapped.pool_file.whole != NULL and mq_load_relaxed_u64(mapped.pool_file.whole) != 1:
+            mq_channel_skip(&self.c, message)
+            mapped.pool_file.check_whole(self._endpoint)
         if not mq_channel_accept(&self.c, message):
             PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
             self._enter()
             return False
-        self._last, self._last_from = message[0], mapped
+        self._last, self._last_pool = message[0], mapped
         return True
 
-    cdef bint _gives_up(self, int *torn, object timeout) noexcept:
+    cdef bint _should_give_up(self, int *torn, object timeout) noexcept:
         """Return whether TORN_MAX copies of a call were overwritten; without a time-out, a call never gives up."""
         torn[0] += 1
         return torn[0] >= TORN_MAX and timeout is not None
@@ -242,12 +242,12 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef bytes out = None
         cdef int torn = 0
-        while self._find(&message, timeout):
+        while self._await_message(&message, timeout):
             out = self._copy(&message)
-            if self._take(&message):
+            if self._accept(&message):
                 break
             out = None
-            if self._gives_up(&torn, timeout):
+            if self._should_give_up(&torn, timeout):
                 break
         self._settle_fd()
         return out
@@ -263,14 +263,14 @@ cdef class Subscriber(Waitable):
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             self._enter()
-            while self._find(&message, timeout):
+            while self._await_message(&message, timeout):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, mq_pool_slot_payload(message.slot), message.length)
-                if self._take(&message):
+                if self._accept(&message):
                     return message.length
-                if self._gives_up(&torn, timeout):
+                if self._should_give_up(&torn, timeout):
                     break
             return None
         finally:
@@ -278,30 +278,30 @@ cdef class Subscriber(Waitable):
             if self._ticket == fork_generation:
                 self._settle_fd()
 
-    cdef uint64_t _most(self, object limit) except? 0:
-        """How many positions to pass at most: as asked, and no more than there are now."""
+    cdef uint64_t _max_count(self, object limit) except? 0:
+        """Limit of positions to pass: as asked, and no more than there are now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         self._enter()
         if not self.c.order.capacity and not mq_channel_join(&self.c, False):
             return 0
         tail = mq_index_ring_tail(&self.c.order)
-        there = tail - min(mq_channel_cursor(&self.c), tail)
-        if there == 0 and self._has_more():
-            there = 1  # its publisher has stopped before it came to the tail
-        return there if limit is None else min(there, limit)
+        available = tail - min(mq_channel_cursor(&self.c), tail)
+        if available == 0 and self._has_more():
+            available = 1  # its publisher has stopped before it came to the tail
+        return available if limit is None else min(available, limit)
 
     def receive_many(self, limit=None):
         cdef list messages = []
-        cdef uint64_t told, most = self._most(limit), end = mq_channel_cursor(&self.c) + most
+        cdef uint64_t lost_reported, max_count = self._max_count(limit), end = mq_channel_cursor(&self.c) + max_count
         while mq_channel_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
-            told = self._told
+            lost_reported = self._lost_reported
             try:
                 message = self._receive(0)
             except (LostMessagesError, SegmentError):
                 if not messages:
                     raise
-                self._told = told  # the next call tells of it: what was taken is not lost over it
+                self._lost_reported = lost_reported  # the next call raises the loss; this one returns its messages
                 break
             if message is None:
                 break
@@ -312,31 +312,31 @@ cdef class Subscriber(Waitable):
     def receive_array(self, dtype, limit=None, *, timeout=0.0, list publishers=None):
         import numpy
         cdef mq_channel_message message
-        cdef uint64_t size, told, taken, lost, most, count = 0
+        cdef uint64_t size, lost_reported, batch_count, lost, max_count, count = 0
         cdef Py_buffer view
         require_time(timeout, self._endpoint)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
-        most = self._most(limit)
-        if most == 0 and limit != 0 and timeout != 0 and self._find(&message, timeout):
-            most = self._most(limit)
+        max_count = self._max_count(limit)
+        if max_count == 0 and limit != 0 and timeout != 0 and self._await_message(&message, timeout):
+            max_count = self._max_count(limit)
         lost = self.c.lost
-        most = min(most, self.c.order.capacity)  # more cannot be there, however far behind we are
-        out = numpy.empty(most, dtype)
+        max_count = min(max_count, self.c.order.capacity)  # there cannot be more, however far behind we are
+        out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
         self._enter()  # that was Python code, and so may have run anything
-        while count < most:
-            told = self._told
+        while count < max_count:
+            lost_reported = self._lost_reported
             try:
-                if not self._look(&message):
+                if not self._next_message(&message):
                     break
             except (LostMessagesError, SegmentError):
                 if not count:
                     raise
-                self._told = told  # the next call tells of it
+                self._lost_reported = lost_reported  # the next call tells of it
                 break
             if count and self.c.lost != lost:
                 break  # the array ends before what was lost
@@ -347,17 +347,18 @@ cdef class Subscriber(Waitable):
                 text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_out(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
-            if self._take(&message):
-                taken = 1 + self._take_more(<uint8_t *> view.buf + (count + 1) * size, size, most - count - 1)
-                count += taken
+            if self._accept(&message):
+                batch_count = 1 + self._take_batch(<uint8_t *> view.buf + (count + 1) * size, size,
+                                                   max_count - count - 1)
+                count += batch_count
                 if publishers is not None:
-                    publishers += [self._last_from.publisher] * <Py_ssize_t> taken
+                    publishers += [self._last_pool.publisher] * <Py_ssize_t> batch_count
         self._settle_fd()
         return out[:count]
 
-    cdef uint64_t _take_more(self, uint8_t *out, uint64_t size, uint64_t most) noexcept:
+    cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
-        return mq_channel_take_rows(&self.c, out, size, most, &self._last, self._last_from.pool.whole)
+        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last, self._last_pool.pool_file.whole)
 
     def __iter__(self):
         return self
@@ -372,21 +373,21 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef MappedPool mapped
         cdef Sample sample
-        cdef int gone = 0
+        cdef int missed = 0
         self._enter()
-        self._need_viewer()
-        while self._find(&message, timeout):
+        self._ensure_viewer()
+        while self._await_message(&message, timeout):
             if not self._takes_views():  # a signal handler forked while we waited, and this is the child
-                self._need_viewer()
+                self._ensure_viewer()
                 continue
             mapped = self._pools[message.row]
-            mapped.pool.check_whole(self._endpoint)
-            if not mq_channel_hold(&self.c, &message, self._member.viewer):
-                if self._gives_up(&gone, timeout):
+            mapped.pool_file.check_whole(self._endpoint)
+            if not mq_channel_pin(&self.c, &message, self._rows.viewer):
+                if self._should_give_up(&missed, timeout):
                     break
                 continue
-            self._member.change_held(1)
-            self._last, self._last_from = message, mapped
+            self._rows.change_views_held(1)
+            self._last, self._last_pool = message, mapped
             sample = Sample.__new__(Sample)
             show(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
             hold(sample, mapped, message.number)
@@ -398,28 +399,28 @@ cdef class Subscriber(Waitable):
         return None
 
     cdef bint _takes_views(self) noexcept:
-        return self._member is not None and self._member.viewer >= 0
+        return self._rows is not None and self._rows.viewer >= 0
 
-    def _need_viewer(self):
+    def _ensure_viewer(self):
         """Have a bit in pins, and room for a view."""
-        if self._member is None:
+        if self._rows is None:
             raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
-        if self._member.held >= <uint64_t> self.max_views:
-            text = f"keeps {self._member.held} views, as many as it may (max_views); release one"
+        if self._rows.views_held >= <uint64_t> self.max_views:
+            text = f"keeps {self._rows.views_held} views, as many as it may (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
-        if self._member.viewer < 0:
+        if self._rows.viewer < 0:
             self._occupy()
             try:
-                self._member.become_viewer()
+                self._rows.become_viewer()
             finally:
                 self._ticket = self._generation
             self._end_if_closing()
-            self._pools = [None] * MQ_PUBLISHERS  # they are mapped anew, with pins that can be written
+            self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped anew, with pins that can be written
             memset(self.c.pools, 0, sizeof(self.c.pools))
 
     cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
         published[0], origin[0] = self._last.publish_time, self._last.origin_time
-        return self._last_from is not None
+        return self._last_pool is not None
 
     # ---- waiting ----
 
@@ -440,28 +441,28 @@ cdef class Subscriber(Waitable):
 
     cdef bint _ready(self) except -1:
         cdef mq_channel_message message
-        cdef uint64_t told = self._told
+        cdef uint64_t lost_reported = self._lost_reported
         self._enter()
         try:
-            return self._look(&message)
+            return self._next_message(&message)
         except LostMessagesError:
-            self._told = told  # it is for the receive to raise it
+            self._lost_reported = lost_reported  # it is for the receive to raise it
             return True
 
     cdef bint _has_more(self) noexcept:
-        cdef mq_channel_poll_state outlook = mq_channel_poll_state(self.c.hub, &self.c.cursor, self.c.whole)
-        return mq_channel_has_more(&outlook)
+        cdef mq_channel_poll_state state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
+        return mq_channel_has_more(&state)
 
     cdef uint32_t _announce(self) noexcept:
-        if self._nap or not self._hub.writable:
-            return mq_load_acquire_u32(&self._hub.hub.attention)
-        return mq_eventcount_prepare_wait_mp(&self._hub.hub.attention)
+        if self._nap or not self._file.writable:
+            return mq_load_acquire_u32(&self._file.header.attention)
+        return mq_eventcount_prepare_wait_mp(&self._file.header.attention)
 
     cdef mq_u32 *_word(self) noexcept:
-        return &self._hub.hub.attention
+        return &self._file.header.attention
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        if not self._hub.writable:
+        if not self._file.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
         return self._nap or max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
 
@@ -470,18 +471,18 @@ cdef class Subscriber(Waitable):
 
     cdef mq_poll_ops _lookout(self) noexcept:
         cdef mq_poll_ops lookout
-        self._outlook = mq_channel_poll_state(self.c.hub, &self.c.cursor, self.c.whole)
-        lookout = mq_poll_ops(mq_channel_has_more, &self._outlook, &self._hub.hub.attention,
+        self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
+        lookout = mq_poll_ops(mq_channel_has_more, &self._poll_state, &self._file.header.attention,
                               mq_poll_prepare_wait_mp, NULL, False)
-        if not self._hub.writable:
+        if not self._file.writable:
             lookout.announce = NULL
         return lookout
 
     cdef int _give_back(self) except -1:
         self.c.row = NULL
-        if self._member is not None:
-            self._member.leave()
-        self._pools = [None] * MQ_PUBLISHERS
+        if self._rows is not None:
+            self._rows.leave()
+        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
         return 0
 

@@ -1,6 +1,6 @@
 """Channels on the fake backend: many publishers and subscribers inside the process, in virtual time.
 
-The contracts are in the stubs of msgq/impl/channel (hub.pyi, publisher.pyi, subscriber.pyi). A publisher waits for a
+The contracts are in the stubs of msgq/impl/channel (file.pyi, publisher.pyi, subscriber.pyi). A publisher waits for a
 slot, and a subscriber for a message, as subscribers of topics do; only in a simulation does anybody else run meanwhile.
 """
 
@@ -15,15 +15,15 @@ from msgq.common.stats.channel import ChannelStats
 from msgq.errors import SegmentError
 from msgq.impl.fake import channel_order
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.channel_order import Line
+from msgq.impl.fake.channel_order import ChannelState
 from msgq.impl.fake.channel_publisher import Loan, Publisher
 from msgq.impl.fake.channel_stats import channel_stats
 from msgq.impl.fake.channel_subscriber import Sample, Subscriber
 
-__all__ = ["Hub", "Loan", "Publisher", "Sample", "Subscriber", "open_hub"]
+__all__ = ["ChannelFile", "Loan", "Publisher", "Sample", "Subscriber", "open_channel_file"]
 
 
-class Hub(channel_order.Hub):
+class ChannelFile(channel_order.ChannelFile):
     """One object's view of a channel, which can also describe it."""
 
     def stats(self) -> ChannelStats:
@@ -31,7 +31,7 @@ class Hub(channel_order.Hub):
         return channel_stats(self)
 
 
-def open_hub(
+def open_channel_file(
     name: str,
     in_prefix: str,
     create: bool | None = False,
@@ -39,16 +39,16 @@ def open_hub(
     trust: object = None,
     writable: bool = False,
     creator: str = "",
-) -> Hub:
+) -> ChannelFile:
     """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
     sharing.trusted(name)
     bus = current_bus()
-    there = bus.channels.get((in_prefix, name))
-    if there is None and create is False:
+    channel = bus.channels.get((in_prefix, name))
+    if channel is None and create is False:
         raise SegmentError("there is no such channel", name, errno=errno.ENOENT)
-    if there is not None and create:
+    if channel is not None and create:
         raise SegmentError("the channel is there already", name, errno=errno.EEXIST)
-    if there is None:
+    if channel is None:
         naming.mode(mode, name)
-        there = bus.channels[in_prefix, name] = Line(bus, name, (creator, os.getpid()), bus.route)
-    return Hub(cast("Line", there), in_prefix, writable)
+        channel = bus.channels[in_prefix, name] = ChannelState(bus, name, (creator, os.getpid()), bus.route)
+    return ChannelFile(cast("ChannelState", channel), in_prefix, writable)

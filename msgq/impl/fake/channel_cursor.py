@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgq.errors import LostMessagesError
 from msgq.impl.fake import bus
-from msgq.impl.fake.channel_order import Entry, Hub, Line, Pool
+from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Entry, Pool
 
 
 class Cursor(bus.Arrivals):
@@ -22,22 +22,28 @@ class Cursor(bus.Arrivals):
     position : of the next message to read; 0 before the order begins.
     arrived : what is before this position was delivered; in the order, at the tail, but for a simulation.
     lost, received, resets : as in `Subscriber`.
-    told : what was lost when that was raised last.
+    lost_reported : what was lost when that was raised last.
     conflate, newest, raises : wants the newest message only; goes to the present when lapped; an error for each loss.
     """
 
     def __init__(
-        self, line: Line, history: int, conflate: bool, newest: bool, raises: bool, without: Hub | None
+        self,
+        channel: ChannelState,
+        history: int,
+        conflate: bool,
+        newest: bool,
+        raises: bool,
+        without: ChannelFile | None,
     ) -> None:
         super().__init__(self._arrive)
-        self.line, self.conflate, self.newest, self.raises = line, conflate, newest, raises
+        self.channel, self.conflate, self.newest, self.raises = channel, conflate, newest, raises
         self._without = without  # whose messages are left out
         self._history = history
-        self.position = self.arrived = self.lost = self.received = self.resets = self.told = 0
-        self._margin = self._lapped_at = 0  # where it went on when it was lapped, and what was received then
-        self._forgiven = 0  # what is gone before this position is not lost: we joined later
+        self.position = self.arrived = self.lost = self.received = self.resets = self.lost_reported = 0
+        self._margin = self._received_at_lap = 0  # where it went on when it was lapped, and what was received then
+        self._joined_at = 0  # what is gone before this position is not lost: we joined later
         self._overwritten = 0  # by a fault, before this position
-        self._dropped: set[int] = set()  # by faults; as if they were withdrawn
+        self._dropped: set[int] = set()  # by faults; as if they were retracted
         self._repeats: deque[int] = deque()  # positions that arrived once more, by faults
         self._mapped: dict[int, Pool] = {}  # by row: pools that are found even when their channel was removed
         self.closed = True  # so far
@@ -46,17 +52,17 @@ class Cursor(bus.Arrivals):
         """Take part from now on, at the present less the history; or when the order begins."""
         self.begin(True)
         self.closed = False
-        self.line.join(self)
+        self.channel.join(self)
 
     def begin(self, present: bool = False) -> bool:
         """Take the place that was asked for. False: the order has not begun."""
-        order = self.line.order
+        order = self.channel.order
         if self.position or not order.tail:
             return bool(self.position)
         back = min(self._history, order.capacity)
         far = present and order.tail - order.capacity >= back
         self.position = order.tail - back if far else order.capacity
-        self._forgiven = order.tail if present else order.capacity
+        self._joined_at = order.tail if present else order.capacity
         if present:
             self.arrived = order.tail
         return True
@@ -65,7 +71,7 @@ class Cursor(bus.Arrivals):
         """Leave, for good."""
         self.closed = True
         self.coming.clear()
-        self.line.leave(self)
+        self.channel.leave(self)
 
     def unmap(self) -> None:
         """Forget which pools were found."""
@@ -89,7 +95,7 @@ class Cursor(bus.Arrivals):
         if self.something():
             bell()
         self.sink = arrive
-        self.line.rewire()
+        self.channel.rewire()
 
     def something(self) -> bool:
         """See `Arrivals`."""
@@ -103,14 +109,14 @@ class Cursor(bus.Arrivals):
     def overtake(self) -> None:
         """See `Arrivals`. Who conflates is at the newest message, which is never overwritten."""
         if not self.conflate:
-            self.arrived = self._overwritten = self.line.order.tail
+            self.arrived = self._overwritten = self.channel.order.tail
             self.coming.clear()
 
     # ---- finding ----
 
     def look(self) -> bool:
         """See `Arrivals`."""
-        return self._next() is not None or (self.raises and self.lost != self.told)
+        return self._next() is not None or (self.raises and self.lost != self.lost_reported)
 
     def find(self) -> Entry | None:
         """Return the message at the cursor, passing over what is lost, and one's own. None: there is none.
@@ -120,9 +126,11 @@ class Cursor(bus.Arrivals):
         LostMessagesError : messages were lost since it was raised last, and this was to be an error.
         """
         entry = self._next()
-        if self.raises and self.lost != self.told:
-            lost, self.told = self.lost - self.told, self.lost
-            error = LostMessagesError(f"{lost} messages were lost; the next call goes on behind them", self.line.name)
+        if self.raises and self.lost != self.lost_reported:
+            lost, self.lost_reported = self.lost - self.lost_reported, self.lost
+            error = LostMessagesError(
+                f"{lost} messages were lost; the next call goes on behind them", self.channel.name
+            )
             error.lost = lost
             raise error
         return entry
@@ -135,7 +143,7 @@ class Cursor(bus.Arrivals):
             self._lose(self._overwritten)
         if self.conflate:
             self._skip_to_newest()
-        order = self.line.order
+        order = self.channel.order
         while True:
             repeat = self._repeat()
             if repeat is not None:
@@ -149,14 +157,14 @@ class Cursor(bus.Arrivals):
             if entry.position != self.position:  # lapped
                 self.resets += 1
                 self._lose(order.tail if self.newest else order.oldest() + self._next_margin())
-            elif entry.pool is not None and entry.pool.hub is self._without:
+            elif entry.pool is not None and entry.pool.file is self._without:
                 self.position += 1
             elif entry.pool is None:
                 self._lose(self.position + 1)
             elif self._mapped.get(entry.pool.row) is entry.pool:
                 return entry
-            elif self.raises and self.lost != self.told:
-                return None  # that is told before the pool is looked for
+            elif self.raises and self.lost != self.lost_reported:
+                return None  # that is lost_reported before the pool is looked for
             elif entry.pool.removed:
                 self._lose(self.position + 1)
             else:
@@ -165,50 +173,50 @@ class Cursor(bus.Arrivals):
 
     def _next_margin(self) -> int:
         """Return how far behind the oldest message to go on: further, if it was lapped a moment ago."""
-        capacity = self.line.order.capacity
+        capacity = self.channel.order.capacity
         least = max(capacity // 16, 1)
-        again = self.resets > 1 and self.received - self._lapped_at < least
+        again = self.resets > 1 and self.received - self._received_at_lap < least
         self._margin = min(2 * self._margin or least, capacity // 2) if again else 0
-        self._lapped_at = self.received
+        self._received_at_lap = self.received
         return self._margin
 
     def _repeat(self) -> Entry | None:
         while self._repeats and self._repeats[0] < self.position:
-            entry = self.line.order.at(self._repeats[0])
-            if entry.position == self._repeats[0] and entry.pool is not None and entry.pool.hub is not self._without:
+            entry = self.channel.order.at(self._repeats[0])
+            if entry.position == self._repeats[0] and entry.pool is not None and entry.pool.file is not self._without:
                 return entry
             self._repeats.popleft()
         return None
 
     def _skip_to_newest(self) -> None:
         """Go to the newest message that is wanted; what is passed over is lost."""
-        order, tail = self.line.order, self.arrived
+        order, tail = self.channel.order, self.arrived
         if tail > self.position:
             self._repeats.clear()
         for position in range(tail - 1, max(self.position, tail - order.capacity - 1), -1):
             entry = order.at(position)
             if entry.position != position:
                 return
-            if entry.pool is not None and entry.pool.hub is not self._without and position not in self._dropped:
+            if entry.pool is not None and entry.pool.file is not self._without and position not in self._dropped:
                 self._lose(position)
                 return
 
     def _lose(self, cursor: int) -> None:
         """Pass over positions up to `cursor`, which are lost but for what was gone before we joined."""
-        self.lost += max(cursor - max(self.position, self._forgiven), 0)
+        self.lost += max(cursor - max(self.position, self._joined_at), 0)
         self.position = cursor
         self._dropped = {position for position in self._dropped if position >= cursor}
         self._repeats = deque(position for position in self._repeats if position >= cursor)
 
-    def ahead(self) -> tuple[int, int]:
+    def count_unread(self) -> tuple[int, int]:
         """Return how many messages are there for it, and how many it has lost without having noticed it."""
-        order = self.line.order
+        order = self.channel.order
         at = max(self.position, order.capacity)
-        lost = max(order.oldest() - max(at, self._forgiven), 0) if order.tail - at > order.capacity else 0
+        lost = max(order.oldest() - max(at, self._joined_at), 0) if order.tail - at > order.capacity else 0
         at = order.oldest() if order.tail - at > order.capacity else at
-        gone = sum(order.at(position).pool is None for position in range(max(at, self._forgiven), order.tail))
-        there = sum(order.at(position).pool is not None for position in range(at, order.tail))
-        return there, lost + gone
+        retracted = sum(order.at(position).pool is None for position in range(max(at, self._joined_at), order.tail))
+        unread = sum(order.at(position).pool is not None for position in range(at, order.tail))
+        return unread, lost + retracted
 
     def accept(self, entry: Entry) -> None:
         """The message that was found is received."""

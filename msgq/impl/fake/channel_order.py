@@ -1,7 +1,7 @@
 """A channel in this process: one order of messages, and the pools that they lie in.
 
-It does what the headers of msgq/impl/channel do, step by step, so that the same messages are lost: index_ring.h,
-pool.h, hub.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the
+It does setting the headers of msgq/impl/channel do, step by step, so that the same messages are lost: index_ring.h,
+pool.h, file.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the
 row.
 """
 
@@ -23,19 +23,19 @@ from msgq.errors import (
 )
 from msgq.impl.fake.bus import Arrivals, Bus, Source, forked_error
 
-ROWS = VIEWERS = LISTENERS = 64
+ROWS = VIEWERS = SUBSCRIBERS = 64
 PUBLISHERS = 63
 ANY_SUBSCRIBERS = 255
 DEFAULTS = {"capacity": 64, "publishers": PUBLISHERS, "subscribers": ANY_SUBSCRIBERS, "stamps": True}
-DEAD_POOLS = 8  # that stay for those who have not read their messages yet
-DEAD_BYTES = 1 << 28
+KEPT_DEAD_POOLS = 8  # that stay for those who have not read their messages yet
+KEPT_DEAD_BYTES = 1 << 28
 LINE = 64
 PAGE = 4096
 POOL_HEAD = 192
 
 
 class Entry(NamedTuple):
-    """What the order has at a position. No pool: the message was withdrawn, or there was none."""
+    """What the order has at a position. No pool: the message was retracted, or there was none."""
 
     position: int
     pool: Pool | None
@@ -82,7 +82,7 @@ class Order:
         self.tail += 1
         return position
 
-    def withdraw(self, entry: Entry) -> None:
+    def retract(self, entry: Entry) -> None:
         """Take a message out, which is there."""
         self._entries[entry.position & self.capacity - 1] = Entry(entry.position, None, 0)
 
@@ -100,45 +100,45 @@ class Pool:
 
     Attributes
     ----------
-    hub : the object that its publisher was made with.
+    file : the object that its publisher was made with.
     living : its publisher publishes from it, or a loan of it is open.
     superseded : its publisher has another one, and counts there.
     ending : it is left when the last loan of it is over.
-    lent : loans that are open.
+    open_loans : loans that are open.
     removed : its file would be gone, and who has not mapped it would not find it.
-    sent, bytes, refused, withdrawn : as in `Publisher`.
+    sent, bytes, refused, evicted : as in `Publisher`.
     """
 
-    def __init__(self, hub: Hub, row: int, node: str, slots: int, slot_bytes: int) -> None:
-        self.hub, self.line, self.row, self.node = hub, hub.line, row, node
+    def __init__(self, file: ChannelFile, row: int, node: str, slots: int, slot_bytes: int) -> None:
+        self.file, self.channel, self.row, self.node = file, file.channel, row, node
         self.slot_bytes = slot_bytes
         self.size = pool_size(slots, slot_bytes)
         self.slots = [Slot() for _ in range(slots)]
         self.living, self.superseded, self.ending, self.removed = True, False, False, False
-        self.lent = self.sent = self.bytes = self.refused = self.withdrawn = 0
+        self.open_loans = self.sent = self.bytes = self.refused = self.evicted = 0
         self._free = list(range(slots - 1, -1, -1))
         self._limbo: list[int] = []
         self._published: deque[tuple[int, int]] = deque()  # position, slot
 
     def take(self) -> int | None:
-        """Return a slot to write; None: each is held or lent. Messages are withdrawn only when that gives a slot."""
+        """Return a slot to write; None: each is held or lent. Messages are retracted only if that frees a slot."""
         if self._free:
             return self._free.pop()
-        order = self.line.order
+        order = self.channel.order
         while True:
             slot = self._reclaim()
             if slot is None:
                 slot = self._leave_limbo()
             if slot is not None or all(self.slots[slot].holders for _, slot in self._published):
                 return slot
-            order.withdraw(Entry(self._published[0][0], self, self._published[0][1]))
-            self.withdrawn += 1
+            order.retract(Entry(self._published[0][0], self, self._published[0][1]))
+            self.evicted += 1
 
     def _reclaim(self) -> int | None:
         """Return the slot of a message that has left the order, unless it is held."""
         while self._published:
             position, slot = self._published[0]
-            if self.line.order.at(position) == (position, self, slot):
+            if self.channel.order.at(position) == (position, self, slot):
                 return None
             self._published.popleft()
             if not self.slots[slot].holders:
@@ -154,9 +154,9 @@ class Pool:
 
     def has_room(self) -> bool:
         """Tell whether `take` would return a slot."""
-        return bool(self._free) or any(not self.slots[slot].holders for slot in self._used())
+        return bool(self._free) or any(not self.slots[slot].holders for slot in self._slots_in_use())
 
-    def _used(self) -> list[int]:
+    def _slots_in_use(self) -> list[int]:
         """Return the slots that have a message, or had one that is held."""
         return [*self._limbo, *(slot for _, slot in self._published)]
 
@@ -168,7 +168,7 @@ class Pool:
         """Give a message its position."""
         slot = self.slots[number]
         slot.data, slot.publish_time, slot.origin_time = data, publish_time, origin_time
-        position = self.line.order.publish(self, number)
+        position = self.channel.order.publish(self, number)
         self._published.append((position, number))
         self.sent += 1
         self.bytes += len(data)
@@ -177,42 +177,42 @@ class Pool:
     def holders(self) -> list[str]:
         """Return who holds the slots, as texts."""
         count: dict[int, int] = {}
-        for slot in self._used():
+        for slot in self._slots_in_use():
             for viewer in set(self.slots[slot].holders):
                 count[viewer] = count.get(viewer, 0) + 1
-        texts = [f"{self.line.viewers[viewer]} holds {count[viewer]}" for viewer in sorted(count)]
-        return texts + [f"{self.lent} are lent here"] * (self.lent > 0)
+        texts = [f"{self.channel.viewers[viewer]} holds {count[viewer]}" for viewer in sorted(count)]
+        return texts + [f"{self.open_loans} are open_loans here"] * (self.open_loans > 0)
 
-    def returned(self, sweeps: bool) -> None:
+    def end_loan(self, removes_pool: bool) -> None:
         """A loan is over."""
-        self.lent -= 1
+        self.open_loans -= 1
         if self.ending:
-            self.leave(sweeps)
+            self.leave(removes_pool)
 
-    def leave(self, sweeps: bool) -> None:
+    def leave(self, removes_pool: bool) -> None:
         """Publish no more from here. Messages that are in the order stay, and the pool with them.
 
-        `sweeps`: remove it now if there are none; else (as garbage) the next one who joins does.
+        `removes_pool`: remove it now if there are none; else (as garbage) the next one who joins does.
         """
-        if self.living and not self.lent:
+        if self.living and not self.open_loans:
             self.living = False
-            if sweeps and not self.line.removed:
-                self.line.sweep()
+            if removes_pool and not self.channel.removed:
+                self.channel.remove_dead_pools()
 
 
-class Listed(Protocol):
+class RegisteredSubscriber(Protocol):
     """A subscriber that is listed, for as long as it holds its row."""
 
     node: str
 
 
-class Line(Source[Arrivals]):
-    """What a hub's file has: the order, what all agree on, and who takes part.
+class ChannelState(Source[Arrivals]):
+    """What a channel file has: the order, the configuration, and the participants.
 
     Attributes
     ----------
-    geometry : capacity, publishers, subscribers (255: any number), stamps (a bool); None: nobody has said it.
-    rows, viewers, listeners : pools of publishers; names of subscribers that take views; those that are listed.
+    config : capacity, publishers, subscribers (255: any number), stamps (a bool); None: nobody has said it.
+    rows, viewers, subscribers : pools of publishers; names of subscribers that take views; those that are listed.
     removed : nobody can join any more.
     sender : the mark of who sent the newest message.
     """
@@ -222,11 +222,11 @@ class Line(Source[Arrivals]):
         self.bus, self.name, self.creator = bus, name, creator
         self.created_ns = bus.clock.now_ns
         self.order = Order()
-        self.geometry: dict[str, Any] = dict.fromkeys(("capacity", "publishers", "subscribers", "stamps"))
+        self.config: dict[str, Any] = dict.fromkeys(("capacity", "publishers", "subscribers", "stamps"))
         self.schema: Schema | None = None
         self.rows: list[Pool | None] = [None] * PUBLISHERS
         self.viewers: list[str | None] = [None] * VIEWERS
-        self.listeners: list[Listed | None] = [None] * LISTENERS
+        self.subscribers: list[RegisteredSubscriber | None] = [None] * SUBSCRIBERS
         self.removed = False
         self.sender: object = None
 
@@ -236,36 +236,36 @@ class Line(Source[Arrivals]):
         """Return the pools of living publishers."""
         return [pool for pool in self.rows if pool is not None and pool.living]
 
-    def sweep(self, most: int = DEAD_POOLS) -> int:
+    def remove_dead_pools(self, most: int = KEPT_DEAD_POOLS) -> int:
         """Remove the pools of the dead: those out of reach, and the oldest of too many. Returns how many stay."""
         dead = []
         for row, pool in enumerate(self.rows):
             if pool is not None and not pool.living:
                 dead.append((max((entry.position + 1 for entry in self.order.of_pool(pool)), default=0), row, pool))
         dead.sort(key=lambda each: each[:2])
-        left, size = len(dead), sum(pool.size for *_, pool in dead)
+        remaining, size = len(dead), sum(pool.size for *_, pool in dead)
         for newest, row, pool in dead:
-            if newest and left <= most and size <= DEAD_BYTES:
+            if newest and remaining <= most and size <= KEPT_DEAD_BYTES:
                 break
             for entry in self.order.of_pool(pool):
-                self.order.withdraw(entry)
+                self.order.retract(entry)
             pool.removed, self.rows[row] = True, None
-            left, size = left - 1, size - pool.size
-        return left
+            remaining, size = remaining - 1, size - pool.size
+        return remaining
 
     def check_limit(self) -> None:
         """Refuse a publisher more than there may be. Pools that stay for loans are of publishers that count once."""
-        limit = self.geometry["publishers"]
+        limit = self.config["publishers"]
         if sum(not pool.superseded for pool in self.living()) >= limit:
             raise TooManyPublishersError(f"has as many publishers as it may ({limit}): {self._publishers()}", self.name)
 
-    def free_row(self, left: int) -> int:
-        """Return a free row; `left` pools are of publishers that left."""
+    def free_row(self, remaining: int) -> int:
+        """Return a free row; `remaining` pools are of publishers that left."""
         while None not in self.rows:
-            if not left:
+            if not remaining:
                 text = f"all {PUBLISHERS} rows of publishers are in use: {self._publishers()}"
                 raise TooManyPublishersError(text, self.name)
-            left = self.sweep(left - 1)
+            remaining = self.remove_dead_pools(remaining - 1)
         return self.rows.index(None)
 
     def _publishers(self) -> str:
@@ -276,17 +276,17 @@ class Line(Source[Arrivals]):
 
     # ---- subscribers ----
 
-    def listen(self, member: Listed) -> int | None:
+    def listen(self, member: RegisteredSubscriber) -> int | None:
         """Return a row for a subscriber; None: it goes on without one."""
-        limit = self.geometry["subscribers"]
-        limited = limit is not None and limit <= LISTENERS
-        rows = self.listeners[:limit] if limited else self.listeners
+        limit = self.config["subscribers"]
+        limited = limit is not None and limit <= SUBSCRIBERS
+        rows = self.subscribers[:limit] if limited else self.subscribers
         if None in rows:
             row = rows.index(None)
-            self.listeners[row] = member
+            self.subscribers[row] = member
             return row
         if limited:
-            names = ", ".join(member.node for member in self.listeners if member is not None)
+            names = ", ".join(member.node for member in self.subscribers if member is not None)
             raise TooManySubscribersError(f"has as many subscribers as it may ({limit}): {names}", self.name)
         return None
 
@@ -300,13 +300,13 @@ class Line(Source[Arrivals]):
         return row
 
 
-class Hub:
+class ChannelFile:
     """One object's view of a channel."""
 
     path = ""
 
-    def __init__(self, line: Line, prefix: str, writable: bool) -> None:
-        self.line, self.name, self.prefix, self.writable = line, line.name, prefix, writable
+    def __init__(self, channel: ChannelState, prefix: str, writable: bool) -> None:
+        self.channel, self.name, self.prefix, self.writable = channel, channel.name, prefix, writable
 
     def lock(self) -> None:
         """Whoever joins or changes something does this first; nobody else is in the way here.
@@ -315,25 +315,25 @@ class Hub:
         ------
         SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
         """
-        if self.line.inherited:
+        if self.channel.inherited:
             raise forked_error(self.name)
-        if self.line.removed:
+        if self.channel.removed:
             text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
 
     def close(self) -> None:
         """Nothing here keeps a channel from being removed."""
 
-    # ---- what all agree on ----
+    # ---- configuration ----
 
     @property
-    def geometry(self) -> tuple[int | None, int | None, int | None, bool | None]:
+    def config(self) -> tuple[int | None, int | None, int | None, bool | None]:
         """Capacity, most publishers, most subscribers (None also for any number), stamps; None: nobody has said it."""
-        there = self.line.geometry
-        most = None if there["subscribers"] == ANY_SUBSCRIBERS else there["subscribers"]
-        return there["capacity"], there["publishers"], most, there["stamps"]
+        config = self.channel.config
+        most = None if config["subscribers"] == ANY_SUBSCRIBERS else config["subscribers"]
+        return config["capacity"], config["publishers"], most, config["stamps"]
 
-    def settle(
+    def configure(
         self,
         capacity: int | None = None,
         publishers: int | None = None,
@@ -341,66 +341,68 @@ class Hub:
         stamps: bool | None = None,
         publishes: bool = False,
     ) -> None:
-        """Agree on a geometry; with a publisher all that nobody has said gets its default."""
+        """Agree on a configuration; with a publisher all that nobody has said gets its default."""
         asked = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
         asked["stamps"] = None if stamps is None else bool(stamps)
-        agreed = {what: self._agree(what, value) for what, value in asked.items()}
+        merged = {setting: self._merge_value(setting, value) for setting, value in asked.items()}
         if publishes:
-            agreed = {what: DEFAULTS[what] if value is None else value for what, value in agreed.items()}
-        if agreed == self.line.geometry:
+            merged = {setting: DEFAULTS[setting] if value is None else value for setting, value in merged.items()}
+        if merged == self.channel.config:
             return
         if not self.writable:
             raise StateError("was opened passive, and cannot settle what nobody has said so far", self.name)
         self.lock()
-        self.line.geometry = agreed
-        if agreed["capacity"]:
-            self.line.order.begin(agreed["capacity"])
+        self.channel.config = merged
+        if merged["capacity"]:
+            self.channel.order.begin(merged["capacity"])
 
-    def _agree(self, what: str, asked: Any) -> Any:
-        there = self.line.geometry[what]
-        if asked is not None and there not in (None, asked):
-            shown = "any number" if there == ANY_SUBSCRIBERS and what == "subscribers" else there
-            text = f"has {what}={shown}, and {what}={asked} was asked for"
-            raise ChannelMismatchError(f"{text}; leave it out to take what is there, or remove the channel", self.name)
-        return there if asked is None else asked
+    def _merge_value(self, setting: str, asked: Any) -> Any:
+        current = self.channel.config[setting]
+        if asked is not None and current not in (None, asked):
+            shown = "any number" if current == ANY_SUBSCRIBERS and setting == "subscribers" else current
+            text = f"has {setting}={shown}, and {setting}={asked} was asked for"
+            raise ChannelMismatchError(
+                f"{text}; leave it out to accept the existing value, or remove the channel", self.name
+            )
+        return current if asked is None else asked
 
     @property
     def messages(self) -> int:
         """How many were published so far, of all publishers."""
-        return self.line.order.tail - self.line.order.capacity
+        return self.channel.order.tail - self.channel.order.capacity
 
     @property
     def creator(self) -> tuple[str, int]:
         """Name and pid of who made it."""
-        return self.line.creator
+        return self.channel.creator
 
     @property
     def created_ns(self) -> int:
         """When it was made, in virtual time."""
-        return self.line.created_ns
+        return self.channel.created_ns
 
     @property
     def schema(self) -> Schema | None:
         """What describes the messages."""
-        return self.line.schema
+        return self.channel.schema
 
     def describe(self, schema: Schema, replace: bool) -> Schema:
         """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
         if not self.writable:
             raise StateError("was opened passive, and cannot describe the messages", self.name)
         self.lock()
-        if self.line.schema is None or replace:
-            self.line.schema = schema
-        return self.line.schema
+        if self.channel.schema is None or replace:
+            self.channel.schema = schema
+        return self.channel.schema
 
     def unlink(self) -> None:
         """Remove the channel; who has it open goes on."""
         self.lock()
-        for pool in self.line.rows:
+        for pool in self.channel.rows:
             if pool is not None:
                 pool.removed = True
-        self.line.removed = True
-        del self.line.bus.channels[self.prefix, self.name]
+        self.channel.removed = True
+        del self.channel.bus.channels[self.prefix, self.name]
 
 
 def pool_stride(slot_bytes: int) -> int:

@@ -18,13 +18,13 @@ from msgq.errors import (
 )
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Source
-from msgq.impl.fake.channel_order import Hub, Pool, pool_stride
+from msgq.impl.fake.channel_order import ChannelFile, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
 from msgq.impl.sockets.checks import closed_error, timeout_ns
 
 DEFAULT_SLOT_BYTES = 4096
 DEFAULT_POOL_BYTES = 1 << 26  # at most, unless four slots need more
-LEAST_SLOTS = 4
+MIN_SLOTS = 4
 SPARE_SLOTS = 2
 WORD_MAX = 2**64 - 1
 Message = bytes  # a publisher has a property of that name
@@ -33,17 +33,17 @@ Message = bytes  # a publisher has a property of that name
 class Publisher:
     """Publishes on a channel, from a pool of its own."""
 
-    def __init__(self, hub: Hub, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> None:
+    def __init__(self, file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> None:
         self.closed = True
-        self.endpoint, self.name = hub.name, name
-        self._hub, self._line = hub, hub.line
+        self.endpoint, self.name = file.name, name
+        self._file, self._channel = file, file.channel
         self._slots, self._max_bytes = slots, max_bytes
-        self._former = {"sent": 0, "bytes": 0, "refused": 0, "withdrawn": 0}  # of pools that were outgrown
+        self._previous = {"sent": 0, "bytes": 0, "refused": 0, "evicted": 0}  # of pools that were outgrown
         self._mark = object()  # for the channel to know us by, without keeping us
-        self._waits = False
+        self._is_waiting = False
         self._pool = self._new_pool(slot_bytes or DEFAULT_SLOT_BYTES, True)
         self.closed = False
-        self._line.bus.opened(self)
+        self._channel.bus.opened(self)
 
     def __del__(self) -> None:
         self._close(False)
@@ -57,22 +57,22 @@ class Publisher:
     @property
     def sent(self) -> int:
         """Messages that were published."""
-        return self._former["sent"] + self._pool.sent
+        return self._previous["sent"] + self._pool.sent
 
     @property
     def bytes(self) -> int:
         """Bytes of payload that were published."""
-        return self._former["bytes"] + self._pool.bytes
+        return self._previous["bytes"] + self._pool.bytes
 
     @property
     def refused(self) -> int:
         """Messages for which there was no slot."""
-        return self._former["refused"] + self._pool.refused
+        return self._previous["refused"] + self._pool.refused
 
     @property
-    def withdrawn(self) -> int:
+    def evicted(self) -> int:
         """Messages that left the order before their turn, since their slots were needed."""
-        return self._former["withdrawn"] + self._pool.withdrawn
+        return self._previous["evicted"] + self._pool.evicted
 
     @property
     def slots(self) -> int:
@@ -87,14 +87,14 @@ class Publisher:
     # ---- coming and going ----
 
     def _new_pool(self, slot_bytes: int, newcomer: bool) -> Pool:
-        self._hub.lock()
-        self._hub.settle(publishes=True)
-        left = self._line.sweep()
+        self._file.lock()
+        self._file.configure(publishes=True)
+        remaining = self._channel.remove_dead_pools()
         if newcomer:
-            self._line.check_limit()
-        row = self._line.free_row(left)
-        pool = Pool(self._hub, row, self.name, self._slot_count(slot_bytes), slot_bytes)
-        self._line.rows[row] = pool
+            self._channel.check_limit()
+        row = self._channel.free_row(remaining)
+        pool = Pool(self._file, row, self.name, self._slot_count(slot_bytes), slot_bytes)
+        self._channel.rows[row] = pool
         return pool
 
     def _slot_count(self, slot_bytes: int) -> int:
@@ -102,7 +102,7 @@ class Publisher:
         stride = pool_stride(slot_bytes)
         wanted = self._slots
         if wanted is None:
-            wanted = max(min(self._line.order.capacity + SPARE_SLOTS, DEFAULT_POOL_BYTES // stride), LEAST_SLOTS)
+            wanted = max(min(self._channel.order.capacity + SPARE_SLOTS, DEFAULT_POOL_BYTES // stride), MIN_SLOTS)
             wanted = max(min(wanted, self._max_bytes // stride), 1)
         if wanted * stride > self._max_bytes:
             text = f"{wanted} slots of {slot_bytes} bytes need {wanted * stride}; the pool may have {self._max_bytes}"
@@ -113,14 +113,14 @@ class Publisher:
         """Leave. What was published can still be read."""
         self._close(True)
 
-    def _close(self, sweeps: bool) -> None:
+    def _close(self, removes_pool: bool) -> None:
         if self.closed:
             return
-        if not self._line.inherited:
-            if self._waits:
+        if not self._channel.inherited:
+            if self._is_waiting:
                 raise self._refusal()
             self._pool.ending = True  # loans that are open end it
-            self._pool.leave(sweeps)
+            self._pool.leave(removes_pool)
         self.closed = True
 
     def __enter__(self) -> Self:
@@ -131,26 +131,26 @@ class Publisher:
 
     def _is_sender(self, source: Source[Any]) -> bool:
         """See `Closable`."""
-        return source is self._line and self._line.sender is self._mark
+        return source is self._channel and self._channel.sender is self._mark
 
     def _refusal(self) -> EndpointClosedError | ForkedSocketError | ConcurrentUseError:
         if self.closed:
             return closed_error(self.endpoint)
-        if self._line.inherited:
+        if self._channel.inherited:
             text = "was made before a fork, on the parent's bus, which ends with that process; make another one here"
             return ForkedSocketError(text, self.endpoint)
         return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", self.endpoint)
 
     def check_usable(self) -> None:
         """Raise an error if it is closed, waits for a slot, or is the parent's."""
-        if self.closed or self._waits or self._line.inherited:
+        if self.closed or self._is_waiting or self._channel.inherited:
             raise self._refusal()
 
     # ---- sending ----
 
     def send(self, data: Any, /, *, timeout: float | None = 0.0, origin_time: int = 0) -> int:
         """Publish a message, and return its position."""
-        checked_origin = checked_word(origin_time)
+        checked_origin = validate_word(origin_time)
         self.check_usable()
         timeout_ns(timeout, self.endpoint)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
@@ -170,14 +170,14 @@ class Publisher:
 
     def publish(self, pool: Pool, slot: int, message: Message, origin_time: int) -> int:
         """Give the message in a slot its position. (For loans, too.)"""
-        publish_time = self._line.bus.clock.now_ns if self._line.geometry["stamps"] else 0
+        publish_time = self._channel.bus.clock.now_ns if self._channel.config["stamps"] else 0
         position = pool.publish(slot, message, publish_time, origin_time or thread_origin())
         if pool is not self._pool:  # a loan of one that was outgrown since
-            self._former["sent"] += 1
-            self._former["bytes"] += len(message)
-        self._line.messages += 1
-        self._line.sender = self._mark
-        self._line.deliver((position, message))
+            self._previous["sent"] += 1
+            self._previous["bytes"] += len(message)
+        self._channel.messages += 1
+        self._channel.sender = self._mark
+        self._channel.deliver((position, message))
         return position
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
@@ -209,18 +209,18 @@ class Publisher:
     def _await_slot(self, timeout: float | None) -> None:
         """Wait until a holder lets go, or the time is over."""
         limit = timeout_ns(timeout, self.endpoint)
-        self._waits = True
+        self._is_waiting = True
         try:
-            what = f"a slot to publish on {self.endpoint!r}"
-            self._line.bus.wait(self._pool.has_room, None if limit < 0 else limit, what)
+            purpose = f"a slot to publish on {self.endpoint!r}"
+            self._channel.bus.wait(self._pool.has_room, None if limit < 0 else limit, purpose)
         finally:
-            self._waits = False
+            self._is_waiting = False
 
     def _grow(self, size: int) -> None:
         """Publish from a pool of larger slots from now on."""
-        former = self._pool
-        wanted, least = max(size, 2 * former.slot_bytes), self._slots or 1
-        if (self._slots or LEAST_SLOTS) * pool_stride(wanted) > self._max_bytes:
+        previous = self._pool
+        wanted, least = max(size, 2 * previous.slot_bytes), self._slots or 1
+        if (self._slots or MIN_SLOTS) * pool_stride(wanted) > self._max_bytes:
             wanted = size
         if least * pool_stride(wanted) > self._max_bytes:
             need = least * pool_stride(size)
@@ -229,10 +229,10 @@ class Publisher:
             )
             raise MessageTooLargeError(f"{text} {self._max_bytes} (max_bytes)", self.endpoint)
         self._pool = self._new_pool(wanted, False)
-        for what in self._former:
-            self._former[what] += getattr(former, what)
-        former.superseded = former.ending = True
-        former.leave(True)
+        for counter in self._previous:
+            self._previous[counter] += getattr(previous, counter)
+        previous.superseded = previous.ending = True
+        previous.leave(True)
 
 
 class Loan(Memory):
@@ -251,7 +251,7 @@ class Loan(Memory):
         self._publisher, self._pool, self._size = publisher, pool, size
         self._slot: int | None = slot
         self._over = False
-        pool.lent += 1
+        pool.open_loans += 1
 
     def __del__(self) -> None:  # each buffer keeps it, so none is left
         self._drop(False)
@@ -263,7 +263,7 @@ class Loan(Memory):
 
     @origin_time.setter
     def origin_time(self, ns: int) -> None:
-        self._origin_time = checked_word(ns)
+        self._origin_time = validate_word(ns)
 
     def __enter__(self) -> Self:
         self.check_shown()
@@ -288,7 +288,7 @@ class Loan(Memory):
 
     def publish(self, size: int | None = None) -> int:
         """Publish it, or only its first bytes, and return the position."""
-        wanted = self._size if size is None else checked_word(size)
+        wanted = self._size if size is None else validate_word(size)
         self.check_shown()
         if wanted > self._size:
             text = f"the loan has {self._size} bytes, and {wanted} were to be published"
@@ -302,7 +302,7 @@ class Loan(Memory):
         try:
             self.position = self._publisher.publish(self._pool, slot, self.copied(wanted), self._origin_time)
         finally:
-            self._pool.returned(True)
+            self._pool.end_loan(True)
         return self.position
 
     def discard(self) -> None:
@@ -313,14 +313,14 @@ class Loan(Memory):
         if not self.exports:
             self._drop(True)
 
-    def _drop(self, sweeps: bool) -> None:
+    def _drop(self, removes_pool: bool) -> None:
         slot, self._slot = self._slot, None
         if slot is not None:
             self._pool.give_back(slot)
-            self._pool.returned(sweeps)
+            self._pool.end_loan(removes_pool)
 
 
-def checked_word(value: int) -> int:
+def validate_word(value: int) -> int:
     """Return a number that 64 bits can have.
 
     Raises

@@ -19,7 +19,7 @@ from msgq.errors import (
 )
 from msgq.impl.fake.bus import forked_error
 from msgq.impl.fake.channel_cursor import Cursor
-from msgq.impl.fake.channel_order import Entry, Hub, Pool, Slot
+from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
 from msgq.impl.fake.memory import Memory
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable, wait_ready
@@ -31,56 +31,56 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class Membership:
+class SubscriberRows:
     """The rows of a subscriber; they stay until its last view is let go."""
 
-    def __init__(self, hub: Hub, node: str, cursor: Cursor) -> None:
-        hub.lock()
-        self._hub, self.node, self.cursor = hub, node, cursor
-        self._listed = hub.line.listen(self)
+    def __init__(self, file: ChannelFile, node: str, cursor: Cursor) -> None:
+        file.lock()
+        self._file, self.node, self.cursor = file, node, cursor
+        self._row = file.channel.listen(self)
         self.viewer = -1  # it takes no views so far
-        self.held = 0
+        self.views_held = 0
         self._closed = False
 
     def become_viewer(self) -> None:
-        """Be told apart from others that take views."""
-        self._hub.lock()
-        self.viewer = self._hub.line.view(f"{self.node} {os.getpid()}")
+        """Take a viewer's row."""
+        self._file.lock()
+        self.viewer = self._file.channel.view(f"{self.node} {os.getpid()}")
 
-    def hold(self, slot: Slot) -> None:
+    def pin(self, slot: Slot) -> None:
         """Keep the slot's publisher from writing it."""
         slot.holders.append(self.viewer)
-        self.held += 1
+        self.views_held += 1
 
-    def let_go(self, slot: Slot) -> None:
-        """End what `hold` began."""
+    def unpin(self, slot: Slot) -> None:
+        """End a pin."""
         slot.holders.remove(self.viewer)
-        self.held -= 1
+        self.views_held -= 1
         if self._closed:
             self.leave()
 
     def leave(self) -> None:
         """Give the rows back, now or when the last view is let go."""
         self._closed = True
-        if self.held:
+        if self.views_held:
             return
-        line = self._hub.line
-        if self._listed is not None:
-            line.listeners[self._listed] = None
-            self._listed = None
+        channel = self._file.channel
+        if self._row is not None:
+            channel.subscribers[self._row] = None
+            self._row = None
         if self.viewer >= 0:
-            line.viewers[self.viewer] = None
+            channel.viewers[self.viewer] = None
             self.viewer = -1
 
 
 class Subscriber(Waitable):
     """Receives the messages of a channel."""
 
-    __slots__ = ("_cursor", "_hub", "_last", "_member", "max_views", "name")
+    __slots__ = ("_cursor", "_file", "_last", "_rows", "max_views", "name")
 
     def __init__(
         self,
-        hub: Hub,
+        file: ChannelFile,
         name: str,
         history: int,
         max_views: int,
@@ -91,12 +91,12 @@ class Subscriber(Waitable):
         spin_us: int | None,
     ) -> None:
         super().__init__()
-        self._bus, self._endpoint, self.name = hub.line.bus, hub.name, name
-        self._hub, self.max_views = hub, max_views
+        self._bus, self._endpoint, self.name = file.channel.bus, file.name, name
+        self._file, self.max_views = file, max_views
         self._last: ChannelMessage | None = None
-        self._cursor = Cursor(hub.line, history, conflate, newest, raises, None if own else hub)
-        naming.spin_us(spin_us, hub.name)
-        self._member = Membership(hub, name, self._cursor) if hub.writable else None
+        self._cursor = Cursor(file.channel, history, conflate, newest, raises, None if own else file)
+        naming.spin_us(spin_us, file.name)
+        self._rows = SubscriberRows(file, name, self._cursor) if file.writable else None
         self._cursor.join()
         self._bus.opened(self)
 
@@ -132,14 +132,14 @@ class Subscriber(Waitable):
         return self._cursor.position
 
     @property
-    def held(self) -> int:
+    def views_held(self) -> int:
         """Views that are not released."""
-        return 0 if self._member is None else self._member.held
+        return 0 if self._rows is None else self._rows.views_held
 
     @property
     def passive(self) -> bool:
         """Whether it leaves no trace."""
-        return self._member is None
+        return self._rows is None
 
     @property
     def last(self) -> ChannelMessage | None:
@@ -150,8 +150,8 @@ class Subscriber(Waitable):
         """Leave. Views stay valid."""
         if not self.closed:
             self._cursor.close()
-            if self._member is not None:
-                self._member.leave()
+            if self._rows is not None:
+                self._rows.leave()
             self._end_waits()
 
     # ---- finding ----
@@ -159,7 +159,7 @@ class Subscriber(Waitable):
     def _enter(self) -> Cursor:
         if self.closed:
             raise closed_error(self._endpoint)
-        if self._hub.line.inherited:
+        if self._file.channel.inherited:
             raise forked_error(self._endpoint)
         self._check_unused()
         return self._cursor
@@ -217,8 +217,8 @@ class Subscriber(Waitable):
         cursor = self._enter()
         if not cursor.begin():
             return 0
-        there = max(cursor.arrived - cursor.position, 0)
-        return there if limit is None else min(there, limit)
+        available = max(cursor.arrived - cursor.position, 0)
+        return available if limit is None else min(available, limit)
 
     def receive_many(self, limit: int | None = None) -> list[bytes]:
         """Take the messages that are there."""
@@ -234,14 +234,14 @@ class Subscriber(Waitable):
         return messages
 
     def _find_more(self, after_others: bool) -> Entry | None:
-        """Return the next message. A loss after others ends the call, and is told by the next one."""
-        told = self._cursor.told
+        """Return the next message. A loss after others ends the call, which the next call reports."""
+        lost_reported = self._cursor.lost_reported
         try:
             return self._cursor.find()
         except LostMessagesError:
             if not after_others:
                 raise
-            self._cursor.told = told
+            self._cursor.lost_reported = lost_reported
             return None
 
     def receive_array(
@@ -302,17 +302,17 @@ class Subscriber(Waitable):
     def receive_view(self, timeout: float | None = None) -> Sample | None:
         """Take the next message without a copy of it: its slot is not written again before the view is released."""
         cursor = self._enter()
-        member = self._member
-        if member is None:
+        rows = self._rows
+        if rows is None:
             raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
-        if member.held >= self.max_views:
-            text = f"keeps {member.held} views, as many as it may (max_views); release one"
+        if rows.views_held >= self.max_views:
+            text = f"keeps {rows.views_held} views, as many as it may (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
-        if member.viewer < 0:
-            member.become_viewer()
+        if rows.viewer < 0:
+            rows.become_viewer()
             cursor.unmap()
         entry = self._find(timeout)
-        sample = None if entry is None else Sample(member, self._take(entry), cast("ChannelMessage", self._last))
+        sample = None if entry is None else Sample(rows, self._take(entry), cast("ChannelMessage", self._last))
         self._settle_fd()
         return sample
 
@@ -325,13 +325,13 @@ class Sample(Memory):
     position, publish_time, origin_time, publisher : as in `ChannelMessage`.
     """
 
-    def __init__(self, member: Membership, slot: Slot, message: ChannelMessage) -> None:
+    def __init__(self, rows: SubscriberRows, slot: Slot, message: ChannelMessage) -> None:
         super().__init__(slot.data)
         self.position, self.publisher = message.position, message.publisher
         self.publish_time, self.origin_time = message.publish_time, message.origin_time
-        self._member: Membership | None = member
+        self._rows: SubscriberRows | None = rows
         self._slot = slot
-        member.hold(slot)
+        rows.pin(slot)
 
     def __del__(self) -> None:  # each buffer keeps it, so none is left
         self._let_go()
@@ -344,7 +344,7 @@ class Sample(Memory):
 
     def check_shown(self) -> None:
         """See `Memory`."""
-        if self._member is None:
+        if self._rows is None:
             raise EndpointClosedError("this view was released; what it showed may be another message by now")
 
     def release(self) -> None:
@@ -355,13 +355,13 @@ class Sample(Memory):
         self._let_go()
 
     def _let_go(self) -> None:
-        member, self._member = self._member, None
-        if member is not None:
-            member.let_go(self._slot)
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.unpin(self._slot)
 
 
 def slot_of(entry: Entry) -> Slot:
-    """Return where the message of an entry is that was found, and so has not been withdrawn."""
+    """Return where the message of an entry is that was found, and so has not been retracted."""
     return cast("Pool", entry.pool).slots[entry.slot]
 
 

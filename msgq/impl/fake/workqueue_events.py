@@ -11,7 +11,7 @@ from msgq.errors import MsgqError
 from msgq.impl.base.liveness import process_name
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
-from msgq.impl.fake.channel import Publisher, open_hub
+from msgq.impl.fake.channel import Publisher, open_channel_file
 from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
 from msgq.impl.workqueue import options
 
@@ -55,12 +55,14 @@ class Outlet:
 
     def _opened(self) -> Publisher:
         payload = self._queue.events == _PAYLOAD
-        hub = open_hub(events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name())
-        hub.line.derived = True
-        hub.settle(hub.geometry[0] or options.EVENTS_CAPACITY, publishes=True)
-        hub.describe(SCHEMA, False)
+        channel_file = open_channel_file(
+            events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name()
+        )
+        channel_file.channel.derived = True
+        channel_file.configure(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+        channel_file.describe(SCHEMA, False)
         pool = options.events_pool(self._queue.max_message_size, payload)
-        return Publisher(hub, process_name(), *pool, _POOL_BYTES_MAX)
+        return Publisher(channel_file, process_name(), *pool, _POOL_BYTES_MAX)
 
     def close(self) -> None:
         """Publish no more."""
@@ -72,4 +74,4 @@ class Outlet:
 def remove_events(queue: str, prefix: str) -> None:
     """Remove a queue's channel of events, if there is one."""
     with contextlib.suppress(MsgqError):
-        open_hub(events_channel(queue), prefix, writable=True).unlink()
+        open_channel_file(events_channel(queue), prefix, writable=True).unlink()

@@ -9,7 +9,7 @@ from msgq.impl.meter.meter cimport Meter, mq_meter
 
 from msgq.common import naming
 from msgq.errors import EndpointClosedError, SegmentError
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 from msgq.common.queue_events import events_channel
 
 
@@ -30,8 +30,8 @@ cdef class _SubscriberMeter(Meter):
     cdef Subscriber _subscriber  # None: the channel is still to come
 
     cdef int _subscribe(self, str name, str in_prefix, uint64_t history) except -1:
-        hub = open_hub(name, in_prefix)
-        self._subscriber = Subscriber(hub, "", history, 0, False, False, False, True, None)
+        channel_file = open_channel_file(name, in_prefix)
+        self._subscriber = Subscriber(channel_file, "", history, 0, False, False, False, True, None)
         self.c.reader = &self._subscriber.c
         return 0
 
@@ -41,7 +41,7 @@ cdef class _SubscriberMeter(Meter):
 
     cdef int _begin(self) except -1:
         self._subscriber._enter()
-        self._subscriber._hub.check_whole()
+        self._subscriber._file.check_whole()
         self._subscriber._occupy()
         return 0
 
@@ -53,7 +53,7 @@ cdef class _SubscriberMeter(Meter):
         """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
         cdef mq_channel_message message
         self._subscriber._enter()
-        self._subscriber._look(&message)
+        self._subscriber._next_message(&message)
         return True
 
     cdef object _lost(self):

@@ -7,9 +7,9 @@
 
 typedef struct {
     mq_channel_subscriber from;
-    const mq_u64 *pool_whole[MQ_PUBLISHERS]; /* of mapped pools, as `whole` of a subscriber */
-    uint32_t parts[MQ_PUBLISHERS];           /* which publisher's the pool of a row is */
-    mq_channel_message at;                   /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
+    const mq_u64 *pool_whole[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `whole` of a subscriber */
+    uint32_t parts[MQ_CHANNEL_PUBLISHERS];           /* which publisher's the pool of a row is */
+    mq_channel_message at; /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
 } mq_channel_source;
 
 static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
@@ -53,16 +53,16 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
 }
 
-/* Is there something at the cursor, be it withdrawn? */
+/* Is there something at the cursor, be it retracted? */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
-    const mq_channel_poll_state outlook = {.hub = c->from.hub, .cursor = &c->from.cursor, .whole = c->from.whole};
+    const mq_channel_poll_state outlook = {.header = c->from.header, .cursor = &c->from.cursor, .whole = c->from.whole};
     return mq_channel_has_more(&outlook);
 }
 
 /* Messages that are there for it. */
 static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
     mq_index_ring order;
-    if (!mq_channel_order(c->from.hub, &order))
+    if (!mq_channel_order(c->from.header, &order))
         return 0;
     uint64_t cursor = mq_channel_cursor(&c->from), tail = mq_index_ring_tail(&order);
     cursor = cursor ? cursor : order.capacity;
@@ -73,7 +73,7 @@ static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
 static inline void mq_channel_source_pass_pending(mq_channel_source *c) {
     uint64_t pending = mq_channel_source_pending(c);
     if (pending && (c->from.order.capacity || mq_channel_join(&c->from, false)))
-        mq_channel_lose(&c->from, mq_channel_cursor(&c->from) + pending);
+        mq_channel_skip_lost(&c->from, mq_channel_cursor(&c->from) + pending);
 }
 
 /* Would a nap cost messages? */

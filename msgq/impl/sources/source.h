@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
  * not older than that: who publishes has described before. */
 static inline uint64_t mq_source_schema_turn(const mq_source *source) {
     const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.record->schema.turn
-                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.hub->schema.turn
+                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.turn
                          : source->ring->side                ? &source->ring->side->schema_seq
                                                              : NULL;
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
@@ -127,7 +127,7 @@ static inline const mq_u32 *mq_source_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return &source->records->parts.record->attention;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return &source->channel->from.hub->attention;
+        return &source->channel->from.header->attention;
     return mq_ring_subscriber_attention(source->ring);
 }
 

@@ -1,4 +1,4 @@
-from msgq.impl.channel.hub cimport Hub
+from msgq.impl.channel.channelfile cimport ChannelFile
 from msgq.impl.records.recordfile cimport RecordFile
 from msgq.impl.ring.subscriber cimport SubSocket
 from msgq.impl.sources.core cimport mq_channel_source, mq_record_source, mq_source
@@ -19,9 +19,9 @@ cdef class TopicSource(Source):
 
 
 cdef class ChannelSource(Source):
-    cdef Hub _hub
+    cdef ChannelFile _channel_file
     cdef mq_channel_source _from
-    cdef list _pools            # of Pool, by row; None: not mapped
+    cdef list _pools            # of PoolFile, by row; None: not mapped
     cdef list _publishers       # names, by part
     cdef dict _parts            # and back
     cdef int _pass(self) except -1

@@ -32,7 +32,7 @@ class Source:
 
     @property
     def inode(self) -> int:
-        """Of the file that is mapped: ring, hub, vector or board. Another one is another life of the endpoint."""
+        """Of the file that is mapped: ring, file, vector or board. Another one is another life of the endpoint."""
 
     @property
     def schema(self) -> Schema | None:

@@ -6,9 +6,9 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from msgq.impl.channel.core cimport MQ_PUBLISHERS, mq_channel_join, mq_channel_pass, mq_hub_is_published
-from msgq.impl.channel.hub cimport Hub
-from msgq.impl.channel.pool cimport Pool, open_pool
+from msgq.impl.channel.core cimport MQ_CHANNEL_PUBLISHERS, mq_channel_join, mq_channel_skip, mq_channel_has_publisher
+from msgq.impl.channel.channelfile cimport ChannelFile
+from msgq.impl.channel.poolfile cimport PoolFile, open_pool
 from msgq.impl.base.context cimport Context
 from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
 from msgq.impl.base.segment cimport give
@@ -33,7 +33,7 @@ from msgq import kinds
 from msgq.common import record_changes
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.records.options import dtype_there
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.common.queue_events import events_channel
@@ -197,17 +197,17 @@ cdef class ChannelSource(Source):
     """A channel, by a subscriber of its own that has no row."""
 
     def _schema(self):
-        return self._hub.schema
+        return self._channel_file.schema
 
     @property
     def largest(self):
-        return max([(<Pool> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
+        return max([(<PoolFile> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
 
     @property
     def options(self):
         if self.kind == kinds.QUEUE.name:
             return _queue_options(kinds.QUEUE.plain(self.endpoint), self.prefix)
-        capacity, _, _, stamps = self._hub.geometry
+        capacity, _, _, stamps = self._channel_file.geometry
         said = {"capacity": capacity, "slot_bytes": self.largest or None, "stamps": stamps}
         return json.dumps({name: value for name, value in said.items() if value is not None})
 
@@ -219,17 +219,18 @@ cdef class ChannelSource(Source):
         mq_channel_source_pass_pending(&self._from)
 
     def over(self, int64_t since_ns):
-        return not (mq_hub_is_published(self._hub.hub, self._hub.roll()) or mq_channel_source_has_pending(&self._from))
+        return not (mq_channel_has_publisher(self._channel_file.header,
+                                             self._channel_file.roll()) or mq_channel_source_has_pending(&self._from))
 
     def part(self, number):
         return self._publishers[number], ""
 
     cdef int map_missing(self) except -1:
         """Map the pool of the message that was found. One that is not there, or makes no sense, costs the message."""
-        cdef Pool pool = None
+        cdef PoolFile pool = None
         cdef unsigned row = self._from.at.row
         try:
-            pool = open_pool(self._hub, self._from.at.pool_uid, False)
+            pool = open_pool(self._channel_file, self._from.at.pool_uid, False)
         except IpcError:
             self._pass()
             raise
@@ -243,14 +244,14 @@ cdef class ChannelSource(Source):
         return 0
 
     cdef int _pass(self) except -1:
-        mq_channel_pass(&self._from.from_, &self._from.at)
+        mq_channel_skip(&self._from.from_, &self._from.at)
         return 0
 
     cdef int repair(self) except -1:
-        self._hub.check_whole()
+        self._channel_file.check_whole()
         self._pass()
         raise CorruptSegmentError(f"at position {self._from.at.position} is no message: another program wrote there; "
-                                  "it counts as lost", self.endpoint, self._hub.path)
+                                  "it counts as lost", self.endpoint, self._channel_file.path)
 
 
 def _queue_options(queue, in_prefix):
@@ -263,11 +264,11 @@ def _queue_options(queue, in_prefix):
 
 cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bint whole):
     cdef ChannelSource source = ChannelSource.__new__(ChannelSource)
-    cdef Hub hub = open_hub(channel, in_prefix)
+    cdef ChannelFile channel_file = open_channel_file(channel, in_prefix)
     memset(&source._from, 0, sizeof(source._from))
-    source._hub, source.inode = hub, hub.inode
-    source._from.from_.hub, source._from.from_.whole = hub.hub, hub.whole
-    source._pools, source._publishers, source._parts = [None] * MQ_PUBLISHERS, [], {}
+    source._channel_file, source.inode = channel_file, channel_file.inode
+    source._from.from_.header, source._from.from_.whole = channel_file.header, channel_file.whole
+    source._pools, source._publishers, source._parts = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
     mq_channel_join(&source._from.from_, not whole)
     source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
     return _named(source, endpoint, kind, in_prefix)

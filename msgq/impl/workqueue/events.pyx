@@ -25,7 +25,7 @@ from collections import deque
 
 from msgq.common import naming
 from msgq.errors import MsgqError, StateError
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.base.liveness import process_name
 from msgq.impl.workqueue import options
@@ -118,13 +118,14 @@ cdef class Outlet:
         if not self._file.has_name():  # the channel of that name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
         with naming.chosen(trust=self._file.trust):
-            hub = open_hub(name, self._file.prefix, None, self._file.mode, self._file.trust, True, process_name())
+            channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
+                                             process_name())
             try:
-                hub.settle(hub.geometry[0] or options.EVENTS_CAPACITY, publishes=True)
-                hub.describe(SCHEMA, False)
-                publisher = _Publisher(hub, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
+                channel_file.configure(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+                channel_file.describe(SCHEMA, False)
+                publisher = _Publisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
-                hub.close()  # the publisher says itself that it uses it
+                channel_file.close()  # the publisher says itself that it uses it
         if not self._file.has_name():
             publisher.close()
             raise StateError("the queue was removed", self._file.name)

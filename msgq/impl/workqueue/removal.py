@@ -8,7 +8,7 @@ import os
 from msgq.common import naming
 from msgq.common.queue_events import events_channel
 from msgq.errors import MsgqError
-from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.channelfile import open_channel_file
 
 
 def remove_events(queue: str, in_prefix: str) -> None:
@@ -16,4 +16,4 @@ def remove_events(queue: str, in_prefix: str) -> None:
     name = events_channel(queue)
     with contextlib.suppress(MsgqError):
         if os.path.lexists(naming.channel_path(name, in_prefix)):
-            open_hub(name, in_prefix).unlink()
+            open_channel_file(name, in_prefix).unlink()

@@ -4,7 +4,7 @@ from tools.mutate.headers.mutant import mutants_of
 
 pool = mutants_of("msgq/impl/base/pool.h", "channel")
 order = mutants_of("msgq/impl/base/index_ring.h", "channel")
-hub = mutants_of("msgq/impl/channel/hub.h", "channel")
+header = mutants_of("msgq/impl/channel/header.h", "channel")
 publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
 layout = mutants_of("msgq/impl/channel/layout.h", "channel")
@@ -12,7 +12,8 @@ layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 MUTANTS = [
     pool(
         "unpin does not wake",
-        "if (mq_eventcount_has_waiters_mp(&slots->pool->released)) mq_eventcount_notify_mp(&slots->pool->released);",
+        "if (mq_eventcount_has_waiters_mp(&slots->pool->slot_released)) "
+        "mq_eventcount_notify_mp(&slots->pool->slot_released);",
         "",
         "pin_clear_wakes_an_owner_that_sleeps",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
@@ -49,17 +50,17 @@ MUTANTS = [
         "mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, 0);",
         "clear_dead_takes_the_pins_of_dead_viewers_alone",
     ),
-    hub(
+    header(
         "a joiner takes the pins of all viewers of a slot",
         "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_pin_clear(slots, slot, (unsigned)viewer);",
         "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_fetch_and_u64(&slots->pool->pins[slot].holders, 0);",
-        "hub_clear_pins_takes_the_pins_of_one_viewer_alone",
+        "clear_pins_takes_the_pins_of_one_viewer_alone",
     ),
-    hub(
+    header(
         "a joiner leaves the pins of the last slot",
         "for (uint32_t slot = 0; slot < slots->slots; slot++) if (mq_pin_holders",
         "for (uint32_t slot = 0; slot + 1 < slots->slots; slot++) if (mq_pin_holders",
-        "hub_clear_pins_takes_the_pins_of_one_viewer_alone",
+        "clear_pins_takes_the_pins_of_one_viewer_alone",
     ),
     publisher(
         "a slot that is held is taken for free",
@@ -69,15 +70,15 @@ MUTANTS = [
     ),
     publisher(
         "slots in limbo stay there",
-        "if (slot == MQ_NO_SLOT) slot = mq_channel_leave_limbo(p);",
+        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_from_limbo(p);",
         "",
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
     ),
     publisher(
-        "messages are withdrawn though all slots are held",
-        "if (!mq_channel_may_withdraw(p)) break;",
+        "messages are retracted though all slots are held",
+        "if (!mq_channel_may_evict(p)) break;",
         "if (!p->published_count) break;",
-        "publisher_withdraws_nothing_when_all_its_messages_are_held",
+        "publisher_evicts_nothing_when_all_its_messages_are_held",
     ),
     publisher(
         "payload is written without a fence",
@@ -87,7 +88,7 @@ MUTANTS = [
     ),
     publisher(
         "publish asks for no wake",
-        "return mq_eventcount_has_waiters_mp(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
+        "return mq_eventcount_has_waiters_mp(&p->header->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
         "return MQ_CHANNEL_OK;",
         "publish_asks_for_a_wake_when_a_subscriber_sleeps",
     ),
@@ -95,13 +96,13 @@ MUTANTS = [
         "all rows of a batch are its first one",
         "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);",
         "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows, size);",
-        "publish_rows_gives_each_row_its_own_slot_and_position",
+        "publish_batch_gives_each_row_its_own_slot_and_position",
     ),
     publisher(
         "a batch returns its last position",
         "if (!done) *first = position;",
         "*first = position;",
-        "publish_rows_gives_each_row_its_own_slot_and_position",
+        "publish_batch_gives_each_row_its_own_slot_and_position",
     ),
     subscriber(
         "an unmapped slot is not checked again",
@@ -126,19 +127,19 @@ MUTANTS = [
         "a batch continues across a loss",
         "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
         "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
-        "take_rows_ends_before_a_loss",
+        "take_batch_ends_before_a_loss",
     ),
     subscriber(
         "a batch continues with another publisher",
         "m.row == last->row && m.pool_uid == last->pool_uid && m.length == size",
         "m.length == size",
-        "take_rows_ends_before_another_publisher_and_another_size",
+        "take_batch_ends_before_another_publisher_and_another_size",
     ),
     subscriber(
         "a batch continues with another size",
         "m.pool_uid == last->pool_uid && m.length == size) {",
         "m.pool_uid == last->pool_uid && m.length >= size) {",
-        "take_rows_ends_before_another_publisher_and_another_size",
+        "take_batch_ends_before_another_publisher_and_another_size",
     ),
     subscriber(
         "a copy is not validated",
@@ -160,7 +161,7 @@ MUTANTS = [
     ),
     subscriber(
         "messages from before the join are lost",
-        "if (from < s->forgiven) from = cursor < s->forgiven ? cursor : s->forgiven;",
+        "if (from < s->joined_at) from = cursor < s->joined_at ? cursor : s->joined_at;",
         "",
         "messages_before_the_join_are_not_lost",
     ),
@@ -172,7 +173,7 @@ MUTANTS = [
     ),
     subscriber(
         "a subscriber that was lapped once keeps its margin",
-        "bool again = s->resets > 1 && s->received - s->lapped_at < least;",
+        "bool again = s->resets > 1 && s->received - s->received_at_lap < least;",
         "bool again = s->resets > 1;",
         "lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again_at_once",
     ),
@@ -190,47 +191,47 @@ MUTANTS = [
     ),
     subscriber(
         "own messages are lost",
-        "if (!ours) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
-        "mq_channel_move(s, m->position + 1);",
-        "if (!ours) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
-        "mq_channel_lose(s, m->position + 1);",
+        "if (!is_excluded) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
+        "mq_channel_set_cursor(s, m->position + 1);",
+        "if (!is_excluded) return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT; "
+        "mq_channel_skip_lost(s, m->position + 1);",
         "own_messages_are_passed_and_not_lost",
     ),
     subscriber(
         "messages that conflation skips are not lost",
-        "mq_channel_lose(s, at - 1); return;",
-        "mq_channel_move(s, at - 1); return;",
+        "mq_channel_skip_lost(s, at - 1); return;",
+        "mq_channel_set_cursor(s, at - 1); return;",
         "conflating_subscriber_takes_the_newest_and_counts_the_rest",
     ),
-    hub(
+    header(
         "a pool's uid is stored before its identity",
         "mq_identity_write(&row->who, self, slots->uid, held); mq_store_release_u64(&row->pool_uid, slots->uid);",
         "mq_store_release_u64(&row->pool_uid, slots->uid); mq_identity_write(&row->who, self, slots->uid, held);",
-        "hub_enter_stores_the_pool_after_the_identity",
+        "publisher_register_stores_the_pool_after_the_identity",
     ),
-    hub(
+    header(
         "a row is freed before its identity is cleared",
         "mq_identity_clear(&row->who); mq_store_release_u64(&row->pool_uid, 0);",
         "mq_store_release_u64(&row->pool_uid, 0); mq_identity_clear(&row->who);",
-        "hub_free_clears_the_identity_before_the_pool",
+        "release_row_clears_the_identity_before_the_pool",
     ),
-    hub(
+    header(
         "a row whose owner is just leaving is taken",
         "if (*hold || errno != EAGAIN)",
         "if (*hold || errno)",
-        "hub_find_passes_over_a_row_whose_lock_is_held",
+        "find_free_row_skips_a_row_whose_lock_is_held",
     ),
-    hub(
-        "messages of others are withdrawn with those of a dead row",
+    header(
+        "messages of others are retracted with those of a dead row",
         "if (mq_entry_row(entry) == row)",
         "if (mq_entry_row(entry) >= row)",
-        "withdraw_of_a_dead_row_leaves_the_messages_of_others",
+        "retract_all_of_a_dead_row_leaves_the_messages_of_others",
     ),
-    hub(
+    header(
         "the newest message of a row is its last entry",
         "*newest = after > *newest ? after : *newest;",
         "*newest = after - 1;",
-        "withdraw_of_a_dead_row_leaves_the_messages_of_others",
+        "retract_all_of_a_dead_row_leaves_the_messages_of_others",
     ),
     order(
         "a publisher that stopped before its tail is not helped",
@@ -244,29 +245,29 @@ MUTANTS = [
         "(mq_store_release_u64(at, mq_entry(position, row, slot)), true)) {",
         "publish_that_another_one_overtakes_gets_the_next_position",
     ),
-    hub(
-        "a hub that is larger than its file is opened",
-        "return known && mq_load_relaxed_u64(&hub->total_bytes) <= bytes ?",
+    header(
+        "a channel file that is larger than its file is opened",
+        "return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ?",
         "return known ?",
-        "hub_of_another_size_or_version_is_rejected",
+        "header_of_another_size_or_version_is_rejected",
     ),
-    hub(
+    header(
         "the order has any capacity",
-        "if (geometry.capacity && !mq_capacity_makes_sense(geometry.capacity)) return false;",
+        "if (config.capacity && !mq_channel_capacity_is_valid(config.capacity)) return false;",
         "",
-        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+        "configure_accepts_capacities_that_are_powers_of_two_alone",
     ),
     layout(
         "a capacity need not be a power of two",
-        "capacity <= MQ_CAPACITY_MAX && !(capacity & (capacity - 1));",
-        "capacity <= MQ_CAPACITY_MAX;",
-        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+        "capacity <= MQ_CHANNEL_CAPACITY_MAX && !(capacity & (capacity - 1));",
+        "capacity <= MQ_CHANNEL_CAPACITY_MAX;",
+        "configure_accepts_capacities_that_are_powers_of_two_alone",
     ),
     layout(
         "the number of subscribers is that of publishers",
         ".subscribers = word >> 24 & 0xFF,",
         ".subscribers = word >> 16 & 0xFF,",
-        "hub_settles_on_capacities_that_are_powers_of_two_alone",
+        "configure_accepts_capacities_that_are_powers_of_two_alone",
     ),
     pool(
         "a pool has slots beyond its file",

@@ -52,7 +52,7 @@ MUTANTS = [
         "mq_store_relaxed_u64(&head->taken_by, taken);",
     ),
     relaxed(
-        "msgq/impl/channel/hub.h",
+        "msgq/impl/channel/header.h",
         "pool",
         "mq_store_release_u64(&row->pool_uid, slots->uid);",
         "mq_store_relaxed_u64(&row->pool_uid, slots->uid);",

@@ -10,7 +10,7 @@ from posix.unistd cimport close
 from msgq.impl.channel.core cimport (
     MQ_NODE_NAME, mq_load_relaxed_u64, mq_pool, mq_pool_check, mq_pool_head, mq_pool_stride, mq_pool_write,
 )
-from msgq.impl.channel.hub cimport Hub
+from msgq.impl.channel.channelfile cimport ChannelFile
 from msgq.impl.base.liveness cimport new_uid, text
 from msgq.impl.base.segment cimport (
     Segment, check_file, create_file, cut, failure, guard_word, map_file, map_parts, name_file,
@@ -24,7 +24,7 @@ from msgq.errors import CorruptSegmentError
 
 
 @no_gc_clear  # what has rows or slots in it needs it mapped to the last
-cdef class Pool:
+cdef class PoolFile:
     """A publisher's pool, mapped."""
 
     def __cinit__(self):
@@ -40,12 +40,12 @@ cdef class Pool:
         return 0
 
 
-cdef Pool _read_pool(Segment segment, Hub hub, uint64_t uid):
-    cdef Pool pool = Pool.__new__(Pool)
+cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
+    cdef PoolFile pool = PoolFile.__new__(PoolFile)
     cdef mq_pool *head = <mq_pool *> segment.address
-    cdef const char *wrong = mq_pool_check(head, segment.size, hub.segment.inode, uid, &pool.slots)
+    cdef const char *wrong = mq_pool_check(head, segment.size, file.segment.inode, uid, &pool.slots)
     if wrong != NULL:
-        raise CorruptSegmentError((<bytes> wrong).decode(), hub.name, segment.path)
+        raise CorruptSegmentError((<bytes> wrong).decode(), file.name, segment.path)
     pool.node = text(head.node, MQ_NODE_NAME)
     pool.pid = mq_load_relaxed_u64(&head.pid)
     pool.segment = segment
@@ -53,53 +53,54 @@ cdef Pool _read_pool(Segment segment, Hub hub, uint64_t uid):
     return pool
 
 
-cdef Pool open_pool(Hub hub, uint64_t uid, bint writable):
+cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
     """Map the pool of a publisher, its pins writable or not; None: there is no such file."""
-    cdef struct_stat found
+    cdef struct_stat info
     cdef Segment segment
     cdef size_t head = 0
-    cdef Pool pool
+    cdef PoolFile pool
     cdef int fd
-    path = naming.pool_path(hub.name, hub.prefix, uid)
-    with naming.chosen(trust=hub.trust):
-        fd = open_file(hub.name, path, O_RDWR if writable else O_RDONLY)
+    path = naming.pool_path(file.name, file.prefix, uid)
+    with naming.chosen(trust=file.trust):
+        fd = open_file(file.name, path, O_RDWR if writable else O_RDONLY)
         if fd < 0:
             return None
         try:
-            check_file(fd, &found, hub.name, path)
-            if <size_t> found.st_size < sizeof(mq_pool):
-                raise CorruptSegmentError(f"has {found.st_size} bytes, too few for a pool", hub.name, path)
+            check_file(fd, &info, file.name, path)
+            if <size_t> info.st_size < sizeof(mq_pool):
+                raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a pool", file.name, path)
             if writable:
                 head = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
-                segment = map_parts(fd, &found, head, hub.name, path)
+                segment = map_parts(fd, &info, head, file.name, path)
             else:
-                segment = map_file(fd, &found, False, hub.name, path)
+                segment = map_file(fd, &info, False, file.name, path)
         finally:
             close(fd)
-    pool = _read_pool(segment, hub, uid)
+    pool = _read_pool(segment, file, uid)
     if writable and pool.slots.data != segment.address + head:  # else pins may lie where nothing can be written
-        raise CorruptSegmentError("changes while it is opened", hub.name, path)
+        raise CorruptSegmentError("changes while it is opened", file.name, path)
     return pool
 
 
-cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node):
+cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node):
     """Make a pool, complete, and without a name so far: name_pool gives it one. Under the lock."""
-    cdef struct_stat found
+    cdef struct_stat info
     cdef Segment segment
-    cdef Pool pool
+    cdef PoolFile pool
     cdef uint64_t page = os.sysconf("SC_PAGESIZE")
     cdef uint64_t size = mq_pool_head(slots, page) + slots * mq_pool_stride(slot_bytes)
     cdef uint64_t uid = new_uid()
-    cdef bytes who = node.encode()
-    path = naming.pool_path(hub.name, hub.prefix, uid)
-    if hub.prefix:
-        sharing.make_directories(hub.name, naming.channel_directories(hub.prefix), hub.mode)
-    cdef int fd = create_file(hub.name, path, size, hub.mode)
+    cdef bytes node_bytes = node.encode()
+    path = naming.pool_path(file.name, file.prefix, uid)
+    if file.prefix:
+        sharing.make_directories(file.name, naming.channel_directories(file.prefix), file.mode)
+    cdef int fd = create_file(file.name, path, size, file.mode)
     try:
-        check_file(fd, &found, hub.name, path)
-        segment = map_file(fd, &found, True, hub.name, path)
-        mq_pool_write(<mq_pool *> segment.address, size, slots, slot_bytes, page, hub.segment.inode, uid, pid, who)
-        pool = _read_pool(segment, hub, uid)
+        check_file(fd, &info, file.name, path)
+        segment = map_file(fd, &info, True, file.name, path)
+        mq_pool_write(<mq_pool *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid, pid,
+                      node_bytes)
+        pool = _read_pool(segment, file, uid)
         pool.fd = fd
         return pool
     except BaseException:
@@ -107,13 +108,13 @@ cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, 
         raise
 
 
-cdef int name_pool(Hub hub, Pool pool) except -1:
+cdef int name_pool(ChannelFile file, PoolFile pool) except -1:
     """Give a new pool its name, so that subscribers find it."""
     cdef int fd = pool.fd
     pool.fd = -1
     try:
-        if not name_file(fd, hub.name, pool.segment.path):
-            raise failure("there is such a pool already", hub.name, pool.segment.path, EEXIST)
+        if not name_file(fd, file.name, pool.segment.path):
+            raise failure("there is such a pool already", file.name, pool.segment.path, EEXIST)
     finally:
         close(fd)
     return 0

@@ -1,4 +1,4 @@
-"""A channel's hub: opening and making it, and what all who have it open agree on. For `msgq.Channel`."""
+"""A channel's file: opening and making it, and what all who have it open agree on. For `msgq.Channel`."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from msgq.common.stats.channel import ChannelStats
 from msgq.common.stats.endpoint import EndpointCounts
 
 @disjoint_base
-class Hub:
-    """A channel's hub, mapped for as long as somebody has this. Made by `open_hub`.
+class ChannelFile:
+    """A channel's file, mapped for as long as somebody has this. Made by `open_channel_file`.
 
     Until it is closed others see that the channel is in use, unless it looks on only. Any thread may use it, in a
-    forked child too. What changes the hub waits at most 5 s for its lock, with the GIL
+    forked child too. What changes the file waits at max_kept 5 s for its lock, with the GIL
     released, and raises `SegmentError` then, or when the channel was removed.
     """
 
@@ -35,20 +35,20 @@ class Hub:
 
     @property
     def path(self) -> str:
-        """The hub's file."""
+        """The channel file."""
 
     @property
     def inode(self) -> int:
         """The file's; a channel that is made anew under the same name has another."""
 
     @property
-    def geometry(self) -> tuple[int | None, int | None, int | None, bool | None]:
-        """Capacity in messages, most publishers, most subscribers, stamps. None: nobody has said it so far.
+    def config(self) -> tuple[int | None, int | None, int | None, bool | None]:
+        """Capacity in messages, limits of publishers and subscribers, stamps. None: not set yet.
 
         Of the subscribers None is also that there may be any number.
         """
 
-    def settle(
+    def configure(
         self,
         capacity: int | None = None,
         publishers: int | None = None,
@@ -56,13 +56,13 @@ class Hub:
         stamps: bool | None = None,
         publishes: bool = False,
     ) -> None:
-        """Agree on a geometry. The caller has checked the values.
+        """Agree on a configuration. The caller has checked the values.
 
         Parameters
         ----------
         capacity : messages that stay for those who are slower, a power of two, 2 to 8192; None: as others say.
-        publishers : most of them, 1 to 63; None as above.
-        subscribers : most of them, 1 to 64; None as above.
+        publishers : limit, 1 to 63; None as above.
+        subscribers : limit, 1 to 64; None as above.
         stamps : whether messages have the time of their publishing; None as above.
         publishes : a publisher comes, so what nobody has said gets its default now.
 
@@ -103,7 +103,7 @@ class Hub:
     def viewer(self, row: int) -> str:
         """Return name and pid of who has a bit in pins, or had it last; for texts."""
 
-    def listeners(self) -> str:
+    def subscriber_names(self) -> list[str]:
         """Return names and pids of the subscribers that are listed and live; for texts."""
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Hub:
         SegmentError : a file cannot be removed, or the channel was removed before.
         """
 
-def open_hub(
+def open_channel_file(
     name: str,
     in_prefix: str,
     create: bool | None = False,
@@ -147,7 +147,7 @@ def open_hub(
     trust: str | None = None,
     writable: bool = False,
     creator: str = "",
-) -> Hub:
+) -> ChannelFile:
     """Open a channel, by default to look on, or make it.
 
     Parameters
@@ -169,7 +169,7 @@ def open_hub(
     """
 
 def remove_orphan(name: str, in_prefix: str, uid: int) -> bool:
-    """Remove a pool of a channel that has no hub.
+    """Remove a pool of a channel that has no file.
 
     Returns
     -------

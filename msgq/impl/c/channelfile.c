@@ -1,0 +1,232 @@
+/* A channel's file. See channelfile.h. To be compiled as C11. */
+#define _GNU_SOURCE
+#include "c/channelfile.h"
+
+enum { MQC_CAPACITY = 64 };
+static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28; /* of all pools of the dead that stay */
+
+void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
+    char pool_name[MQC_NAME + 20];
+    snprintf(pool_name, sizeof pool_name, "%s:%016llx", file->place.name, (unsigned long long)uid);
+    mqc_path(&file->place, "msgqpool_", pool_name, path);
+}
+
+/* ---- opening ---- */
+
+static int mqc_channel_file_check(void *handle) {
+    mqc_channel_file *h = handle;
+    h->header = (mq_channel_header *)(void *)h->segment.address;
+    mq_channel_check_result status = mq_channel_header_check(h->header, h->segment.size);
+    if (status == MQ_CHANNEL_OTHER_VERSION)
+        return mqc_endpoint_error(&h->place, EPROTO, "has another layout than this library, which has version %d",
+                                  MQ_CHANNEL_MAJOR);
+    return status == MQ_CHANNEL_VALID ? 0
+                                      : mqc_endpoint_error(&h->place, EPROTO, "is not a channel of msgq; remove it");
+}
+
+static void mqc_channel_file_init_header(void *handle) {
+    mqc_channel_file *h = handle;
+    char creator[MQ_CHANNEL_CREATOR_BYTES] = "";
+    memcpy(creator, h->node, sizeof h->node);
+    mq_channel_header_init((mq_channel_header *)(void *)h->segment.address, MQ_CHANNEL_PUBSUB, (uint64_t)msgq_time_ns(),
+                           (uint64_t)getpid(), creator);
+}
+
+int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
+    const mqc_endpoint *place = &file->place;
+    struct stat found;
+    int fd = mqc_open_file(place, file->segment.path, O_RDWR);
+    if (fd < 0 && fd != -ENOENT)
+        return fd;
+    int status = 0;
+    if (fd >= 0 && patient)
+        status = mqc_lock_file(place, fd, file->segment.path);
+    else if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0)
+        status = -EWOULDBLOCK;
+    if (status) {
+        close(fd);
+        return status;
+    }
+    if (fd >= 0)
+        status = mqc_check_file(place, fd, file->segment.path, &found);
+    if (fd < 0 || (!status && (found.st_ino != file->segment.inode || !found.st_nlink)))
+        status = mqc_endpoint_error(place, ENOENT, "the channel was removed, and perhaps made anew; open it again");
+    if (status && fd >= 0)
+        mqc_unlock_file(fd);
+    return status ? status : fd;
+}
+
+/* ---- what all agree on ---- */
+
+/* What is there, and what is asked for beside it. -EEXIST: they differ. */
+static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_channel_options *asked, bool publishes,
+                                    mq_channel_config *g) {
+    uint64_t stamps = asked->unstamped ? MQ_CHANNEL_UNSTAMPED : 0;
+    *g = mq_channel_config_of(mq_load_acquire_u64(&file->header->config));
+    if ((g->capacity && asked->capacity && g->capacity != asked->capacity) ||
+        (stamps && g->stamps == MQ_CHANNEL_STAMPED))
+        return mqc_endpoint_error(&file->place, EEXIST,
+                                  "has capacity %llu, and stamps: %s, and others were asked for; leave them out to "
+                                  "take what is there",
+                                  (unsigned long long)g->capacity, g->stamps == MQ_CHANNEL_STAMPED ? "yes" : "no");
+    g->capacity = g->capacity ? g->capacity : asked->capacity;
+    g->stamps = g->stamps ? g->stamps : stamps;
+    if (publishes) {
+        g->capacity = g->capacity ? g->capacity : file->capacity;
+        g->stamps = g->stamps ? g->stamps : MQ_CHANNEL_STAMPED;
+        g->publishers = g->publishers ? g->publishers : MQ_CHANNEL_PUBLISHERS;
+        g->subscribers = g->subscribers ? g->subscribers : MQ_CHANNEL_ANY_SUBSCRIBERS;
+    }
+    return 0;
+}
+
+/* Agree, under the lock. */
+static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel_options *asked, bool publishes) {
+    mq_channel_config g;
+    mq_schema_parts at = mq_schema_parts_of(&file->header->schema, file->header->schema_data, MQ_CHANNEL_SCHEMA_BYTES);
+    int status = mqc_channel_merge_config(file, asked, publishes, &g);
+    if (!status && !mq_channel_configure(file->header, g))
+        status = mqc_endpoint_error(&file->place, EPROTO,
+                                    "has a capacity of %llu, which no channel has: foreign bytes; remove it",
+                                    (unsigned long long)g.capacity);
+    if (!status && asked->schema && !mqc_is_described(&at))
+        status = mqc_describe(&file->place, &at, asked->schema, true);
+    return status;
+}
+
+int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options) {
+    mq_self self;
+    memset(file, 0, sizeof *file);
+    file->generation = mqc_generation(), file->capacity = MQC_CAPACITY;
+    int status = mqc_endpoint_init(&file->place, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
+    if (!status)
+        status = mqc_identify(&self);
+    if (status)
+        return status;
+    if (strchr(name, ':'))
+        return mqc_endpoint_error(&file->place, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
+    if (options->capacity && !mq_channel_capacity_is_valid(options->capacity))
+        return mqc_endpoint_error(&file->place, EINVAL, "capacity is %u; give a power of two, 2 to %d",
+                                  options->capacity, MQ_CHANNEL_CAPACITY_MAX);
+    if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME))
+        return mqc_endpoint_error(&file->place, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
+    strcpy(file->node, options->node ? options->node : self.name);
+    return 0;
+}
+
+int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside, mode_t mode,
+                                 uint64_t capacity) {
+    mq_self self;
+    memset(file, 0, sizeof *file);
+    file->generation = mqc_generation(), file->capacity = capacity;
+    file->place = *beside;
+    file->place.noun = "channel", file->place.mode = mode, file->place.create = MSGQ_OPEN_OR_MAKE;
+    if (strlen(name) > MQC_CHANNEL_NAME_MAX)
+        return mqc_fail(EINVAL, "channel %.40s... has more than %d bytes", name, MQC_CHANNEL_NAME_MAX);
+    strcpy(file->place.name, name);
+    int status = mqc_identify(&self);
+    if (!status)
+        strcpy(file->node, self.name);
+    return status;
+}
+
+/* Say that the channel is open here, so that nobody takes it for unused before there is a row; and agree. */
+static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
+    int fd = mqc_channel_file_lock(file, true);
+    if (fd < 0)
+        return fd;
+    file->hold =
+        mq_liveness_lock(&file->segment.roll, MQ_CHANNEL_OPEN_BYTE, true); /* NULL: there are no such locks here */
+    int status = mqc_channel_file_configure(file, options, publishes);
+    mqc_unlock_file(fd);
+    return status;
+}
+
+int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
+    mqc_file_ops kind = {.start = "msgqchan_",
+                         .least = sizeof(mq_channel_header),
+                         .bytes = sizeof(mq_channel_header),
+                         .check = mqc_channel_file_check,
+                         .fill = mqc_channel_file_init_header,
+                         .handle = file};
+    int status = 0;
+    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* others may remove it meanwhile */
+        status = mqc_make_directory(&file->place, "msgqpool_", file->place.mode);
+        if (!status)
+            status = mqc_open_or_create(&file->place, &kind, &file->segment);
+        if (!status && !(status = mqc_channel_file_mark_open(file, options, publishes)))
+            return 0;
+        mqc_channel_file_close(file);
+        if (status == -ENOENT && tries > 1 && file->place.create != MSGQ_OPEN)
+            status = 0;
+    }
+    return status;
+}
+
+void mqc_channel_file_close(mqc_channel_file *file) {
+    if (file->generation == mqc_generation())
+        mq_liveness_unlock(file->hold);
+    file->hold = NULL;
+    mqc_unmap(&file->segment);
+}
+
+/* ---- what the dead left ---- */
+
+typedef struct {
+    uint64_t newest; /* the position after its newest message in the order; 0: it has none there */
+    int row;
+    uint64_t bytes;
+} mqc_dead_pool;
+
+static int mqc_compare_dead_pools(const void *one, const void *other) {
+    const mqc_dead_pool *a = one, *b = other;
+    return (a->newest > b->newest) - (a->newest < b->newest);
+}
+
+/* The pools of the dead, the oldest first. */
+static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *order, mqc_dead_pool *dead) {
+    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    int count = 0;
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
+        const mq_channel_publisher_row *row = &file->header->publishers[i];
+        if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_publisher_liveness(file->header, &inquiry, i) != MQ_DEAD)
+            continue;
+        mqc_dead_pool *pool = &dead[count++];
+        *pool = (mqc_dead_pool){.row = i, .bytes = mq_load_relaxed_u64(&row->pool_bytes)}; /* relaxed: under the lock */
+        if (order && !mq_channel_count_entries(order, (unsigned)i, &pool->newest))
+            pool->newest = 0;
+    }
+    mq_liveness_probe_end(&inquiry);
+    qsort(dead, (size_t)count, sizeof *dead, mqc_compare_dead_pools);
+    return count;
+}
+
+/* Take a dead publisher's messages out of the order, and its pool away. */
+static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *order, int i) {
+    mq_channel_publisher_row *row = &file->header->publishers[i];
+    char path[MQC_PATH];
+    if (order)
+        mq_channel_retract_all(order, (unsigned)i);
+    mqc_pool_path(file, mq_load_relaxed_u64(&row->pool_uid), path); /* relaxed: under the lock */
+    int removed = mqc_remove_file(&file->place, path);
+    if (removed >= 0)
+        mq_channel_release_row(row);
+    return removed < 0 ? removed : 0;
+}
+
+int mqc_remove_dead_pools(mqc_channel_file *file, int most) {
+    mqc_dead_pool dead[MQ_CHANNEL_PUBLISHERS];
+    mq_index_ring order;
+    bool begun = mq_channel_order(file->header, &order);
+    int count = mqc_list_dead_pools(file, begun ? &order : NULL, dead), left = count;
+    uint64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += dead[i].bytes;
+    for (int i = 0; i < count && !(dead[i].newest && left <= most && bytes <= MQC_KEPT_DEAD_BYTES); i++) {
+        int status = mqc_remove_dead_pool(file, begun ? &order : NULL, dead[i].row);
+        if (status)
+            return status;
+        left--, bytes -= dead[i].bytes;
+    }
+    return left;
+}

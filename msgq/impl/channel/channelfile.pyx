@@ -1,0 +1,414 @@
+"""A channel's file: opening and making it, its lock, what all agree on, and what the dead left.
+
+All that changes it but messages happens under the lock (file.h); all that is read is checked.
+"""
+
+from cython cimport no_gc_clear
+from libc.errno cimport EEXIST, ENOENT
+from libc.stdint cimport uint64_t
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.channel.core cimport (
+    MQ_CHANNEL_ANY_SUBSCRIBERS, MQ_CHANNEL_CREATOR_BYTES, MQ_CHANNEL_MAJOR, MQ_CHANNEL_VALID, MQ_CHANNEL_SCHEMA_BYTES,
+    MQ_CHANNEL_OTHER_VERSION, MQ_CHANNEL_SUBSCRIBERS, MQ_CHANNEL_SUBSCRIBER_BYTE, MQ_NODE_NAME, MQ_CHANNEL_UNSTAMPED,
+    MQ_CHANNEL_OPEN_BYTE, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, mq_channel_order, mq_channel_config,
+    mq_channel_config_of, mq_channel_config_word, mq_channel_header, mq_channel_header_check, mq_channel_release_row,
+    mq_channel_publisher_liveness, mq_channel_count_entries, mq_channel_configure, mq_channel_retract_all,
+    mq_channel_header_init, mq_identity, mq_identity_liveness, mq_channel_subscriber_row, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_channel_publisher_row, mq_schema_parts_of,
+)
+from msgq.impl.channel.snapshot cimport channel_counts, channel_stats
+from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness_file, mq_liveness_lock,
+    mq_liveness_unlock, mq_schema_parts,
+)
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.liveness cimport fork_generation, text as _text, this_process
+from msgq.impl.base.segment cimport (
+    Segment, check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file,
+    open_file, remove_file, unlock_file,
+)
+
+import os
+
+from msgq.common import naming, sharing
+from msgq.errors import (
+    ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, StateError,
+)
+
+
+cdef extern from "sys/file.h" nogil:
+    enum:
+        LOCK_EX
+        LOCK_NB
+    int flock(int fd, int operation)
+
+
+cdef extern from "base/layout.h":
+    enum:
+        MQ_NAME
+
+
+cdef enum:
+    DEFAULT_CAPACITY = 64
+    KEPT_DEAD_POOLS = 8                      # that stay for those who have not read their messages yet
+    KEPT_DEAD_BYTES = 268435456              # of all of them
+    OPEN_TRIES = 5                      # when others remove it, or directories of its prefix, at the same time
+
+
+@no_gc_clear  # what has rows or slots in it needs it mapped to the last
+cdef class ChannelFile:
+    """See channelfile.pyi."""
+
+    def __dealloc__(self):
+        self._let_go()
+
+    cdef int _mark_open(self) except -1:
+        """Mark the channel as open here, so that no process takes it for unused before there is a row."""
+        cdef int fd = self.lock()
+        self.hold = mq_liveness_lock(self.roll(), MQ_CHANNEL_OPEN_BYTE, True)  # NULL: there are no such locks here
+        self.generation = fork_generation
+        unlock_file(fd)
+        return 0
+
+    cdef void _let_go(self) noexcept:
+        if self.generation == fork_generation:
+            mq_liveness_unlock(self.hold)
+        self.hold = NULL
+
+    def close(self):
+        """Make no more publishers and subscribers here; those that there are say themselves that they use it."""
+        self._let_go()
+
+    @property
+    def path(self):
+        return self.segment.path
+
+    @property
+    def inode(self):
+        return self.segment.inode
+
+    cdef const mq_liveness_file *roll(self) noexcept:
+        return &self.segment.roll
+
+    cdef int lock(self, bint patient=True) except -2:
+        """Hold off all who join; returns what unlock_file takes. -1: somebody has it, and we are not patient."""
+        cdef struct_stat info
+        cdef int fd = open_file(self.name, self.segment.path, O_RDWR)
+        if fd < 0:
+            raise self._removed_error()
+        try:
+            if patient:
+                lock_file(fd, self.name, self.segment.path)
+            elif flock(fd, LOCK_EX | LOCK_NB) != 0:
+                close(fd)
+                return -1
+            with naming.chosen(trust=self.trust):
+                check_file(fd, &info, self.name, self.segment.path)
+            if info.st_ino != self.segment.inode or not info.st_nlink:
+                raise self._removed_error()
+        except BaseException:
+            unlock_file(fd)
+            raise
+        return fd
+
+    cdef int check_whole(self) except -1:
+        if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
+            raise cut(self.name, self.segment)
+        return 0
+
+    # ---- what all agree on ----
+
+    @property
+    def config(self):
+        cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&self.header.config))
+        subscribers = None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers
+        stamps = g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None
+        return g.capacity or None, g.publishers or None, subscribers or None, stamps
+
+    def configure(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
+        """Agree on a configuration, under the lock; with a publisher all that nobody has said gets its default."""
+        cdef int fd
+        cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
+        cdef mq_channel_config wanted = self._merge_config(mq_channel_config_of(before), capacity, publishers,
+                                                           subscribers, stamps, publishes)
+        if mq_channel_config_word(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
+            return  # all was said before, and what was said does not change
+        if not self.writable:
+            raise StateError("was opened passive, and cannot settle what nobody has said so far", self.name)
+        fd = self.lock()
+        try:
+            self._configure_locked(capacity, publishers, subscribers, stamps, publishes)
+        finally:
+            unlock_file(fd)
+
+    cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
+        cdef mq_channel_config before = mq_channel_config_of(mq_load_acquire_u64(&self.header.config))
+        if not mq_channel_configure(self.header, self._merge_config(before, capacity, publishers, subscribers, stamps,
+                                                                    publishes)):
+            text = f"has a capacity of {before.capacity}, which no channel has: foreign bytes; remove it (msgq clean)"
+            raise CorruptSegmentError(text, self.name, self.segment.path)
+        return 0
+
+    cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
+                                         bint publishes) except *:
+        """The existing configuration, completed by the requested values."""
+        cdef mq_channel_config g
+        stamped = None if stamps is None else MQ_CHANNEL_STAMPED if stamps else MQ_CHANNEL_UNSTAMPED
+        g.capacity = self._merge_value("capacity", before.capacity, capacity, DEFAULT_CAPACITY if publishes else 0)
+        g.publishers = self._merge_value("publishers", before.publishers, publishers,
+                                         MQ_CHANNEL_PUBLISHERS if publishes else 0)
+        g.subscribers = self._merge_value("subscribers", before.subscribers, subscribers,
+                                          MQ_CHANNEL_ANY_SUBSCRIBERS if publishes else 0)
+        g.stamps = self._merge_value("stamps", before.stamps, stamped, MQ_CHANNEL_STAMPED if publishes else 0)
+        return g
+
+    cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0:
+        if asked is None:
+            return current or default
+        if current and current != asked:
+            shown = {MQ_CHANNEL_ANY_SUBSCRIBERS: "any number"} if setting == "subscribers" else {}
+            if setting == "stamps":
+                shown = {MQ_CHANNEL_STAMPED: True, MQ_CHANNEL_UNSTAMPED: False}
+            text = (f"has {setting}={shown.get(current, current)}, and {setting}={shown.get(asked, asked)} was asked "
+                    "for; leave it out to accept the existing value, or remove the channel (msgq clean)")
+            raise ChannelMismatchError(text, self.name, self.segment.path)
+        return asked
+
+    @property
+    def messages(self):
+        """How many were published so far, of all publishers."""
+        cdef mq_index_ring order
+        return mq_index_ring_tail(&order) - order.capacity if mq_channel_order(self.header, &order) else 0
+
+    @property
+    def creator(self):
+        return _text(self.header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&self.header.creator_pid)
+
+    @property
+    def created_ns(self):
+        return mq_load_relaxed_u64(&self.header.created_ns)
+
+    @property
+    def schema(self):
+        cdef mq_schema_parts at = mq_schema_parts_of(&self.header.schema, self.header.schema_data,
+                                                     MQ_CHANNEL_SCHEMA_BYTES)
+        return described(&at)
+
+    def describe(self, schema, bint replace):
+        """Set the schema, unless there is one and `replace` is false. Return the schema that is set afterwards."""
+        cdef mq_schema_parts at = mq_schema_parts_of(&self.header.schema, self.header.schema_data,
+                                                     MQ_CHANNEL_SCHEMA_BYTES)
+        cdef int fd
+        if not self.writable:
+            raise StateError("was opened passive, and cannot describe the messages", self.name)
+        fd = self.lock()
+        try:
+            current = described(&at)
+            if current is None or replace:
+                describe(&at, schema)
+                current = schema
+            return current
+        finally:
+            unlock_file(fd)
+
+    def stats(self):
+        """See `msgq.stats.channel`. It maps pools and reads; nobody notices."""
+        stats = channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
+        self.check_whole()
+        return stats
+
+    def counts(self):
+        counts = channel_counts(self.segment)
+        self.check_whole()
+        return counts
+
+    # ---- who takes part, for errors ----
+
+    def viewer(self, int row):
+        cdef const mq_identity *owner = &self.header.viewers[row].who
+        return f"{_text(owner.name, MQ_NAME)} {mq_load_relaxed_u64(&owner.pid)}"
+
+    def subscriber_names(self):
+        """Return the subscribers that are listed and live, as texts."""
+        cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(self.roll())
+        cdef mq_channel_subscriber_row *row
+        cdef list names = []
+        for i in range(MQ_CHANNEL_SUBSCRIBERS):
+            row = &self.header.subscribers[i]
+            if mq_identity_liveness(&inquiry, &row.who, MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
+                names.append(f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}")
+        mq_liveness_probe_end(&inquiry)
+        return names
+
+    def unlink(self, wanted=None):
+        """Remove the channel's files, if `wanted(stats)` says so; returns whether it did."""
+        cdef int fd = self.lock()
+        try:
+            if wanted is not None and not wanted(self.stats()):
+                return False
+            for i in range(MQ_CHANNEL_PUBLISHERS):
+                uid = mq_load_acquire_u64(&self.header.publishers[i].pool_uid)
+                if uid:
+                    remove_pool(self, uid)
+            remove_file(self.name, self.segment.path)
+            return True
+        finally:
+            unlock_file(fd)
+
+    def clear_pools(self):
+        """Remove pools that lead nowhere (`remains.lost_pools`), and return the channel's stats before that."""
+        cdef int fd = self.lock()
+        try:
+            stats = self.stats()
+            remove_dead_pools(self)
+            for path in stats.orphans:
+                remove_file(self.name, path)
+            return stats
+        finally:
+            unlock_file(fd)
+
+    def _removed_error(self):
+        text = "the channel was removed, and perhaps made anew; what is open goes on, nobody can join: open it again"
+        return SegmentError(text, self.name, self.segment.path, ENOENT)
+
+
+# ---- the file ----
+
+cdef ChannelFile _adopt(Segment segment, str name, str in_prefix, object trust, int mode, bint writable):
+    cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
+    file.name, file.prefix, file.trust, file.mode, file.writable = name, in_prefix, trust, mode, writable
+    file.segment, file.header = segment, <mq_channel_header *> segment.address
+    file.whole = guard_word(segment.guard) if segment.guard != NULL else NULL
+    return file
+
+
+cdef ChannelFile _find_file(str name, str in_prefix, str path, object trust, bint writable):
+    """Map the existing file; None: there is none."""
+    cdef struct_stat info
+    cdef Segment segment
+    cdef int fd = open_file(name, path, O_RDWR if writable else O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &info, name, path)
+        if <size_t> info.st_size < sizeof(mq_channel_header):
+            raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a channel; remove it", name, path)
+        segment = map_file(fd, &info, writable, name, path)
+        status = mq_channel_header_check(<const mq_channel_header *> segment.address, segment.size)
+        if status == MQ_CHANNEL_OTHER_VERSION:
+            text = f"has another layout than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
+            raise LayoutVersionError(text, name, path)
+        if status != MQ_CHANNEL_VALID:
+            raise CorruptSegmentError("is not a channel of msgq; remove it", name, path)
+        return _adopt(segment, name, in_prefix, trust, info.st_mode & 0o777, writable)
+    finally:
+        close(fd)
+
+
+cdef ChannelFile _create_file(str name, str in_prefix, str path, object mode, object trust, str creator):
+    """Create the file; None: another process was faster."""
+    cdef struct_stat info
+    cdef Segment segment
+    cdef int permissions = naming.mode(mode, name)
+    cdef bytes creator_bytes = creator.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
+    cdef int kind = 1 if name.endswith(":broadcast") else 2 if ":mbx:" in name else 0
+    if in_prefix:
+        sharing.make_directories(name, naming.channel_directories(in_prefix), permissions)
+    cdef int fd = create_file(name, path, sizeof(mq_channel_header), permissions)
+    try:
+        check_file(fd, &info, name, path)
+        segment = map_file(fd, &info, True, name, path)
+        mq_channel_header_init(<mq_channel_header *> segment.address, kind, host_time_ns(), this_process().pid,
+                               creator_bytes)
+        if not name_file(fd, name, path):
+            return None
+        return _adopt(segment, name, in_prefix, trust, permissions, True)
+    finally:
+        close(fd)
+
+
+def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=None, bint writable=False,
+                      str creator=""):
+    """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
+    cdef ChannelFile file
+    cdef int tries = OPEN_TRIES
+    path = naming.channel_path(name, in_prefix)
+    sharing.trusted(name)  # a name that is wrong is told now, not when the first file of another user comes
+    while True:
+        try:
+            file = None if create else _find_file(name, in_prefix, path, trust, writable)
+            if file is None and create is False:
+                raise failure("current is no such channel", name, path, ENOENT)
+            if file is None:
+                file = _create_file(name, in_prefix, path, mode, trust, creator)
+            if file is None and create:
+                raise failure("the channel is there already", name, path, EEXIST)
+            if file is not None:
+                if writable:
+                    file._mark_open()
+                return file
+        except SegmentError as error:
+            tries -= 1
+            if create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
+                raise
+
+
+# ---- what the dead left ----
+
+def remove_orphan(str name, str in_prefix, uint64_t uid):
+    """Remove a pool of a channel that has no file. False: it has one, or the pool is gone.
+
+    A file that comes now has other pools: their uids are random words.
+    """
+    if os.path.lexists(naming.channel_path(name, in_prefix)):
+        return False
+    return remove_file(name, naming.pool_path(name, in_prefix, uid))
+
+
+cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) except -1:
+    """Remove the pools of the dead, under the lock: those that nobody can reach, and the oldest of too many.
+
+    Returns the number of pools that remain, `max_kept` at most.
+    """
+    cdef mq_index_ring order
+    cdef mq_channel_publisher_row *row
+    cdef mq_liveness_probe inquiry
+    cdef uint64_t newest
+    cdef int i
+    cdef bint has_order = mq_channel_order(file.header, &order)
+    cdef list dead = []
+    inquiry = mq_liveness_probe_begin(file.roll())
+    for i in range(MQ_CHANNEL_PUBLISHERS):
+        row = &file.header.publishers[i]
+        if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &inquiry, i) == MQ_DEAD:
+            count = mq_channel_count_entries(&order, i, &newest) if has_order else 0
+            dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
+    mq_liveness_probe_end(&inquiry)
+    dead.sort()
+    remaining, size = len(dead), sum(each[2] for each in dead)
+    for newest, i, pool_bytes in dead:
+        if newest and remaining <= max_kept and size <= KEPT_DEAD_BYTES:
+            break
+        _free(file, &order if has_order else NULL, i)
+        remaining, size = remaining - 1, size - pool_bytes
+    return remaining
+
+
+cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
+    with naming.chosen(trust=file.trust):
+        remove_file(file.name, naming.pool_path(file.name, file.prefix, uid))
+    return 0
+
+
+cdef int _free(ChannelFile file, const mq_index_ring *order, int i) except -1:
+    """Take a dead publisher's messages out of the order, and its pool away."""
+    cdef mq_channel_publisher_row *row = &file.header.publishers[i]
+    if order != NULL:
+        mq_channel_retract_all(order, i)
+    remove_pool(file, mq_load_relaxed_u64(&row.pool_uid))
+    mq_channel_release_row(row)
+    return 0

@@ -1,0 +1,185 @@
+"""A publisher's row and pool: how it comes, grows, and goes. The file's lock keeps joiners apart; see header.h."""
+
+from cython cimport no_gc_clear
+from libc.stdint cimport uint64_t
+
+from msgq.impl.channel.core cimport (
+    MQ_NODE_NAME, MQ_NO_ROW, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, mq_channel_return_slot, mq_channel_order,
+    mq_channel_publisher_begin, mq_channel_publisher_end, mq_channel_config, mq_channel_config_of,
+    mq_channel_publisher_register, mq_channel_find_free_row, mq_channel_release_row, mq_channel_publisher_liveness,
+    mq_identity_leave, mq_load_acquire_u64, mq_load_relaxed_u64, mq_pool_stride, mq_channel_publisher_row,
+)
+from msgq.impl.channel.channelfile cimport ChannelFile, remove_dead_pools
+from msgq.impl.channel.poolfile cimport make_pool, name_pool
+from msgq.impl.base.clock cimport host_offset_ns
+from msgq.impl.base.core cimport (
+    MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_liveness_probe_begin, mq_liveness_probe,
+    mq_liveness_probe_end, mq_liveness_unlock, mq_self,
+)
+from msgq.impl.base.liveness cimport fork_generation, identify, text as _text
+from msgq.impl.base.segment cimport unlock_file
+
+import contextlib
+
+from msgq.errors import CorruptSegmentError, MessageTooLargeError, MsgqError, TooManyPublishersError
+
+
+cdef enum:
+    DEFAULT_SLOT_BYTES = 4096
+    DEFAULT_POOL_BYTES = 67108864       # at most, unless four slots need more
+    MIN_SLOTS = 4
+    SPARE_SLOTS = 2                     # beyond one for each entry of the order: one being written, one just left it
+
+
+@no_gc_clear  # __dealloc__ needs the mappings
+cdef class PublisherPool:
+    """See publisher_pool.pxd."""
+
+    def __dealloc__(self):
+        if self.generation == fork_generation:
+            self._leave_row()
+        mq_channel_publisher_end(&self.c)
+
+    cdef void _leave_row(self) noexcept:
+        if self.open:
+            mq_identity_leave(&self.c.row.who, self.c.slots.uid, &self.hold)
+        self.open = False
+
+    cdef int leave(self, bint removes_pool) except -1:
+        """Publish no more from here. Messages that are in the order stay, and the pool with them.
+
+        `removes_pool`: remove it now if there are none; else the next one process joins does.
+        """
+        cdef int fd
+        if not self.open or self.open_loans:
+            return 0
+        self._leave_row()
+        if not removes_pool:
+            return 0
+        with contextlib.suppress(MsgqError):  # else the next one process joins does it
+            fd = self.channel_file.lock(False)
+            if fd >= 0:
+                try:
+                    remove_dead_pools(self.channel_file)
+                finally:
+                    unlock_file(fd)
+        return 0
+
+    cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:
+        """A loan is over without a message."""
+        mq_channel_return_slot(&self.c, slot)
+        return self.end_loan(removes_pool)
+
+    cdef int end_loan(self, bint removes_pool) except -1:
+        """A loan is over."""
+        self.open_loans -= 1
+        if self.superseded:
+            self.leave(removes_pool)
+        return 0
+
+
+cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_bytes, uint64_t max_bytes, bint newcomer):
+    """Take a row, and make its pool: `slot_bytes` of payload each, in as many slots as asked for, or as are fit."""
+    cdef PublisherPool pool = PublisherPool.__new__(PublisherPool)
+    cdef int row, remaining, fd
+    cdef uint64_t each = slot_bytes or DEFAULT_SLOT_BYTES
+    pool.channel_file, pool.generation = file, fork_generation
+    fd = file.lock()
+    try:
+        file._configure_locked(None, None, None, None, True)
+        remaining = remove_dead_pools(file)
+        if newcomer:
+            _check_limit(file)
+        row = mq_channel_find_free_row(file.header, file.roll(), &pool.hold)
+        while row == MQ_NO_ROW and remaining:
+            remaining = remove_dead_pools(file, remaining - 1)
+            row = mq_channel_find_free_row(file.header, file.roll(), &pool.hold)
+        if row == MQ_NO_ROW:
+            text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_list_holders(file)}"
+            raise TooManyPublishersError(text, file.name)
+        try:
+            _fill_row(pool, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
+        except BaseException:
+            mq_liveness_unlock(pool.hold)
+            pool.hold = NULL
+            raise
+    finally:
+        unlock_file(fd)
+    return pool
+
+
+cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
+    """Make the pool, enter it in the row, and only then give it its name: so no file is without a row."""
+    cdef ChannelFile file = pool.channel_file
+    cdef mq_self identity
+    cdef mq_channel_publisher_row *row = &file.header.publishers[number]
+    cdef bytes name = node.encode()
+    identify(&identity, NULL)
+    offset = host_offset_ns()
+    pool.pool_file = make_pool(file, slots, slot_bytes, identity.pid, node)
+    pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
+    pool.c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
+    pool.c.clock_offset, pool.c.roll = offset, file.roll()
+    if not mq_channel_order(file.header, &pool.c.order):  # the capacity was set a moment ago
+        raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
+                                  file.path)
+    if not mq_channel_publisher_begin(&pool.c):
+        raise MemoryError()
+    mq_channel_publisher_register(row, &identity, pool.hold != NULL, &pool.c.slots, pool.pool_file.segment.size,
+                                  pool.pool_file.segment.inode, name)
+    try:
+        name_pool(file, pool.pool_file)
+    except BaseException:
+        mq_channel_release_row(row)
+        raise
+    pool.open = True
+    file.own_pools[number] = pool.c.slots.uid
+    if mq_eventcount_has_waiters_mp(&file.header.attention):  # a publisher died before its wake, perhaps
+        mq_eventcount_notify_mp(&file.header.attention)
+    return 0
+
+
+cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, uint64_t max_bytes) except 0:
+    """How many slots: as asked, else one for each entry and a few, within the limits."""
+    cdef uint64_t stride = mq_pool_stride(slot_bytes)
+    cdef uint64_t wanted = mq_channel_config_of(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
+    if asked is None:
+        wanted = max(min(wanted, <uint64_t> DEFAULT_POOL_BYTES // stride), <uint64_t> MIN_SLOTS)
+    else:
+        wanted = asked
+    if asked is None and wanted * stride > max_bytes:
+        wanted = max(max_bytes // stride, <uint64_t> 1)
+    if wanted * stride > max_bytes:
+        text = (f"{wanted} slots of {slot_bytes} bytes need {wanted * stride}; the pool may have {max_bytes} "
+                "(max_bytes)")
+        raise MessageTooLargeError(text, file.name)
+    return wanted
+
+
+cdef int _check_limit(ChannelFile file) except -1:
+    """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
+    cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&file.header.config))
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef int living = 0
+    for i in range(MQ_CHANNEL_PUBLISHERS):
+        if mq_load_relaxed_u64(&file.header.publishers[i].superseded) == 0:
+            living += mq_channel_publisher_liveness(file.header, &inquiry, i) != MQ_DEAD
+    mq_liveness_probe_end(&inquiry)
+    if <uint64_t> living >= g.publishers:
+        text = f"has as many publishers as it may ({g.publishers}): {_list_holders(file)}"
+        raise TooManyPublishersError(text, file.name)
+    return 0
+
+
+cdef str _list_holders(ChannelFile file):
+    """Who has the rows, for an error."""
+    cdef const mq_channel_publisher_row *row
+    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef dict count = {}
+    for i in range(MQ_CHANNEL_PUBLISHERS):
+        if mq_channel_publisher_liveness(file.header, &inquiry, i) != MQ_DEAD:
+            row = &file.header.publishers[i]
+            process = f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}"
+            count[process] = count.get(process, 0) + 1
+    mq_liveness_probe_end(&inquiry)
+    return ", ".join(f"{process} ({rows} rows)" if rows > 1 else process for process, rows in count.items())
