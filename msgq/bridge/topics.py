@@ -18,7 +18,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
 
@@ -119,7 +119,7 @@ def _topic(name: str) -> stats.TopicStats | None:
 def _is_bridged(topic: str) -> bool:
     """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
     try:
-        return TopicWatch(topic, naming.prefix()).bridged()
+        return TopicObserver(topic, naming.prefix()).bridged()
     except SegmentError:
         return False
 

@@ -70,7 +70,7 @@ class VirtualRun:
         restart = Fault("restart", plan.endpoint(_RUN, plan.PULSE.name), at=self._duration_s / 2)
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
-            stack.enter_context(sim.clock.patched())
+            stack.enter_context(sim.clock.patch_time())
             desk = Desk(_RUN, stack)
             sim.add(_read_for_ever, desk, name="desk")
             self._publishing = Curtain(sim.clock, self._duration_s)

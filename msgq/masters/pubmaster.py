@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from msgq import api
-from msgq.masters.topics import ByTopic, check_callables, in_topic, rates_of
+from msgq.masters.topic_names import ByTopic, check_callables, in_topic, rates_of
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

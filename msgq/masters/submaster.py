@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from msgq import api
 from msgq.errors import EndpointClosedError, InvalidValueError
-from msgq.masters.pace import Pace, pace
-from msgq.masters.topics import ByTopic, check_callables, check_rate, in_topic, rates_of
+from msgq.masters.rate_check import RateCheck, make_rate_check
+from msgq.masters.topic_names import ByTopic, check_callables, check_rate, in_topic, rates_of
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -20,10 +20,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(slots=True)
 class _Topic:
-    """How to take the messages of one topic. `pace` is None when no rate is expected."""
+    """How to take the messages of one topic. `rate_check` is None when no rate is expected."""
 
     name: str
-    pace: Pace | None
+    rate_check: RateCheck | None
     polled: bool
     keep_all: bool
     decode: Callable[[Any], Any] | None
@@ -59,7 +59,8 @@ class SubMaster:
     means to update more often. A topic that is sampled (not waited for, or by a loop with a `frequency` of its own
     while `poll` is None) at nearly its rate, less than a factor of 2 apart, may come at half the lower limit, because
     two clocks that drift make an update find two messages, the next one none. Of a topic in `keep_all`, its own rate
-    is expected. The windows, their borders, and what silence does are written down at `msgq.masters.pace.Pace`.
+    is expected. The windows, their borders, and what silence does: see
+    `msgq.masters.rate_check.RateCheck`.
 
     A message that cannot be decoded (the decoder or the validator raises an `Exception`) is as if it had not come, but
     that `valid` is False until the next good one, and that `decode_errors` counts it. The first one of each topic is
@@ -114,12 +115,12 @@ class SubMaster:
         check_callables(decoders, "a decoder")
         check_callables(validators, "a validator")
         waits_for, keeps = (set(rates.select(names)) for names in (rates if poll is None else poll, keep_all))
-        paces = _paces(rates, waits_for, keeps, frequency or None, sampled=poll is None and bool(frequency))
+        rate_checks = _rate_checks(rates, waits_for, keeps, frequency or None, sampled=poll is None and bool(frequency))
         self._topics: ByTopic[_Topic] = ByTopic()
-        for name, expected in paces.items():
+        for name, expected in rate_checks.items():
             decode, validate = decoders.get(name), validators.get(name)
             self._topics[name] = _Topic(name, expected, name in waits_for, name in keeps, decode, validate)
-        self._paced = [(name, expected) for name, expected in paces.items() if expected is not None]
+        self._rated_topics = [(name, expected) for name, expected in rate_checks.items() if expected is not None]
         self._need_alive = set(rates) - set(rates.select(ignore_alive))
         self._need_freq = self._need_alive - set(rates.select(ignore_avg_freq))
         self._need_valid = set(rates) - set(rates.select(ignore_valid))
@@ -131,7 +132,7 @@ class SubMaster:
         self.updated: dict[str, bool] = ByTopic.fromkeys(rates, False)
         self.seen: dict[str, bool] = ByTopic.fromkeys(rates, False)
         self.alive: dict[str, bool] = ByTopic.fromkeys(rates, False)
-        self.freq_ok: dict[str, bool] = ByTopic((name, expected is None) for name, expected in paces.items())
+        self.freq_ok: dict[str, bool] = ByTopic((name, expected is None) for name, expected in rate_checks.items())
         self.valid: dict[str, bool] = ByTopic.fromkeys(rates, False)
         self.recv_time: dict[str, float] = ByTopic.fromkeys(rates, 0.0)
         self.recv_frame: dict[str, int] = ByTopic.fromkeys(rates, 0)
@@ -226,9 +227,9 @@ class SubMaster:
         for name, raw in pending.items():
             for message in raw:
                 self._take(self._topics[name], message)
-        for name, expected in self._paced:
+        for name, expected in self._rated_topics:
             self.alive[name] = now < expected.alive_before
-            self.freq_ok[name] = now <= expected.in_pace_until
+            self.freq_ok[name] = now <= expected.rate_ok_until
 
     def _take(self, topic: _Topic, message: Any) -> None:
         name = topic.name
@@ -247,8 +248,8 @@ class SubMaster:
         self.updated[name] = self.seen[name] = True
         self.recv_time[name] = self._now
         self.recv_frame[name] = self.frame
-        if topic.pace:
-            topic.pace.add(self._now)
+        if topic.rate_check:
+            topic.rate_check.add(self._now)
         else:
             self.alive[name] = True
 
@@ -291,23 +292,23 @@ class SubMaster:
         self.close()
 
 
-def _paces(
+def _rate_checks(
     rates: ByTopic[float | None], waits_for: set[str], keeps: set[str], frequency: float | None, sampled: bool
-) -> dict[str, Pace | None]:
+) -> dict[str, RateCheck | None]:
     """Return what is expected of each topic. `sampled`: the loop's own frequency decides, not what it waits for."""
     check_rate(frequency)
     awaited = max((rates[name] or 0.0 for name in waits_for), default=0.0)
     update_rate = frequency or awaited or None
-    paces: dict[str, Pace | None] = {}
+    rate_checks: dict[str, RateCheck | None] = {}
     for name, rate in rates.items():
         if rate is None:
-            paces[name] = None
+            rate_checks[name] = None
         elif name in keeps:
-            paces[name] = pace(rate, None, declared=False, waited=True)
+            rate_checks[name] = make_rate_check(rate, None, declared=False, waited=True)
         else:
             waited = name in waits_for and not sampled
-            paces[name] = pace(rate, update_rate, declared=frequency is not None, waited=waited)
-    return paces
+            rate_checks[name] = make_rate_check(rate, update_rate, declared=frequency is not None, waited=waited)
+    return rate_checks
 
 
 def _receive(socket: api.SubSocket, topic: _Topic, messages: list[tuple[str, bytes]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
 from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError
-from msgq.impl.sockets.checks import closed_error
+from msgq.impl.sockets.checks import not_connected_error
 from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ChannelSide:
 
     def _connected(self) -> Any:
         if self.reader.closed:
-            raise closed_error(self._name)
+            raise not_connected_error(self._name)
         slots = min(self.capacity + SPARE_SLOTS, SLOTS_MAX)
         self._publisher = self._channel.publisher(slots=slots, slot_bytes=self.dtype.itemsize, max_bytes=SLOT_BYTES_MAX)
         return self._publisher
@@ -83,7 +83,7 @@ class ChannelSide:
     def number(self) -> int:
         """See `Side`."""
         if self.reader.closed:
-            raise closed_error(self._name)
+            raise not_connected_error(self._name)
         return self._channel.messages
 
     # ---- consuming ----

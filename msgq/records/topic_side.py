@@ -12,7 +12,7 @@ from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
-from msgq.impl.sockets.checks import closed_error, timeout_ms, timeout_ns
+from msgq.impl.sockets.checks import not_connected_error, timeout_ms, timeout_ns
 from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class TopicSide:
         self._poller: Any = None
         self.capacity = rounded(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
         self.reader = self._subscriber(capacity is None, spin_us)
-        if hasattr(self.reader, "_keep_records"):  # ZMQ's are never lapped
-            self.reader._keep_records(self.dtype.itemsize)
+        if hasattr(self.reader, "_set_record_bytes"):  # ZMQ's are never lapped
+            self.reader._set_record_bytes(self.dtype.itemsize)
 
     def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
         size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
@@ -95,7 +95,7 @@ class TopicSide:
     def _connected(self) -> Any:
         """Return a new publisher, unless this was closed, or others have records of another dtype there."""
         if self.reader.closed:
-            raise closed_error(self._name)
+            raise not_connected_error(self._name)
         agreed(self.dtype, self._schema(), self._name)
         socket = self._module.PubSocket()
         with naming.chosen(in_prefix=self._prefix, trust=self._trust):

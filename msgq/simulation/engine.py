@@ -18,7 +18,7 @@ from typing import Any
 from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
-from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
+from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, Inbox, Sink
 from msgq.kinds import QUEUE, RECORDS, kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
@@ -42,24 +42,24 @@ class Engine(Bus):
         self._thread = threading.get_ident()
         self._order, self._injector = order, injector
         self._programs: list[Program] = []
-        self._handlers: dict[Arrivals, FunctionNode] = {}
+        self._handlers: dict[Inbox, FunctionNode] = {}
         self._player = Node("play")
         self._writers: dict[str, EndpointWriter] = {}
         self._servers: dict[str, Any] = {}
         self._inputs: list[tuple[int, int, Given, Iterator[Given]]] = []  # a heap: time, number of the recording
         self._recordings = 0
-        self._busy: list[Arrivals] = []  # have something coming; in the order in which it was sent
-        self._skipped: list[Arrivals] = []  # see _deliver
+        self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
+        self._skipped: list[Inbox] = []  # see _deliver
         self._restarting: list[Program] = []
         self._ended = False
 
     # ---- who is there ----
 
-    def opened(self, socket: Closable) -> None:
+    def on_open(self, socket: BusMember) -> None:
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
-    def inform(self, handle: Closable, call: Callable[[], object]) -> None:
+    def inform(self, handle: BusMember, call: Callable[[], object]) -> None:
         """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
         if self._ended:
             return
@@ -120,11 +120,11 @@ class Engine(Bus):
 
     # ---- messages ----
 
-    def route(self, source: Source[Any]) -> Sink:
+    def route(self, source: EndpointState[Any]) -> Sink:
         """Give each message to the simulation."""
         return lambda entry: self._publish(source, entry)
 
-    def _publish(self, source: Source[Any], entry: Entry) -> None:
+    def _publish(self, source: EndpointState[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
         if not source.derived:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(describe_sent_entry(now_ns, self._current.name, source, entry))
@@ -146,10 +146,10 @@ class Engine(Bus):
                 if inbox not in self._busy:
                     self._busy.append(inbox)
             if "lap" in met:
-                inbox.overtake()
+                inbox.overwrite_unread()
         self._restart_if(source, scripted)
 
-    def _settle(self, source: Source[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
+    def _settle(self, source: EndpointState[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
         """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
@@ -166,8 +166,8 @@ class Engine(Bus):
         if inbox not in self._busy:
             self._busy.append(inbox)
 
-    def took(self, source: Source[Any], number: int) -> None:
-        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.took`."""
+    def on_taken(self, source: EndpointState[Any], number: int) -> None:
+        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_taken`."""
         scripted = self._injector.scripted(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scripted and not self._injector.drawn(restart=True):
             return
@@ -181,7 +181,7 @@ class Engine(Bus):
             self._restarting.append(taker)
         taker.halt(Wait(lambda: False, None, "its restart"))
 
-    def _restart_if(self, source: Source[Any], scripted: Collection[Kind]) -> None:
+    def _restart_if(self, source: EndpointState[Any], scripted: Collection[Kind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scripted
         if not must and (source.derived or not self._injector.drawn(restart=True)):
@@ -192,7 +192,7 @@ class Engine(Bus):
             raise InvalidValueError(text, source.endpoint)
         self._restarting += [owner for owner in owners if owner not in self._restarting]
 
-    def _deliver(self, inbox: Arrivals) -> None:
+    def _deliver(self, inbox: Inbox) -> None:
         """Let the next message arrive.
 
         Two deliveries in a row to different queues are the same in either order, as nobody looks in between. So after
@@ -202,7 +202,7 @@ class Engine(Bus):
         self._skipped = [] if handler else self._busy[: self._busy.index(inbox)]
         delivery = inbox.coming.popleft()
         if handler:
-            inbox.look()  # it waits for messages all the time, so it has seen that it was lapped
+            inbox.is_ready()  # it waits for messages all the time, so it has seen that it was lapped
         inbox.sink(delivery.entry)
         if handler:
             self._act(handler, handler.react)
@@ -233,7 +233,7 @@ class Engine(Bus):
         if threading.get_ident() != self._thread:
             raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
         while not until():
-            if self._restart_next() or self.clock.ring(self.clock.now_ns) or self._send_played():
+            if self._restart_next() or self.clock.run_next_alarm(self.clock.now_ns) or self._send_played():
                 continue
             actions = self._possible()
             if actions:
@@ -261,7 +261,7 @@ class Engine(Bus):
     def _sent_more(self, count: int) -> bool:
         return len(self.sent_messages) > count
 
-    def _possible(self) -> list[Program | Arrivals]:
+    def _possible(self) -> list[Program | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
         self._busy = [inbox for inbox in self._busy if inbox.coming]
@@ -281,8 +281,8 @@ class Engine(Bus):
         times += [time_ns for time_ns, _ in self.clock.alarms.values()]
         return times + [time_ns for time_ns, *_ in self._inputs[:1]]
 
-    def _do(self, action: Program | Arrivals) -> None:
-        if isinstance(action, Arrivals):
+    def _do(self, action: Program | Inbox) -> None:
+        if isinstance(action, Inbox):
             self._deliver(action)
         else:
             self._skipped = []

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, MsgqError
-from msgq.impl.fake.bus import Arrivals, Closable
-from msgq.impl.fake.waiting import Poller, Waitable, waiting_for
+from msgq.impl.fake.bus import BusMember, Inbox
+from msgq.impl.fake.waiting import Poller, Waitable, wait_condition
 
 #: What a generator waits for: a message, any of several, or seconds.
 Awaited = Waitable | Poller | float
@@ -39,7 +39,7 @@ class Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self.wait: Wait | None = None
-        self.sockets: list[weakref.ref[Closable]] = []
+        self.sockets: list[weakref.ref[BusMember]] = []
 
     def runnable(self, now_ns: int) -> bool:
         """Tell whether its wait is over."""
@@ -57,7 +57,7 @@ class Node:
         text = f"node {self.name!r} cannot wait ({wait.what}): a function returns, a generator yields what it waits for"
         raise DeadlockError(text)
 
-    def owns(self, socket_is: Callable[[Closable], bool]) -> bool:
+    def owns(self, socket_is: Callable[[BusMember], bool]) -> bool:
         """Tell whether one of its sockets is of this kind."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
@@ -82,13 +82,13 @@ class FunctionNode(Node):
         """Take what comes to this one."""
         self._subscriber = subscriber
 
-    def arrivals(self) -> Arrivals:
+    def arrivals(self) -> Inbox:
         """Return what comes to it."""
         return self._subscriber._enter()
 
     def react(self) -> None:
         """Take what was delivered."""
-        message = self._subscriber._receive_at_once()
+        message = self._subscriber._receive_now()
         if message is not None:
             self._function(message)
 
@@ -145,7 +145,7 @@ class GeneratorNode(Program):
 
     def _answer(self) -> bytes | list[Waitable] | None:
         if isinstance(self._awaited, Waitable):
-            return self._awaited._receive_at_once()
+            return self._awaited._receive_now()
         return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
 
     def _go_on(self, advance: Callable[[], Awaited]) -> None:
@@ -154,7 +154,7 @@ class GeneratorNode(Program):
         except StopIteration:
             return
         if isinstance(self._awaited, (Waitable, Poller)):
-            ready, timeout_ns, what = waiting_for(self._awaited)
+            ready, timeout_ns, what = wait_condition(self._awaited)
         elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
             ready, timeout_ns, what = (lambda: False), round(self._awaited * NS_PER_S), "its time"
         else:

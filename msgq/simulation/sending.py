@@ -10,7 +10,7 @@ from msgq.common import record_changes
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
-from msgq.impl.fake.bus import Entry, Source, Topic
+from msgq.impl.fake.bus import EndpointState, Entry, TopicState
 from msgq.impl.fake.channel_order import Line
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.impl.fake.workqueue_store import Queue
@@ -56,10 +56,10 @@ class SentMessage(NamedTuple):
         return self.source.key
 
 
-def describe_sent_entry(time_ns: int, node: str, source: Source[Any], entry: Entry) -> Iterator[SentMessage]:
+def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
     """Give what is to be said of an entry that somebody sends."""
     endpoint = source.endpoint
-    if isinstance(source, Topic):
+    if isinstance(source, TopicState):
         if source.picture is not None:
             picture = source.picture(entry[1])
             yield SentMessage(time_ns, node, f"{endpoint}/image", picture, MessageSource(FRAMES), source.schema)

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgq
 from msgq.errors import SegmentSizeError
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.recording import LogReader, Recorder
 from tests.stock import message, number_in, sequence_of
 from tests.support import DEADLINE, hear, in_fork, say, wait_until
@@ -168,7 +168,7 @@ def look(endpoint: str, segment_size: int) -> list[Any]:
     """Read statistics again and again."""
     pub = _publisher(endpoint, segment_size)
     pub.send(b"x")
-    watch = TopicWatch(endpoint, "")
+    watch = TopicObserver(endpoint, "")
     say(watch.counts().messages)
     hear()
     return [*(_until_resized(look) for look in (watch.counts, watch.stats)), _until_resized(pub.all_readers_updated)]

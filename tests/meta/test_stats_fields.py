@@ -23,7 +23,7 @@ from msgq.impl import zeromq
 from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.impl.records.snapshot import RecordWatch
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
@@ -122,7 +122,7 @@ def topics(stack: ExitStack, prefix: str) -> Iterator[Any]:
     pub.send(AHEAD)
     assert sub.receive() == AHEAD
     pub.send(AHEAD)
-    yield from (pub.stats(), sub.stats(), TopicWatch("topic", prefix).counts(), meter.reading())
+    yield from (pub.stats(), sub.stats(), TopicObserver("topic", prefix).counts(), meter.reading())
     meter.close()
 
 

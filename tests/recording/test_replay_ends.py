@@ -93,7 +93,7 @@ def test_for_ever_is_possible_for_what_ends_by_itself() -> None:
             time.sleep(1000)
             out.send(b"x")
 
-    with Simulation() as sim, sim.clock.patched():
+    with Simulation() as sim, sim.clock.patch_time():
         sim.add(twice)
         assert sim.run_until_idle(float("inf"), float("inf"))
         assert sim.clock.time() == pytest.approx(2000)

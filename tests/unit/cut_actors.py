@@ -15,7 +15,7 @@ from msgq.common import naming
 from msgq.errors import IpcError, PoolExhaustedError
 from msgq.impl.meter.meter import watch
 from msgq.impl.meter.topic import TopicMeter
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from tests.support import hear, say
 
 Use = Callable[[], Any]
@@ -71,7 +71,7 @@ def _poller(endpoint: str) -> list[Use]:
 
 def _topic_watch(endpoint: str) -> list[Use]:
     _pair(endpoint)
-    watch = TopicWatch(endpoint, naming.prefix())
+    watch = TopicObserver(endpoint, naming.prefix())
     watch.stats()
     return [watch.counts, watch.stats, watch.bridged]
 

@@ -22,7 +22,7 @@ from msgq.bridge import FORWARDING, Bridge, FlowStats, topics
 from msgq.bridge.link import Loop, open_socket
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import actors
 
@@ -118,7 +118,7 @@ def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
 
 def bridged(host: Host, topic: str = TOPIC) -> bool:
     """Return what other bridges think of a topic's publisher."""
-    return TopicWatch(topic, host.prefix).bridged()
+    return TopicObserver(topic, host.prefix).bridged()
 
 
 class TestWrongArguments:

@@ -254,7 +254,7 @@ class TestUse:
 
     def test_stamps_are_virtual_in_virtual_time(self) -> None:
         virtual = Clock(lambda ns: None)
-        with virtual.patched():
+        with virtual.patch_time():
             assert clock.time_ns() == 0
         assert clock.time_ns() > HOUR
 

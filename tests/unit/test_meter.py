@@ -11,7 +11,7 @@ import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
 from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import watch
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
 
@@ -168,7 +168,7 @@ def test_errors_name_the_endpoint(endpoint: str) -> None:
 
 def test_a_watch_counts_what_its_participants_do(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        look = TopicWatch(endpoint, "")
+        look = TopicObserver(endpoint, "")
         before = look.counts()
         with msgq.sub_sock(endpoint) as subscriber:
             publisher.send_many([bytes(100)] * 3)

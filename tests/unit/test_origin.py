@@ -124,7 +124,7 @@ class TestUnique:
 
     def test_in_virtual_time_they_are_virtual(self) -> None:
         virtual = Clock(lambda ns: None)
-        with virtual.patched():
+        with virtual.patch_time():
             assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
             virtual.now_ns = 100
             assert [origin.new_origin_time() for _ in range(2)] == [100, 101]

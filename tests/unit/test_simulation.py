@@ -154,7 +154,7 @@ class TestNodes:
             time.sleep(5)
             msgq.pub_sock("a").send(b"%d" % (time.monotonic() - started))
 
-        with Simulation() as sim, sim.clock.patched():
+        with Simulation() as sim, sim.clock.patch_time():
             sim.add(node)
             sim.run()
             assert sim.sent_messages == [SentMessage(5 * S, "node", "a", b"5")]
@@ -496,7 +496,7 @@ def test_masters_live_in_virtual_time() -> None:
             if master.updated["state"]:
                 out.send("command", b"go" if master.all_checks() else b"stop")
 
-    with Simulation() as sim, sim.clock.patched():
+    with Simulation() as sim, sim.clock.patch_time():
         sim.add(controller)
         sim.play([(i / 10, "state", b"x") for i in range(5)])
         sim.run(until=1.0)

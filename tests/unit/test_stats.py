@@ -18,7 +18,7 @@ from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.base.liveness import identity
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.kinds import kind_name
 from tests.command import run
 from tests.support import SHM, Child, Task, ended_thread
@@ -225,7 +225,7 @@ class TestLostBeforeItLooks:
 
 
 def counted(endpoint: str) -> int | None:
-    return TopicWatch(endpoint, naming.prefix()).counts().lost
+    return TopicObserver(endpoint, naming.prefix()).counts().lost
 
 
 class TestTopics:

@@ -11,7 +11,7 @@ from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.records.snapshot import RecordWatch
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_of
 
@@ -31,7 +31,7 @@ class Watch(Protocol):
 
 #: What watches an endpoint of each kind, made with its name without the mark, and the prefix.
 WATCHES: dict[Kind, Callable[[str, str], Watch]] = {
-    TOPIC: TopicWatch,
+    TOPIC: TopicObserver,
     CHANNEL: open_channel_file,
     RECORDS: RecordWatch,
     QUEUE: QueueWatch,

@@ -13,7 +13,7 @@ from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
 from msgq.impl.ring import SubSocket
-from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicObserver
 from msgq.stats import topic_inodes
 
 _AT_ONCE_BYTES = 4 << 20
@@ -57,7 +57,7 @@ class Topic:
         self._socket = SubSocket()
         self._socket.connect(msgq.context, name, passive=True)
         self._socket.setTimeout(0)
-        self._watch = TopicWatch(name, naming.prefix())
+        self._watch = TopicObserver(name, naming.prefix())
         self._came_late = came_late
         self._missed = self._said = 0  # before we came; of all losses, those that were returned
         self._corrupt = False

@@ -4,7 +4,7 @@ import atexit
 import weakref
 
 from msgq.errors import ConcurrentUseError, StateError
-from msgq.impl.sockets.checks import closed_error
+from msgq.impl.sockets.checks import not_connected_error
 
 _open_sockets = weakref.WeakSet()
 
@@ -26,7 +26,7 @@ cdef object misuse(int ticket, str endpoint):
         return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
     if ticket == BUSY:
         return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", endpoint)
-    return closed_error(endpoint)
+    return not_connected_error(endpoint)
 
 
 _watcher = None  # of connects, for a simulation

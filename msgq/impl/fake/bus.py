@@ -56,22 +56,22 @@ class Delivery(NamedTuple):
     entry: Entry
 
 
-def need(size: int) -> int:
+def frame_bytes(size: int) -> int:
     """Return the bytes that a message takes in the ring: its size word, itself, and padding to 8."""
     return size + 15 & ~7
 
 
-class Closable(Protocol):
+class BusMember(Protocol):
     """What a node of a simulation has made, and leaves open perhaps."""
 
     def close(self) -> None:
         """Leave."""
 
-    def _is_sender(self, source: Source[Any]) -> bool:
+    def _is_sender(self, source: EndpointState[Any]) -> bool:
         """Tell whether the newest message there is from this one."""
 
 
-class Arrivals:
+class Inbox:
     """What comes to one subscriber.
 
     Attributes
@@ -86,11 +86,11 @@ class Arrivals:
         self.sink = sink
         self.closed = False
 
-    def look(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether a receive would return, or raise, at once."""
         raise NotImplementedError
 
-    def something(self) -> bool:
+    def has_pending(self) -> bool:
         """Return whether anything was delivered that was not looked at, be it lost."""
         raise NotImplementedError
 
@@ -98,19 +98,19 @@ class Arrivals:
         """A message will never come: it is lost."""
         raise NotImplementedError
 
-    def overtake(self) -> None:
+    def overwrite_unread(self) -> None:
         """All that was sent so far and not read is overwritten."""
         raise NotImplementedError
 
-    def ring(self, bell: Callable[[], object]) -> None:
-        """Call `bell` for each message that arrives, and now if one is there."""
+    def on_arrival(self, callback: Callable[[], object]) -> None:
+        """Call `callback` for each message that arrives, and now if one is there."""
         raise NotImplementedError
 
 
-To = TypeVar("To", bound=Arrivals)
+InboxT = TypeVar("InboxT", bound=Inbox)
 
 
-class Source(Generic[To]):
+class EndpointState(Generic[InboxT]):
     """What messages come from: a topic, a channel, a work queue, or records (whose messages are writes).
 
     Attributes
@@ -127,20 +127,20 @@ class Source(Generic[To]):
 
     exact = shared = derived = False
 
-    def __init__(self, endpoint: str, route: Callable[[Source[Any]], Sink]) -> None:
+    def __init__(self, endpoint: str, route: Callable[[EndpointState[Any]], Sink]) -> None:
         self.endpoint = endpoint
         self._route = route
         self.messages = 0
         self.inherited = False
-        self.inboxes: list[To] = []
+        self.inboxes: list[InboxT] = []
         self.deliver = route(self)
 
-    def join(self, inbox: To) -> None:
+    def join(self, inbox: InboxT) -> None:
         """Deliver to this one, too."""
         self.inboxes.append(inbox)
         self.rewire()
 
-    def leave(self, inbox: To) -> None:
+    def leave(self, inbox: InboxT) -> None:
         """Deliver nothing more to this one."""
         self.inboxes.remove(inbox)
         self.rewire()
@@ -149,12 +149,12 @@ class Source(Generic[To]):
         """Choose `deliver` anew: a subscriber came, went, or was lapped."""
         self.deliver = self._route(self)
 
-    def disown(self) -> None:
+    def mark_inherited(self) -> None:
         """In a forked child: let each use find out whose this is."""
         self.inherited = True
 
 
-class Writer:
+class PublisherClaim:
     """A publisher's claim on a topic, and what it counted when it lost or left it (None: it has it still)."""
 
     __slots__ = ("counts", "reserved")
@@ -164,7 +164,7 @@ class Writer:
         self.counts: tuple[int, int] | None = None
 
 
-class Topic(Source["Inbox"]):
+class TopicState(EndpointState["TopicInbox"]):
     """One endpoint: who publishes, who subscribes, and how far the ring would be.
 
     Attributes
@@ -178,20 +178,20 @@ class Topic(Source["Inbox"]):
     picture : of a stream of frames: what a simulation says of a message.
     """
 
-    def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Source[Any]], Sink]) -> None:
+    def __init__(self, endpoint: str, data_bytes: int, route: Callable[[EndpointState[Any]], Sink]) -> None:
         super().__init__(endpoint, route)
         self.data_bytes = data_bytes
         self._lap_end = data_bytes - 9 & ~7
         self._chunk = min(data_bytes // 16 & ~7, CHUNK_MAX)
-        self.need_max = data_bytes // 3 & ~7
+        self.frame_bytes_max = data_bytes // 3 & ~7
         self.position = self.granted = self.limit = 0
         self.bytes = self.stamps = 0
-        self.writer: Writer | None = None
+        self.writer: PublisherClaim | None = None
         self.writers = 0
         self.schema: Schema | None = None
         self.picture: Callable[[bytes], bytes] | None = None
 
-    def claim(self, writer: Writer) -> None:
+    def claim(self, writer: PublisherClaim) -> None:
         """Make this the publisher; who had the topic finds out at its next send."""
         self.release()
         self.writer = writer
@@ -218,28 +218,28 @@ class Topic(Source["Inbox"]):
         self.limit = max(self.limit, self.granted)
         for inbox in self.inboxes:
             if inbox.cursor() < self.limit - LAP:
-                inbox.overtake()
+                inbox.overwrite_unread()
         return lap + start + wanted
 
     def start(self, cursor: int, size: int) -> int:
         """Return where a message is that a reader at `cursor` finds: there, or in the next lap if that has no room."""
-        wraps = (cursor & OFFSET) + need(size + self.stamps) > self._lap_end
+        wraps = (cursor & OFFSET) + frame_bytes(size + self.stamps) > self._lap_end
         return (cursor & ~OFFSET) + LAP if wraps else cursor
 
     def check_size(self, size: int) -> int:
         """Return what a message of `size` bytes needs, if it may be sent at all."""
-        wanted = need(size + self.stamps)
-        if wanted > self.need_max:
+        wanted = frame_bytes(size + self.stamps)
+        if wanted > self.frame_bytes_max:
             text = (
-                f"a message of {size} bytes does not fit: at most {self.need_max - 8 - self.stamps} with segment_size "
-                f"{self.data_bytes}; this one needs {3 * wanted}"
+                f"a message of {size} bytes does not fit: at most {self.frame_bytes_max - 8 - self.stamps} with "
+                f"segment_size {self.data_bytes}; this one needs {3 * wanted}"
             )
             raise MessageTooLargeError(text, self.endpoint)
         return wanted
 
-    def disown(self) -> None:
-        """See `Source`."""
-        super().disown()
+    def mark_inherited(self) -> None:
+        """See `EndpointState`."""
+        super().mark_inherited()
         self.writer = None
         for inbox in self.inboxes:
             inbox.queue.clear()
@@ -250,7 +250,7 @@ class Topic(Source["Inbox"]):
         return len(attached), sum(inbox.up_to_date() for inbox in attached)
 
 
-class Inbox(Arrivals):
+class TopicInbox(Inbox):
     """What one subscriber has not read yet.
 
     Attributes
@@ -259,26 +259,26 @@ class Inbox(Arrivals):
     lost, received, resets : as in `SubscriberStats`.
     """
 
-    def __init__(self, topic: Topic, conflate: bool, passive: bool) -> None:
+    def __init__(self, topic: TopicState, conflate: bool, passive: bool) -> None:
         self.topic, self.conflate, self.passive = topic, conflate, passive
         self.queue: deque[Entry] = deque()
         super().__init__(self.queue.append)
         self.received = self.lost = self.resets = 0
-        self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
+        self._skipped = 0  # not read and not in the queue either; added to `lost` at the next look
         self._lapped = False
         self.keeps = False  # after a lap, continue at the oldest message that is left, as for records
         self._arrive: Sink = self.sink
         topic.join(self)
 
-    def ring(self, bell: Callable[[], object]) -> None:
-        """See `Arrivals`."""
+    def on_arrival(self, callback: Callable[[], object]) -> None:
+        """See `Inbox`."""
 
         def arrive(entry: Entry) -> None:
             self.queue.append(entry)
-            bell()
+            callback()
 
         if self.queue:
-            bell()
+            callback()
         self.sink = self._arrive = arrive
         self.topic.rewire()
 
@@ -288,15 +288,15 @@ class Inbox(Arrivals):
             return self.queue[0][0]
         return self.coming[0].entry[0] if self.coming else self.topic.position
 
-    def something(self) -> bool:
-        """See `Arrivals`."""
+    def has_pending(self) -> bool:
+        """See `Inbox`."""
         return bool(self.queue)
 
     def drop(self, _entry: Entry) -> None:
-        """See `Arrivals`."""
+        """See `Inbox`."""
         self.lost += 1
 
-    def overtake(self) -> None:
+    def overwrite_unread(self) -> None:
         """The publisher overwrites what is at the cursor: it goes. What comes does so too, until the next look."""
         if self.conflate:  # its message is the newest, which is never overwritten
             self._skip_to_newest()
@@ -304,12 +304,12 @@ class Inbox(Arrivals):
         if self.keeps:
             self._skip_to_oldest()
             return
-        self._passed += len(self.queue) + len(self.coming)
+        self._skipped += len(self.queue) + len(self.coming)
         self.queue.clear()
         self.coming.clear()
         if not self._lapped:
             self._lapped = True
-            self.sink = self._pass_over
+            self.sink = self._skip
             self.topic.rewire()
 
     def _skip_to_oldest(self) -> None:
@@ -317,45 +317,45 @@ class Inbox(Arrivals):
         oldest = self.topic.limit - LAP
         while self.queue and self.topic.start(self.queue[0][0], len(self.queue[0][1])) < oldest:
             self.queue.popleft()
-            self._passed += 1
+            self._skipped += 1
             self._lapped = True
 
-    def _pass_over(self, _entry: Entry) -> None:
-        self._passed += 1
+    def _skip(self, _entry: Entry) -> None:
+        self._skipped += 1
 
     def _skip_to_newest(self) -> None:
         while len(self.queue) > 1:
             self.queue.popleft()
-            self._passed += 1
+            self._skipped += 1
 
-    def notice_lap(self) -> bool:
+    def found_lap(self) -> bool:
         """Count what was overwritten; return whether that was found just now, and messages are left."""
-        return self.keeps and self._lapped and self.look()
+        return self.keeps and self._lapped and self.is_ready()
 
-    def look(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether there is a message, the first in the queue. Who was lapped goes on at the present."""
         if self._lapped:
             self._lapped = False
             self.resets += 1
-            self._settle()
+            self._count_skipped()
             self.sink = self._arrive
             self.topic.rewire()
         if self.queue:
             cursor, data, *times = self.queue[0]
             self.queue[0] = (self.topic.start(cursor, len(data)), data, *times)  # type: ignore[assignment]
         else:
-            self._settle()
+            self._count_skipped()
         return bool(self.queue)
 
-    def _settle(self) -> None:
-        self.lost += self._passed
-        self._passed = 0
+    def _count_skipped(self) -> None:
+        self.lost += self._skipped
+        self._skipped = 0
 
     def peek(self) -> bytes:
         """Return the message that `take` takes; there must be one."""
         if self.conflate:
             self._skip_to_newest()
-            self._settle()
+            self._count_skipped()
         return self.queue[0][1]
 
     def take(self) -> bytes:
@@ -376,11 +376,11 @@ class Inbox(Arrivals):
         self.topic.leave(self)
 
 
-def _nobody(_entry: Entry) -> None:
+def _discard_entry(_entry: Entry) -> None:
     """Take a message that has no subscriber."""
 
 
-def forked_error(endpoint: str) -> ForkedSocketError:
+def inherited_error(endpoint: str) -> ForkedSocketError:
     """Return the error for a socket that came through a fork."""
     text = "was connected before a fork, on the parent's bus, which ends with that process; close it and connect again"
     return ForkedSocketError(text, endpoint)
@@ -389,7 +389,7 @@ def forked_error(endpoint: str) -> ForkedSocketError:
 def fan_out(sinks: list[Sink]) -> Sink:
     """Return what gives a message to all of them."""
     if len(sinks) < 2:
-        return sinks[0] if sinks else _nobody
+        return sinks[0] if sinks else _discard_entry
 
     def to_all(entry: Entry) -> None:
         for sink in sinks:
@@ -409,13 +409,13 @@ class Bus:
 
     def __init__(self) -> None:
         self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "its time"))
-        self._topics: dict[tuple[str, str], Topic] = {}
-        self.channels: dict[tuple[str, str], Source[Any]] = {}
-        self.queues: dict[tuple[str, str], Source[Any]] = {}
-        self.records: dict[tuple[str, str], Source[Any]] = {}
+        self._topics: dict[tuple[str, str], TopicState] = {}
+        self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
+        self.queues: dict[tuple[str, str], EndpointState[Any]] = {}
+        self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frames: dict[tuple[str, str], Any] = {}
 
-    def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
+    def topic(self, endpoint: str, segment_size: int, mode: int | None) -> TopicState:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
 
         Raises
@@ -430,21 +430,21 @@ class Bus:
         topic = self._topics.get(key)
         if topic is None:
             naming.mode(mode, endpoint)
-            topic = self._topics[key] = Topic(endpoint, segment_size or DATA_BYTES, self.route)
+            topic = self._topics[key] = TopicState(endpoint, segment_size or DATA_BYTES, self.route)
         elif segment_size not in (0, topic.data_bytes):
             text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was asked for"
             raise SegmentSizeError(f"{text}; ask for 0 to take it as it is", endpoint)
         return topic
 
-    def disown(self) -> None:
+    def mark_inherited(self) -> None:
         """In a forked child: leave all there is to the parent."""
         kinds = self._topics, self.channels, self.queues, self.records
         for source in chain.from_iterable(kind.values() for kind in kinds):
-            source.disown()
+            source.mark_inherited()
         for kept in (*kinds, self.frames, self.clock.alarms):
             kept.clear()
 
-    def existing_topic(self, endpoint: str) -> Topic:
+    def existing_topic(self, endpoint: str) -> TopicState:
         """Return an endpoint's topic.
 
         Raises
@@ -456,17 +456,17 @@ class Bus:
             raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
         return topic
 
-    def route(self, source: Source[Any]) -> Sink:
+    def route(self, source: EndpointState[Any]) -> Sink:
         """Return what its messages are given to."""
         return fan_out([inbox.sink for inbox in source.inboxes])
 
-    def opened(self, socket: Closable) -> None:
+    def on_open(self, socket: BusMember) -> None:
         """Take notice of a socket that was connected, a side of a channel, or a handle of a queue or of records."""
 
-    def took(self, source: Source[Any], number: int) -> None:
+    def on_taken(self, source: EndpointState[Any], number: int) -> None:
         """Take notice of a message of a queue that somebody has taken: the one of this number, from 1 on."""
 
-    def inform(self, _handle: Closable, call: Callable[[], object]) -> None:
+    def notify(self, _handle: BusMember, call: Callable[[], object]) -> None:
         """Call what a handle of a queue wants to be told by. What it raises is not for whoever sent a message."""
         try:
             call()
@@ -481,7 +481,7 @@ class Bus:
 
         Parameters
         ----------
-        ready : called whenever something happened.
+        ready : called whenever has_pending happened.
         timeout_ns : None waits for ever.
         what : what is waited for, for the text of errors.
 
@@ -490,7 +490,7 @@ class Bus:
         DeadlockError : it would last for ever.
         """
         end = None if timeout_ns is None else self.clock.now_ns + timeout_ns
-        while self.clock.ring(end):
+        while self.clock.run_next_alarm(end):
             if ready():
                 return
         if end is None:
@@ -502,12 +502,12 @@ class Bus:
 _buses = [Bus()]
 
 
-def _disown() -> None:
+def _mark_inherited() -> None:
     for bus in _buses:
-        bus.disown()
+        bus.mark_inherited()
 
 
-os.register_at_fork(after_in_child=_disown)
+os.register_at_fork(after_in_child=_mark_inherited)
 
 
 def current_bus() -> Bus:

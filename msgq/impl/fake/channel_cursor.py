@@ -14,7 +14,7 @@ from msgq.impl.fake import bus
 from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Entry, Pool
 
 
-class Cursor(bus.Arrivals):
+class Cursor(bus.Inbox):
     """Where a subscriber is.
 
     Attributes
@@ -85,37 +85,37 @@ class Cursor(bus.Arrivals):
         else:
             self.arrived = entry[0] + 1
 
-    def ring(self, bell: Callable[[], object]) -> None:
-        """See `Arrivals`."""
+    def on_arrival(self, callback: Callable[[], object]) -> None:
+        """See `Inbox`."""
 
         def arrive(entry: bus.Entry) -> None:
             self._arrive(entry)
-            bell()
+            callback()
 
-        if self.something():
-            bell()
+        if self.has_pending():
+            callback()
         self.sink = arrive
         self.channel.rewire()
 
-    def something(self) -> bool:
-        """See `Arrivals`."""
+    def has_pending(self) -> bool:
+        """See `Inbox`."""
         seen = max(self.arrived, self._overwritten)
         return seen > self.position or bool(self._repeats) or self.position in self._dropped
 
     def drop(self, entry: bus.Entry) -> None:
-        """See `Arrivals`."""
+        """See `Inbox`."""
         self._dropped.add(entry[0])
 
-    def overtake(self) -> None:
-        """See `Arrivals`. Who conflates is at the newest message, which is never overwritten."""
+    def overwrite_unread(self) -> None:
+        """See `Inbox`. Who conflates is at the newest message, which is never overwritten."""
         if not self.conflate:
             self.arrived = self._overwritten = self.channel.order.tail
             self.coming.clear()
 
     # ---- finding ----
 
-    def look(self) -> bool:
-        """See `Arrivals`."""
+    def is_ready(self) -> bool:
+        """See `Inbox`."""
         return self._next() is not None or (self.raises and self.lost != self.lost_reported)
 
     def find(self) -> Entry | None:

@@ -21,7 +21,7 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.impl.fake.bus import Arrivals, Bus, Source, forked_error
+from msgq.impl.fake.bus import Bus, EndpointState, Inbox, inherited_error
 
 ROWS = VIEWERS = SUBSCRIBERS = 64
 PUBLISHERS = 63
@@ -206,7 +206,7 @@ class RegisteredSubscriber(Protocol):
     node: str
 
 
-class ChannelState(Source[Arrivals]):
+class ChannelState(EndpointState[Inbox]):
     """What a channel file has: the order, the configuration, and the participants.
 
     Attributes
@@ -217,7 +217,9 @@ class ChannelState(Source[Arrivals]):
     sender : the mark of who sent the newest message.
     """
 
-    def __init__(self, bus: Bus, name: str, creator: tuple[str, int], route: Callable[[Source[Any]], Any]) -> None:
+    def __init__(
+        self, bus: Bus, name: str, creator: tuple[str, int], route: Callable[[EndpointState[Any]], Any]
+    ) -> None:
         super().__init__(f"{CHANNEL_MARK}{name}", route)
         self.bus, self.name, self.creator = bus, name, creator
         self.created_ns = bus.clock.now_ns
@@ -316,7 +318,7 @@ class ChannelFile:
         SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
         """
         if self.channel.inherited:
-            raise forked_error(self.name)
+            raise inherited_error(self.name)
         if self.channel.removed:
             text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)

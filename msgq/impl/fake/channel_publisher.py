@@ -17,10 +17,10 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import Source
+from msgq.impl.fake.bus import EndpointState
 from msgq.impl.fake.channel_order import ChannelFile, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
-from msgq.impl.sockets.checks import closed_error, timeout_ns
+from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 DEFAULT_SLOT_BYTES = 4096
 DEFAULT_POOL_BYTES = 1 << 26  # at most, unless four slots need more
@@ -43,7 +43,7 @@ class Publisher:
         self._is_waiting = False
         self._pool = self._new_pool(slot_bytes or DEFAULT_SLOT_BYTES, True)
         self.closed = False
-        self._channel.bus.opened(self)
+        self._channel.bus.on_open(self)
 
     def __del__(self) -> None:
         self._close(False)
@@ -129,13 +129,13 @@ class Publisher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _is_sender(self, source: Source[Any]) -> bool:
-        """See `Closable`."""
+    def _is_sender(self, source: EndpointState[Any]) -> bool:
+        """See `BusMember`."""
         return source is self._channel and self._channel.sender is self._mark
 
     def _refusal(self) -> EndpointClosedError | ForkedSocketError | ConcurrentUseError:
         if self.closed:
-            return closed_error(self.endpoint)
+            return not_connected_error(self.endpoint)
         if self._channel.inherited:
             text = "was made before a fork, on the parent's bus, which ends with that process; make another one here"
             return ForkedSocketError(text, self.endpoint)

@@ -17,13 +17,13 @@ from msgq.errors import (
     StateError,
     TooManyViewsError,
 )
-from msgq.impl.fake.bus import forked_error
+from msgq.impl.fake.bus import inherited_error
 from msgq.impl.fake.channel_cursor import Cursor
 from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
 from msgq.impl.fake.memory import Memory
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable, wait_ready
-from msgq.impl.sockets.checks import closed_error, timeout_ns
+from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +98,7 @@ class Subscriber(Waitable):
         naming.spin_us(spin_us, file.name)
         self._rows = SubscriberRows(file, name, self._cursor) if file.writable else None
         self._cursor.join()
-        self._bus.opened(self)
+        self._bus.on_open(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.received} messages received"
@@ -158,10 +158,10 @@ class Subscriber(Waitable):
 
     def _enter(self) -> Cursor:
         if self.closed:
-            raise closed_error(self._endpoint)
+            raise not_connected_error(self._endpoint)
         if self._file.channel.inherited:
-            raise forked_error(self._endpoint)
-        self._check_unused()
+            raise inherited_error(self._endpoint)
+        self._check_not_in_use()
         return self._cursor
 
     def _find(self, timeout: float | None) -> Entry | None:
@@ -191,7 +191,7 @@ class Subscriber(Waitable):
         self._settle_fd()
         return data
 
-    def _receive_at_once(self) -> bytes | None:
+    def _receive_now(self) -> bytes | None:
         return self.receive(0)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:

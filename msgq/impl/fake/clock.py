@@ -62,7 +62,7 @@ class Clock:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")
         self._sleep(round(seconds * NS_PER_S))
 
-    def ring(self, until_ns: int | None) -> bool:
+    def run_next_alarm(self, until_ns: int | None) -> bool:
         """Go to the next alarm and let it happen; False: there is none up to then (None: ever)."""
         what = min(self.alarms, key=lambda each: self.alarms[each][0], default=None)
         if what is None or (until_ns is not None and self.alarms[what][0] > until_ns):
@@ -73,7 +73,7 @@ class Clock:
         return True
 
     @contextmanager
-    def patched(self) -> Iterator[None]:
+    def patch_time(self) -> Iterator[None]:
         """Make the functions of the `time` module those of this clock while the block runs.
 
         For code that calls ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms, or

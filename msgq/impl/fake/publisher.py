@@ -16,13 +16,13 @@ from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,
     WRITERS_MAX,
+    EndpointState,
     Entry,
-    Source,
-    Topic,
-    Writer,
+    PublisherClaim,
+    TopicState,
     current_bus,
-    forked_error,
-    need,
+    frame_bytes,
+    inherited_error,
 )
 from msgq.impl.fake.socket import Socket, check_connect
 from msgq.impl.sockets.checks import (
@@ -30,11 +30,11 @@ from msgq.impl.sockets.checks import (
     check_origin,
     check_readers_wait,
     check_send_flags,
-    closed_error,
-    untracked_error,
-    wrong_tracking_error,
+    not_connected_error,
+    not_tracked_error,
+    tracking_mismatch_error,
 )
-from msgq.impl.sockets.publishing import Reservation, enough_readers, late_readers, messages_of
+from msgq.impl.sockets.publishing import Reservation, has_enough_readers, messages_of, missing_readers_error
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
 
 if TYPE_CHECKING:
@@ -44,28 +44,28 @@ if TYPE_CHECKING:
 SEND_IN_PROGRESS_NS = NS_PER_S
 
 # What `_claim` is while the socket may not send: no topic ever has these for its writer.
-_CLOSED = Writer()
+_CLOSED = PublisherClaim()
 _CLOSED.counts = (0, 0)
-_RESERVED = Writer()
+_RESERVED = PublisherClaim()
 
 
 def _discard(_entry: Entry) -> None:
     """Take what nobody can send."""
 
 
-_NOWHERE = Topic("", 1024, lambda _: _discard)
+_NOWHERE = TopicState("", 1024, lambda _: _discard)
 
 
-def _own_bytes(data: Any) -> bytes:
+def _copy_bytes(data: Any) -> bytes:
     """Return a copy of any contiguous buffer. (bytes() takes numbers, memoryview() refuses NumPy's datetimes.)"""
     return b"".join((data,))
 
 
-def _settle_tracking(topic: Topic, wanted: bool | None) -> None:
+def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
     """Let a topic be tracked from its first message on, or never."""
     if wanted is not None and bool(wanted) != bool(topic.stamps):
         if not wanted or topic.position:
-            raise wrong_tracking_error(topic.endpoint, bool(wanted))
+            raise tracking_mismatch_error(topic.endpoint, bool(wanted))
         topic.stamps = STAMPS_BYTES
 
 
@@ -123,13 +123,13 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
             if former.reserved:
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
-        _settle_tracking(topic, tracked)
+        _decide_tracking(topic, tracked)
         self._bus, self._topic, self._endpoint = bus, topic, name
-        self._writer = self._claim = Writer()
+        self._writer = self._claim = PublisherClaim()
         topic.writers += 1
         topic.schema = topic.schema if schema is None else schema
         topic.claim(self._writer)
-        bus.opened(self)
+        bus.on_open(self)
 
     def close(self, linger: int | None = None) -> None:
         """Leave; what was published stays readable."""
@@ -138,7 +138,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if self.closed:
             return
         if self._claim is _RESERVED and not self._topic.inherited:
-            raise self._refusal()
+            raise self._use_error()
         self._claim = _CLOSED
         self._topic.writers -= 1
         if self._topic.writer is self._writer:
@@ -146,13 +146,13 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
 
     def _check(self) -> None:
         if self._topic.writer is not self._claim:
-            raise self._refusal()
+            raise self._use_error()
 
-    def _refusal(self) -> Exception:
+    def _use_error(self) -> Exception:
         if self._claim is _CLOSED:
-            return closed_error(self._endpoint)
+            return not_connected_error(self._endpoint)
         if self._topic.inherited:
-            return forked_error(self._endpoint)
+            return inherited_error(self._endpoint)
         if self._claim is _RESERVED:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
         who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
@@ -168,10 +168,10 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if origin_time or self._topic.stamps:
             self._send_tracked(data, origin_time)
             return
-        message = data if type(data) is bytes else _own_bytes(data)
+        message = data if type(data) is bytes else _copy_bytes(data)
         topic = self._topic
         if topic.writer is not self._claim:
-            raise self._refusal()
+            raise self._use_error()
         size = len(message)
         cursor = topic.position
         position = cursor + (size + 15 & ~7)
@@ -185,11 +185,11 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
         self._check()
         self._check_origin(origin_time)
-        message = data if type(data) is bytes else _own_bytes(data)
+        message = data if type(data) is bytes else _copy_bytes(data)
         self._check()
         topic, clock = self._topic, self._bus.clock
         cursor, size = topic.position, len(message)
-        position = cursor + need(size + STAMPS_BYTES)
+        position = cursor + frame_bytes(size + STAMPS_BYTES)
         topic.position = topic.extend(size) if position > topic.granted else position
         topic.messages += 1
         topic.bytes += size
@@ -200,7 +200,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     def _check_origin(self, origin_time: int) -> None:
         if origin_time:
             if not self._topic.stamps:
-                raise untracked_error(self._endpoint)
+                raise not_tracked_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
 
     def send_many(
@@ -244,20 +244,20 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         check_readers_wait(timeout, interval, n, self._endpoint)
         self._check_open()
 
-        def satisfied() -> bool:
-            return enough_readers(*self._topic.readers(), n)
+        def readers_ready() -> bool:
+            return has_enough_readers(*self._topic.readers(), n)
 
-        if not satisfied() and timeout != 0:
+        if not readers_ready() and timeout != 0:
             timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS_PER_S)
-            self._bus.wait(lambda: self.closed or satisfied(), timeout_ns, f"readers of {self._endpoint!r}")
+            self._bus.wait(lambda: self.closed or readers_ready(), timeout_ns, f"readers of {self._endpoint!r}")
             self._check_open()
-        if not satisfied():
-            raise late_readers(*self._topic.readers(), timeout, n, self._endpoint)
+        if not readers_ready():
+            raise missing_readers_error(*self._topic.readers(), timeout, n, self._endpoint)
 
     def _check_open(self) -> None:
         """As `_check`, but who was taken over may still look."""
         if self._claim is _CLOSED or self._claim is _RESERVED or self._topic.inherited:
-            raise self._refusal()
+            raise self._use_error()
 
     def stats(self) -> PublisherStats:
         """Return how much was published on this endpoint by this publisher and its forerunners."""
@@ -265,6 +265,6 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         messages, size = (self._topic.messages, self._topic.bytes) if counts is None else counts
         return PublisherStats(self._endpoint, messages, size)
 
-    def _is_sender(self, source: Source[Any]) -> bool:
-        """See `Closable`."""
-        return not self.closed and isinstance(source, Topic) and self._writer is source.writer
+    def _is_sender(self, source: EndpointState[Any]) -> bool:
+        """See `BusMember`."""
+        return not self.closed and isinstance(source, TopicState) and self._writer is source.writer

@@ -49,7 +49,7 @@ class Board(Handle):
             wanted.check(self._store.capacity, self._store.value_bytes)
         self._row = BoardRow(self._store)
         self._observers = weakref.WeakSet[Observed]()
-        self._bus.opened(self)
+        self._bus.on_open(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} of {self.capacity} keys"
@@ -185,7 +185,7 @@ class Observed(Watcher):
         self._endpoint, self._bus = store.name, store.bus
         self._store, self._key = store, key
         self._row = KeyRow(store, key)
-        self._bus.opened(self)
+        self._bus.on_open(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an Observed cannot be pickled or copied: pickle its board, and observe the key there")
@@ -201,7 +201,7 @@ class Observed(Watcher):
     @property
     def changed(self) -> bool:
         """Whether it was written since it was read last."""
-        return self._use().look()
+        return self._use().is_ready()
 
     def _slot(self) -> Slot | None:
         """Return the value; None: nobody ever wrote it."""

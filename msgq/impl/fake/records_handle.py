@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import naming, sharing
 from msgq.errors import EndpointClosedError
-from msgq.impl.fake.bus import Bus, Source, current_bus, forked_error
+from msgq.impl.fake.bus import Bus, EndpointState, current_bus, inherited_error
 from msgq.impl.fake.records_store import Row, Store
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
-from msgq.impl.sockets.checks import closed_error, timeout_ns
+from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     from msgq.common.schema import Schema
@@ -37,9 +37,9 @@ class Watcher(Waitable):
         """Return the row, if this may be used now."""
         row = self._row
         if row is None or row.closed:
-            raise closed_error(self._endpoint)
+            raise not_connected_error(self._endpoint)
         if row.store.inherited:
-            raise forked_error(self._endpoint)
+            raise inherited_error(self._endpoint)
         return row
 
     # ---- what it is to those who wait ----
@@ -69,18 +69,18 @@ class Watcher(Waitable):
         """Wait for a change; tell whether there is one."""
         patience = timeout_ns(timeout, self._endpoint)
         row = self._use()
-        if not row.look() and patience:
+        if not row.is_ready() and patience:
             limit = None if patience < 0 else patience
-            self._bus.wait(lambda: row.closed or row.look(), limit, f"a change of {self._endpoint!r}")
+            self._bus.wait(lambda: row.closed or row.is_ready(), limit, f"a change of {self._endpoint!r}")
             if row.closed:
                 raise EndpointClosedError("was closed while it was waited for", self._endpoint)
-        return row.look()
+        return row.is_ready()
 
     def receive(self, non_blocking: bool = False) -> Any:
         """Return what is new; None: nothing is."""
         return self._newest() if self.wait(0 if non_blocking else None) else None
 
-    def _receive_at_once(self) -> Any:  # a generator of a simulation gets it
+    def _receive_now(self) -> Any:  # a generator of a simulation gets it
         return self.receive(True)
 
     def _newest(self) -> Any:
@@ -103,8 +103,8 @@ class Handle(Watcher):
             sharing.trusted(name)
         naming.spin_us(spin_us, name)
 
-    def _is_sender(self, source: Source[Any]) -> bool:
-        """See `Closable`."""
+    def _is_sender(self, source: EndpointState[Any]) -> bool:
+        """See `BusMember`."""
         return source is self._store and self._store.sender is self._row
 
     # ---- what it is ----

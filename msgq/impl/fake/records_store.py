@@ -18,7 +18,7 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.naming import RECORDS_MARK
 from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
-from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
+from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
 from msgq.impl.records import options
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _numbers = itertools.count(1)
 
 
-class Row(Arrivals):
+class Row(Inbox):
     """A handle, as what it has open knows it; what it has not seen is what comes to it.
 
     Attributes
     ----------
     writes : it has written, or may.
-    descriptor : an eventfd that is readable while something is there; -1: nobody asked for one.
+    descriptor : an eventfd that is readable while has_pending is there; -1: nobody asked for one.
     """
 
     def __init__(self, store: Store) -> None:
@@ -44,15 +44,15 @@ class Row(Arrivals):
         self.descriptor = -1
         store.rows.append(self)
 
-    def something(self) -> bool:
-        """See `Arrivals`."""
-        return self.look()
+    def has_pending(self) -> bool:
+        """See `Inbox`."""
+        return self.is_ready()
 
     def settle(self) -> None:
         """Make the descriptor readable, or not."""
         if self.descriptor < 0:
             return
-        if self.look():
+        if self.is_ready():
             os.eventfd_write(self.descriptor, 1)
         else:
             with contextlib.suppress(BlockingIOError):
@@ -66,24 +66,24 @@ class Row(Arrivals):
         self.store.left(self)
 
 
-class _Coming(Arrivals):
+class _Coming(Inbox):
     """What was written and is not there so far; only when a simulation delays it."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.arrive)
         self._store = store
 
-    def look(self) -> bool:
+    def is_ready(self) -> bool:
         return False
 
-    def something(self) -> bool:
+    def has_pending(self) -> bool:
         return False
 
     def drop(self, entry: Entry) -> None:
         self._store.forget(entry)
 
 
-class Store(Source[Arrivals]):
+class Store(EndpointState[Inbox]):
     """What the file of a vector or board has.
 
     Attributes
@@ -147,9 +147,9 @@ class Store(Source[Arrivals]):
         """A handle was closed: nothing is its own any more."""
         raise NotImplementedError
 
-    def disown(self) -> None:
-        """See `Source`."""
-        super().disown()
+    def mark_inherited(self) -> None:
+        """See `EndpointState`."""
+        super().mark_inherited()
         for row in self.rows:
             row.descriptor = -1
 
@@ -163,8 +163,8 @@ class VectorRow(Row):
         super().__init__(store)
         self._seen = store.counts[:length] * 0
 
-    def look(self) -> bool:
-        """See `Arrivals`."""
+    def is_ready(self) -> bool:
+        """See `Inbox`."""
         return bool((self.store.counts[: len(self._seen)] != self._seen).any())
 
     def changed(self) -> npt.NDArray[np.int64]:
@@ -259,8 +259,8 @@ class BoardRow(Row):
     def _unseen(self) -> list[str]:
         return [key for key, slot in self.store.slots.items() if slot.count != self._seen.get(key, 0)]
 
-    def look(self) -> bool:
-        """See `Arrivals`."""
+    def is_ready(self) -> bool:
+        """See `Inbox`."""
         return bool(self._unseen())
 
     def changed(self) -> list[str]:
@@ -285,8 +285,8 @@ class KeyRow(Row):
         """Return the key as it is; an empty one if nobody has declared it."""
         return self.store.slots.get(self._key) or Slot()
 
-    def look(self) -> bool:
-        """See `Arrivals`."""
+    def is_ready(self) -> bool:
+        """See `Inbox`."""
         return self.slot().count != self._seen
 
     def read(self) -> None:

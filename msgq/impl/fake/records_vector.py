@@ -38,7 +38,7 @@ class Elements(Handle):
         self._length = there[1] if made else wanted.check(*there)
         self._tracked = arrays.is_tracked(store.dtype)
         self._row = VectorRow(store, self._length)
-        self._bus.opened(self)
+        self._bus.on_open(self)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -96,7 +96,7 @@ class Elements(Handle):
     @property
     def changed(self) -> bool:
         """Whether `changes` would return something."""
-        return self._use().look()
+        return self._use().is_ready()
 
     def changes(self) -> Changes:
         """Return what was written since the last call."""

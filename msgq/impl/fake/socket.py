@@ -9,7 +9,7 @@ from msgq.errors import StateError
 from msgq.impl.base.context import Context
 
 if TYPE_CHECKING:
-    from msgq.impl.fake.bus import Source
+    from msgq.impl.fake.bus import EndpointState
 
 
 def check_connect(context: Context, endpoint: str | bytes, closed: bool, before: str) -> str:
@@ -50,6 +50,6 @@ class Socket:
         """Leave."""
         raise NotImplementedError
 
-    def _is_sender(self, _source: Source[Any]) -> bool:
-        """See `Closable`."""
+    def _is_sender(self, _source: EndpointState[Any]) -> bool:
+        """See `BusMember`."""
         return False

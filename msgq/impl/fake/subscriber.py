@@ -12,7 +12,7 @@ from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.context import Context
-from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error, need
+from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, frame_bytes, inherited_error
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.sockets.checks import (
@@ -20,9 +20,9 @@ from msgq.impl.sockets.checks import (
     check_linger,
     check_non_blocking,
     check_rcvhwm,
-    closed_error,
+    not_connected_error,
+    not_tracked_error,
     timeout_ms,
-    untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
 
@@ -46,14 +46,14 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
     """
 
-    __slots__ = ("_conflate", "_conflate_wanted", "_inbox", "_queue", "_timeout_ms")
+    __slots__ = ("_conflate", "_conflate_default", "_inbox", "_queue", "_timeout_ms")
 
     def __init__(self) -> None:
         super().__init__()
-        self._inbox: Inbox | None = None
+        self._inbox: TopicInbox | None = None
         self._queue = _NOTHING
         self._timeout_ms = FOR_EVER
-        self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
+        self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().received} messages received"
@@ -72,7 +72,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     @conflate.setter
     def conflate(self, value: bool) -> None:
         check_before_connect("conflate", self.closed, self._endpoint)
-        self._conflate = self._conflate_wanted = bool(value)
+        self._conflate = self._conflate_default = bool(value)
 
     @property
     def lost(self) -> int | None:
@@ -112,16 +112,16 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         bus = current_bus()
         topic = bus.existing_topic(name) if passive else bus.topic(name, segment_size, mode)
         self._bus, self._endpoint = bus, name
-        self._conflate = bool(conflate) or self._conflate_wanted
-        self._inbox = Inbox(topic, self._conflate, bool(passive))
-        self._waited_for = False
-        self._unlock()
-        bus.opened(self)
+        self._conflate = bool(conflate) or self._conflate_default
+        self._inbox = TopicInbox(topic, self._conflate, bool(passive))
+        self._in_use = False
+        self._enable_fast_path()
+        bus.on_open(self)
 
-    def _keep_records(self, _size: int) -> None:
+    def _set_record_bytes(self, _size: int) -> None:
         """Go on at the oldest message that is left when it is lapped."""
         self._enter().keeps = True
-        self._unlock()
+        self._enable_fast_path()
 
     def close(self, linger: int | None = None) -> None:
         """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
@@ -157,34 +157,34 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         if inbox is None:
             return None
         if not inbox.topic.stamps:
-            raise untracked_error(self._endpoint)
+            raise not_tracked_error(self._endpoint)
         inbox.peek()
         _, _, publish_time, origin_time = inbox.queue[0]  # type: ignore[misc]  # there are four
         message = Tracked(inbox.take(), publish_time, origin_time)
         self._settle_fd()
         return message
 
-    def _enter(self) -> Inbox:
+    def _enter(self) -> TopicInbox:
         """Return the inbox, if this socket may be used now."""
         if self._inbox is None or self._inbox.closed:
-            raise closed_error(self._endpoint)
+            raise not_connected_error(self._endpoint)
         if self._inbox.topic.inherited:
-            raise forked_error(self._endpoint)
-        self._check_unused()
+            raise inherited_error(self._endpoint)
+        self._check_not_in_use()
         return self._inbox
 
-    def _find(self, non_blocking: bool) -> Inbox | None:
+    def _find(self, non_blocking: bool) -> TopicInbox | None:
         """Return the inbox when it has a message, waiting for one if wanted."""
         check_non_blocking(non_blocking, self._endpoint)
         inbox = self._enter()
-        if inbox.look():
+        if inbox.is_ready():
             return inbox
         if non_blocking or self._timeout_ms == 0:
             return None
-        wait_ready([self], self._patience_ns())
-        return inbox if inbox.look() else None
+        wait_ready([self], self._default_timeout_ns())
+        return inbox if inbox.is_ready() else None
 
-    def _unlock(self) -> None:
+    def _enable_fast_path(self) -> None:
         inbox = self._inbox
         direct = inbox is not None and not (inbox.conflate or inbox.keeps or inbox.closed) and self._fd < 0
         self._queue = inbox.queue if inbox is not None and direct else _NOTHING
@@ -209,40 +209,40 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     # ---- waiting ----
 
-    def _receive_at_once(self) -> bytes | None:
+    def _receive_now(self) -> bytes | None:
         return self.receive(non_blocking=True)
 
-    def _patience_ns(self) -> int | None:
+    def _default_timeout_ns(self) -> int | None:
         return None if self._timeout_ms < 0 else self._timeout_ms * NS_PER_MS
 
     def _occupy(self) -> None:
         super()._occupy()
         self._queue = _NOTHING
 
-    def _vacate(self, inbox: Arrivals) -> None:
+    def _vacate(self, inbox: Inbox) -> None:
         if self._inbox is inbox:  # not closed and connected anew meanwhile
             super()._vacate(inbox)
-            self._unlock()
+            self._enable_fast_path()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         fd = super().fileno()
-        self._unlock()
+        self._enable_fast_path()
         return fd
 
     # ---- receiving in bulk ----
 
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first."""
-        most = self._most(max_messages)
-        inbox = self._enter() if not wait_for_one or most == 0 else self._find(False)
+        limit = self._batch_limit(max_messages)
+        inbox = self._enter() if not wait_for_one or limit == 0 else self._find(False)
         messages: list[bytes] = []
-        while inbox is not None and len(messages) < most and inbox.look():
+        while inbox is not None and len(messages) < limit and inbox.is_ready():
             messages.append(inbox.take())
         self._settle_fd()
         return messages
 
-    def _most(self, max_messages: int | None) -> float:
+    def _batch_limit(self, max_messages: int | None) -> float:
         if max_messages is None:
             return math.inf
         if max_messages < 0:
@@ -270,21 +270,21 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         """Take the pending messages, each of which is one element, as an array."""
         import numpy  # the only method that needs it
 
-        most = self._most(max_messages)
+        limit = self._batch_limit(max_messages)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        inbox = self._find(False) if wait_for_one and most else self._enter()
+        inbox = self._find(False) if wait_for_one and limit else self._enter()
         messages: list[bytes] = []
-        if inbox is not None and inbox.notice_lap():
-            most = 0  # as the ring's: the call that finds a lap returns nothing
+        if inbox is not None and inbox.found_lap():
+            limit = 0  # as the ring's: the call that finds a lap returns nothing
         end = 0  # where the next message begins, if none is dropped
-        while inbox is not None and len(messages) < most and inbox.look():
+        while inbox is not None and len(messages) < limit and inbox.is_ready():
             pending, size = len(inbox.peek()), element.itemsize
             if messages and not inbox.conflate and inbox.cursor() != inbox.topic.start(end, pending):
                 break  # what was between the two was dropped
-            end = inbox.cursor() + need(pending + inbox.topic.stamps)
+            end = inbox.cursor() + frame_bytes(pending + inbox.topic.stamps)
             if pending != size and not messages:
                 text = f"the next message has {pending} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)

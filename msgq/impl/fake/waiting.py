@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
-from msgq.impl.fake.bus import Arrivals, current_bus
+from msgq.impl.fake.bus import Inbox, current_bus
 from msgq.impl.fake.socket import Socket
-from msgq.impl.sockets.awaitable import Awaitable
+from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.checks import timeout_ms
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from msgq.impl.base.event_loop import Wait
 
 
-class Waitable(Awaitable, Socket):
+class Waitable(AsyncReceiver, Socket):
     """A subscriber, as those who wait for it see it."""
 
-    __slots__ = ("_bus", "_fd", "_waited_for", "_waiting")
+    __slots__ = ("_bus", "_fd", "_in_use", "_waiting")
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: Wait | None = None
         self._fd = -1
         self._bus = current_bus()
-        self._waited_for = False
+        self._in_use = False
 
     # ---- what a kind says ----
 
@@ -39,32 +39,32 @@ class Waitable(Awaitable, Socket):
         """Whether it is closed."""
         raise NotImplementedError
 
-    def _enter(self) -> Arrivals:
+    def _enter(self) -> Inbox:
         """Return what comes to it, if it may be used now."""
         raise NotImplementedError
 
-    def _receive_at_once(self) -> bytes | None:
+    def _receive_now(self) -> bytes | None:
         """Take the next message, if there is one."""
         raise NotImplementedError
 
-    def _patience_ns(self) -> int | None:
+    def _default_timeout_ns(self) -> int | None:
         """Return how long a receive waits when nobody says it; None: for ever."""
         return None
 
     # ---- waiting ----
 
-    def _check_unused(self) -> None:
-        if self._waited_for:
+    def _check_not_in_use(self) -> None:
+        if self._in_use:
             text = "is in use by another thread; a socket serves one thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
 
     def _occupy(self) -> None:
         """Keep others out."""
-        self._waited_for = True
+        self._in_use = True
 
-    def _vacate(self, _arrivals: Arrivals) -> None:
+    def _vacate(self, _arrivals: Inbox) -> None:
         """Let others in again."""
-        self._waited_for = False
+        self._in_use = False
 
     def _end_waits(self) -> None:
         """It is closed: give the descriptor back, and let the task that waits know."""
@@ -75,48 +75,48 @@ class Waitable(Awaitable, Socket):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
-        arrivals = self._enter()
+        inbox = self._enter()
         self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            arrivals.ring(partial(os.eventfd_write, self._fd, 1))
+            inbox.on_arrival(partial(os.eventfd_write, self._fd, 1))
         self._settle_fd()
         return self._fd
 
     def _settle_fd(self) -> None:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and not self.closed and not self._enter().something():
+        if self._fd >= 0 and not self.closed and not self._enter().has_pending():
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
 
 
 def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     """Wait until a receive of one of them would return at once, at most so long; None: for ever."""
-    arrivals = [subscriber._enter() for subscriber in subscribers]
+    inbox = [subscriber._enter() for subscriber in subscribers]
     endpoints = [subscriber.endpoint for subscriber in subscribers]
     for subscriber in subscribers:
         subscriber._occupy()
     try:
-        subscribers[0]._bus.wait(lambda: any(map(is_ready, arrivals)), timeout_ns, _names(subscribers))
+        subscribers[0]._bus.wait(lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers))
     finally:
-        for subscriber, each in zip(subscribers, arrivals, strict=True):
+        for subscriber, each in zip(subscribers, inbox, strict=True):
             subscriber._vacate(each)
-    for each, endpoint in zip(arrivals, endpoints, strict=True):
+    for each, endpoint in zip(inbox, endpoints, strict=True):
         if each.closed:
             raise EndpointClosedError("was closed while it was waited for", endpoint)
 
 
-def is_ready(arrivals: Arrivals) -> bool:
+def would_return(inbox: Inbox) -> bool:
     """Tell whether a receive would return, or raise, at once."""
-    return arrivals.closed or arrivals.look()
+    return inbox.closed or inbox.is_ready()
 
 
-def waiting_for(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
+def wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
     """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
     subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._subscribers()
-    arrivals = [subscriber._enter() for subscriber in subscribers]
-    timeout_ns = awaited._patience_ns() if isinstance(awaited, Waitable) else None
-    return lambda: any(map(is_ready, arrivals)), timeout_ns, _names(subscribers)
+    inbox = [subscriber._enter() for subscriber in subscribers]
+    timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
+    return lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers)
 
 
 def _names(subscribers: list[Waitable]) -> str:
@@ -124,7 +124,7 @@ def _names(subscribers: list[Waitable]) -> str:
 
 
 class _Poller(PythonPoller):
-    _takes = Waitable
+    _socket_type = Waitable
 
     def poll(self, timeout: float) -> list[Waitable]:
         """Return those of the registered subscribers whose next receive returns at once, in their order."""
@@ -136,7 +136,7 @@ class _Poller(PythonPoller):
         return ready
 
     def _ready(self) -> list[Waitable]:
-        return [socket for socket in self._sockets if socket._enter().look()]
+        return [socket for socket in self._sockets if socket._enter().is_ready()]
 
 
 class Poller(PyzmqPoller[Waitable], _Poller):

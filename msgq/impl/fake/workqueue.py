@@ -19,14 +19,14 @@ from msgq.common import naming, sharing
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import Bus, current_bus, forked_error
+from msgq.impl.fake.bus import Bus, current_bus, inherited_error
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import Outlet, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
-from msgq.impl.sockets.checks import closed_error
+from msgq.impl.sockets.checks import not_connected_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
 
@@ -76,7 +76,7 @@ class MessageQueue(Waitable):
             self._row.tell = self._outlet.tell
         if self._queue.schema is None:
             self._queue.schema = schema
-        self._bus.opened(self)
+        self._bus.on_open(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.current_messages} of {self.max_messages} messages"
@@ -182,9 +182,9 @@ class MessageQueue(Waitable):
         """Return the row, if this handle may be used so now."""
         row = self._row
         if row is None or row.closed:
-            raise closed_error(self._endpoint)
+            raise not_connected_error(self._endpoint)
         if self._queue.inherited:
-            raise forked_error(self._endpoint)
+            raise inherited_error(self._endpoint)
         if (right == "read" and not self._read) or (right == "write" and not self._write):
             raise options.access_error(right, self._endpoint)
         return row
@@ -200,10 +200,10 @@ class MessageQueue(Waitable):
     def _vacate(self, _arrivals: object) -> None:
         """See `_occupy`."""
 
-    def _patience_ns(self) -> int | None:
+    def _default_timeout_ns(self) -> int | None:
         return None if self._block else 0
 
-    def _receive_at_once(self) -> Any:  # a generator of a simulation gets the message
+    def _receive_now(self) -> Any:  # a generator of a simulation gets the message
         return self.receive(0)
 
     def _settle_fd(self) -> None:
@@ -325,25 +325,25 @@ class MessageQueue(Waitable):
         """Wait for a message, and tell whether there is one."""
         row = self._enter()
         patience = self._patience(timeout, deadline)
-        if not row.look() and patience:
+        if not row.is_ready() and patience:
             row.receiving += 1
             try:
                 waiting = self._queue
                 self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), patience, "a message")
             except BaseException:
                 row.receiving -= 1
-                if row.look():
+                if row.is_ready():
                     self._queue.tell()  # who was told before was we
                 raise
             row.receiving -= 1
-        return row.look()
+        return row.is_ready()
 
     def _taken(self) -> Item:
         """Receive the first message; there must be one."""
         row, item = self._use(), self._queue.take()
         self._queue.in_flight -= 1
         row.tell(Event.RECEIVED, item, self._bus.clock.now_ns)
-        self._bus.took(self._queue, item.number)
+        self._bus.on_taken(self._queue, item.number)
         return item
 
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
@@ -364,7 +364,7 @@ class MessageQueue(Waitable):
         most = options.checked_limit(limit, self._endpoint)
         row = self._enter()
         messages: list[Message] = []
-        while len(messages) < most and row.look():
+        while len(messages) < most and row.is_ready():
             messages.append(shown(self._taken()))
         return messages
 
@@ -394,7 +394,7 @@ class MessageQueue(Waitable):
         if not self._find(timeout, deadline):
             return None
         claim = Claim(self._use(), self._queue.take(), lease_ns)
-        self._bus.took(self._queue, claim.item.number)
+        self._bus.on_taken(self._queue, claim.item.number)
         return Job(self, self._queue, claim)
 
     def peek(self, limit: int | None = None) -> list[Message]:
@@ -451,7 +451,7 @@ def _tell(handle: weakref.ref[MessageQueue], how: Any, wanted: options.Notificat
     if once:
         queue._row.told = None
     if wanted.function is not None:
-        queue._bus.inform(queue, partial(wanted.function, queue))
+        queue._bus.notify(queue, partial(wanted.function, queue))
     elif wanted.signal is not None:
         os.kill(os.getpid(), wanted.signal)
     elif wanted.descriptor is not None:

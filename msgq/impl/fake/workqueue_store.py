@@ -17,7 +17,7 @@ from typing import Any
 from msgq.common.naming import QUEUE_MARK
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
-from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
+from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
 from msgq.impl.workqueue import options
 
 _numbers = itertools.count(1)
@@ -114,7 +114,7 @@ def _tell_nobody(_event: Event, _item: Item, _taken_time: int = 0) -> None:
     """What a handle does of which nobody wants to know."""
 
 
-class Row(Arrivals):
+class Row(Inbox):
     """An open handle, as its queue knows it.
 
     Attributes
@@ -123,7 +123,7 @@ class Row(Arrivals):
     tell : is called with what the handle did to a message, and when it had taken that; 0: it had not.
     claims : messages that were taken by it.
     receiving : calls that wait for a message.
-    descriptor : an eventfd that is readable while something is there; -1: nobody asked for one.
+    descriptor : an eventfd that is readable while has_pending is there; -1: nobody asked for one.
     told : is called when a message comes to an empty queue.
     """
 
@@ -139,13 +139,13 @@ class Row(Arrivals):
         self.told: Callable[[], object] | None = None
         queue.rows.append(self)
 
-    def look(self) -> bool:
-        """See `Arrivals`."""
+    def is_ready(self) -> bool:
+        """See `Inbox`."""
         return bool(self.queue.ready)
 
-    def something(self) -> bool:
-        """See `Arrivals`."""
-        return self.look()
+    def has_pending(self) -> bool:
+        """See `Inbox`."""
+        return self.is_ready()
 
     def leave(self) -> None:
         """Close the handle; what it has taken comes back."""
@@ -156,17 +156,17 @@ class Row(Arrivals):
             claim.revoke()
 
 
-class _Coming(Arrivals):
+class _Coming(Inbox):
     """What was sent to a queue and is not there so far; only when a simulation delays it."""
 
-    def look(self) -> bool:
+    def is_ready(self) -> bool:
         return False
 
-    def something(self) -> bool:
+    def has_pending(self) -> bool:
         return False
 
 
-class Queue(Source[Arrivals]):
+class Queue(EndpointState[Inbox]):
     """What a queue's file has.
 
     Attributes
@@ -258,9 +258,9 @@ class Queue(Source[Arrivals]):
             for told in [row.told for row in self.rows if row.told is not None]:
                 told()
 
-    def disown(self) -> None:
-        """See `Source`."""
-        super().disown()
+    def mark_inherited(self) -> None:
+        """See `EndpointState`."""
+        super().mark_inherited()
         self.ready.clear()
         for row in self.rows:
             row.told = None

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from msgq.impl.base.context cimport Context
 from msgq.impl.meter.meter cimport Meter, mq_meter
-from msgq.impl.ring.connection cimport enter
+from msgq.impl.ring.connection cimport check_usable
 from msgq.impl.ring.subscriber cimport SubSocket
 
 from msgq.errors import CorruptSegmentError
@@ -34,7 +34,7 @@ cdef class TopicMeter(Meter):
         self._socket.close()
 
     cdef int _begin(self) except -1:
-        enter(self._socket)  # also looks for a side segment that has come since
+        check_usable(self._socket)  # also looks for a side segment that has come since
         self._socket._occupy()
         return 0
 
@@ -43,8 +43,8 @@ cdef class TopicMeter(Meter):
         return self._socket._end_if_closing()
 
     cdef bint _mend(self) except -1:
-        enter(self._socket)
-        if not self._socket._follow():
+        check_usable(self._socket)
+        if not self._socket._remap_if_grown():
             text = "its bytes make no sense: somebody wrote nonsense there"
             raise CorruptSegmentError(text, self.endpoint, self._socket._ring.path)
         return True

@@ -6,7 +6,7 @@ from msgq.impl.base.context import Context
 from msgq.impl.base.waiting import Waitable
 
 @disjoint_base
-class Connection(Waitable):
+class SubConnection(Waitable):
     """A place in a topic, with a sleep that messages end. It is used as `SubSocket`."""
 
     def connect(

@@ -20,7 +20,9 @@ from msgq.impl.gate.gate cimport Gate
 from msgq.impl.base.liveness cimport fork_generation, identify, random_word
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable
-from msgq.impl.ring.topic cimport await_side, find_side, grown_topic, open_topic, resized, Topic, watch_topic
+from msgq.impl.ring.topic cimport (
+    wait_for_side, find_side, remap_grown_topic, open_topic, size_changed_error, TopicFiles, map_topic,
+)
 
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, StateError
@@ -28,17 +30,17 @@ from msgq.errors import CorruptSegmentError, StateError
 
 cdef enum:
     # How long a sleep may last, in nanoseconds:
-    UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
+    STOCK_POLL_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
     PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
     # ... or, the first time, if nothing is wrong; then thrice as long each time. For what no futex can tell: a signal
     # that comes just before the system call, a publisher that dies between its message and the wake-up, and a stock one
     # that opened the file before it was watched, and started after we looked.
-    LOOK_AGAIN_NS = 1000000000
+    RECHECK_NS = 1000000000
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
-cdef class Connection(Waitable):
+cdef class SubConnection(Waitable):
     """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in subscriber.pyi."""
 
     def __cinit__(self):
@@ -57,7 +59,7 @@ cdef class Connection(Waitable):
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
                 mode=None, bint passive=False, spin_us=None, trust=None):
         cdef str name = naming.endpoint_name(endpoint)
-        cdef Topic topic
+        cdef TopicFiles topic
         check_open(context, name)
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
@@ -66,18 +68,18 @@ cdef class Connection(Waitable):
         self._endpoint = name
         self._prefix = naming.prefix()
         self._trust = trust
-        self._conflate = conflate or self._conflate_wanted
+        self._conflate = conflate or self._conflate_default
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
-        self._watched = self._watch_failed = self._closing = self._let_through = False
+        self._watches_for_stock = self._stock_watch_failed = self._closing = self._gate_passed = False
         self._gate = Gate(name, self._prefix, naming.fake_prefix()) if naming.fake_events() else None
         self._generation = fork_generation
         self._occupy()
         try:
             with naming.chosen(trust=trust):
                 if passive:
-                    topic = watch_topic(name, self._prefix)
+                    topic = map_topic(name, self._prefix)
                 else:
                     topic = open_topic(name, self._prefix, segment_size, mode)
                 self._join(topic)
@@ -88,9 +90,9 @@ cdef class Connection(Waitable):
         self._end_if_closing()
         remember(self)
 
-    def _keep_records(self, uint64_t size):
+    def _set_record_bytes(self, uint64_t size):
         """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""
-        enter(self)
+        check_usable(self)
         self._subscriber.record_bytes = size
 
     def _close_at_exit(self):
@@ -99,28 +101,28 @@ cdef class Connection(Waitable):
         elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
             mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
 
-    cdef int _join(self, Topic topic) except -1:
+    cdef int _join(self, TopicFiles topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
         cdef mq_self us
         try:
             identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             if topic.side is None:
-                await_side(topic, self._prefix)
-            self._map(topic)
+                wait_for_side(topic, self._prefix)
+            self._attach_topic(topic)
             status = mq_ring_subscriber_join(&self._subscriber, &us, random_word())
             if status == MQ_RING_OK and self._from_oldest:
                 status = mq_ring_subscriber_seek_oldest(&self._subscriber)
             if status != MQ_RING_OK:
                 mq_ring_subscriber_leave(&self._subscriber)
                 if not mq_canary_intact(&topic.canary):
-                    raise resized(self._endpoint, topic.ring, topic.side)
+                    raise size_changed_error(self._endpoint, topic.ring, topic.side)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
             topic.unlock()
         return 0
 
-    cdef int _map(self, Topic topic) except -1:
+    cdef int _attach_topic(self, TopicFiles topic) except -1:
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
@@ -132,29 +134,29 @@ cdef class Connection(Waitable):
         self._subscriber.passive = self._passive
         return 0
 
-    cdef bint _follow(self) except -1:
+    cdef bint _remap_if_grown(self) except -1:
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
-        cdef mq_ring_poll_state outlook
+        cdef mq_ring_poll_state poll_state
         cdef bint intact = mq_canary_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_present(&self._subscriber.canary)
-        cdef Topic topic
+        cdef TopicFiles topic
         with naming.chosen(trust=self._trust):
-            topic = grown_topic(self._endpoint, former, self._side, not self._passive)
+            topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
-            self._refuse()
+            self._recover_use()
         if topic is None:
             if not intact:
-                raise resized(self._endpoint, former, self._side)
+                raise size_changed_error(self._endpoint, former, self._side)
             mq_ring_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
             return False
         mq_signal_thread_unwatch(self._subscriber.ring)
-        self._watched = False
-        self._map(topic)
+        self._watches_for_stock = False
+        self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
         mq_ring_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
-        outlook = mq_ring_subscriber_poll_state(&self._subscriber)
-        self._change(&self._outlook, &outlook, sizeof(outlook))
+        poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
+        self._change(&self._poll_state, &poll_state, sizeof(poll_state))
         if present:
             mq_ring_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
@@ -167,20 +169,20 @@ cdef class Connection(Waitable):
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
-    cdef int _refuse(self) except -1:
+    cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or repair after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
             return self._rejoin()
         raise misuse(self._ticket, self._endpoint)
 
-    cdef int _look_for_side(self) except -1:
+    cdef int _find_late_side(self) except -1:
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_ring_subscriber_lacks_side(&self._subscriber):
             return 0
         with naming.chosen(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
-            self._refuse()
+            self._recover_use()
         if side is not None:
             self._side = side
             mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> side.address)
@@ -188,10 +190,10 @@ cdef class Connection(Waitable):
 
     cdef int _rejoin(self) except -1:
         """In a forked child: take places of our own, and go on from the same cursor."""
-        cdef Topic topic
+        cdef TopicFiles topic
         cdef mq_self us
         cdef int inherited = self._generation
-        self._watched = self._watch_failed = self._closing = False
+        self._watches_for_stock = self._stock_watch_failed = self._closing = False
         self._fd, self._waiting = -1, None  # closed at the fork
         if self._passive:
             self._generation = self._ticket = fork_generation
@@ -205,7 +207,7 @@ cdef class Connection(Waitable):
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
                 if topic.ring.inode == self._ring.inode and mq_canary_intact(&self._subscriber.canary):
-                    self._map(topic)
+                    self._attach_topic(topic)
                 identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
                 mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
             finally:
@@ -228,23 +230,23 @@ cdef class Connection(Waitable):
             self._ticket = self._generation
             if self._closing and self._generation == fork_generation:
                 self._leave()
-        enter(self)  # a signal handler may have closed the socket, or forked
+        check_usable(self)  # a signal handler may have closed the socket, or forked
         return held_up
 
     cdef int _enter(self) except -1:
-        return enter(self)
+        return check_usable(self)
 
     cdef bint _ready(self) except -1:
         cdef mq_ring_message message
-        enter(self)
+        check_usable(self)
         return mq_ring_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:
             return False
-        enter(self)
-        self._let_through = self._pass_gate()
-        return self._let_through
+        check_usable(self)
+        self._gate_passed = self._pass_gate()
+        return self._gate_passed
 
     cdef void _rouse(self) noexcept:
         Waitable._rouse(self)
@@ -261,24 +263,25 @@ cdef class Connection(Waitable):
         return mq_ring_subscriber_attention(&self._subscriber)
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        self._outlook = mq_ring_subscriber_poll_state(&self._subscriber)
-        return mq_ring_subscriber_poll_ops(&self._subscriber, &self._outlook)
+        self._poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
+        return mq_ring_subscriber_poll_ops(&self._subscriber, &self._poll_state)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
-        if not self._watched and not self._watch_failed:
-            self._watch()
+        if not self._watches_for_stock and not self._stock_watch_failed:
+            self._watch_for_stock()
         mq_ring_subscriber_recheck_publisher(&self._subscriber)
-        helper = mq_signal_thread_id() if not self._subscriber.announces_limit and self._watched else 0
+        helper = mq_signal_thread_id() if not self._subscriber.announces_limit and self._watches_for_stock else 0
         if helper and self._subscriber.signal_thread != helper:
             mq_ring_subscriber_route_signals(&self._subscriber, helper)
         if not self._subscriber.announces_limit and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
-        return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
+        return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
-    cdef int _watch(self) except -1:
-        self._watched = mq_signal_thread_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.canary,
-                                        self._ring.file, self._subscriber.publisher_uid)
-        self._watch_failed = not self._watched
+    cdef int _watch_for_stock(self) except -1:
+        self._watches_for_stock = mq_signal_thread_watch(self._subscriber.ring, self._subscriber.side,
+                                                         self._subscriber.canary, self._ring.file,
+                                                         self._subscriber.publisher_uid)
+        self._stock_watch_failed = not self._watches_for_stock
         return 0

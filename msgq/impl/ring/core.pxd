@@ -164,7 +164,7 @@ cdef extern from "ring/sleeper.h" nogil:
     ctypedef struct mq_ring_poll_state:
         pass
     mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_subscriber *s)
-    mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *outlook)
+    mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state)
 
 
 cdef extern from "ring/snapshot.h" nogil:

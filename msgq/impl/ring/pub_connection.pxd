@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.ring.core cimport mq_ring_publisher
-from msgq.impl.ring.topic cimport Topic
+from msgq.impl.ring.topic cimport TopicFiles
 
 
 cdef class PubConnection:
@@ -18,8 +18,8 @@ cdef class PubConnection:
     cdef public bint _for_bridge  # see bridge.py
     cdef object __weakref__
     cdef int _open(self, int ticket, int generation) except -1
-    cdef int _succeed(self) except -1
-    cdef int _start(self, Topic topic, tracked) except -1
-    cdef int _await_former(self, uint64_t uid) except -1
-    cdef int _refuse(self) except -1
-    cdef int _check_whole(self) except -1
+    cdef int _take_over_in_child(self) except -1
+    cdef int _start(self, TopicFiles topic, tracked) except -1
+    cdef int _wait_for_previous_send(self, uint64_t uid) except -1
+    cdef int _recover_use(self) except -1
+    cdef int _check_truncation(self) except -1

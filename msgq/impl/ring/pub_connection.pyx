@@ -23,16 +23,16 @@ from msgq.impl.ring.core cimport (
     mq_ring_publisher_row, mq_ring_publisher_pid, mq_ring_publisher_row_take, mq_ring_publisher_start,
     mq_ring_publisher_unclaim, mq_ring_header, mq_ring_side, mq_ring_side_schema,
 )
-from msgq.impl.ring.topic cimport Topic, open_topic, resized
+from msgq.impl.ring.topic cimport TopicFiles, open_topic, size_changed_error
 
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, MultiplePublishersError, StateError
-from msgq.impl.sockets.checks import check_linger, wrong_tracking_error
+from msgq.impl.sockets.checks import check_linger, tracking_mismatch_error
 
 
 cdef enum:
     SEND_IN_PROGRESS_NS = 1000000000
-    UNHEARD_SEND_US = 2000
+    STOCK_SEND_US = 2000
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -62,7 +62,7 @@ cdef class PubConnection:
         if self._ticket != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
-            from msgq.common.schema import require_schema  # late, as what follows from it: it takes longer than connecting
+            from msgq.common.schema import require_schema  # late: it takes longer than connecting
             require_schema(schema)
         self._endpoint, self._prefix = name, naming.prefix()
         self._options = segment_size, mode, schema, trust, tracked
@@ -71,7 +71,7 @@ cdef class PubConnection:
 
     cdef int _open(self, int ticket, int generation) except -1:
         """Become the endpoint's publisher with the options of `connect`. An error restores ticket and generation."""
-        cdef Topic topic
+        cdef TopicFiles topic
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options
         self._generation, self._ticket = fork_generation, BUSY
@@ -97,7 +97,7 @@ cdef class PubConnection:
             prepare_origins()  # now, for it runs Python code: not between two steps of a send
         return 0
 
-    cdef int _succeed(self) except -1:
+    cdef int _take_over_in_child(self) except -1:
         """In a forked child: take over from the parent, as `close` and `connect` would. See docs/protocol.md, Fork."""
         cdef Segment ring = self._ring, side = self._side
         cdef mq_ring_publisher inherited
@@ -109,7 +109,7 @@ cdef class PubConnection:
             self._ring, self._side, self._publisher = ring, side, inherited
             raise
 
-    cdef int _start(self, Topic topic, tracked) except -1:
+    cdef int _start(self, TopicFiles topic, tracked) except -1:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
         cdef mq_self us
@@ -127,7 +127,7 @@ cdef class PubConnection:
         self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
         self._clock_offset_ns = host_offset_ns()
         if not mq_ring_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
-            raise wrong_tracking_error(self._endpoint, tracked)
+            raise tracking_mismatch_error(self._endpoint, tracked)
         row = mq_ring_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
                                     &self._publisher.hold)
         if row == MQ_NO_ROW:
@@ -135,12 +135,12 @@ cdef class PubConnection:
             raise MultiplePublishersError(text, self._endpoint)
         former = mq_ring_publisher_claim(&self._publisher, &us, random_word(), row)
         try:
-            self._await_former(former)
+            self._wait_for_previous_send(former)
             status = mq_ring_publisher_start(&self._publisher, &us)
             if status == MQ_RING_UNTRACKED:
-                raise wrong_tracking_error(self._endpoint, tracked)
+                raise tracking_mismatch_error(self._endpoint, tracked)
             if status != MQ_RING_OK:
-                self._check_whole()
+                self._check_truncation()
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
@@ -148,7 +148,7 @@ cdef class PubConnection:
             raise
         return 0
 
-    cdef int _await_former(self, uint64_t uid) except -1:
+    cdef int _wait_for_previous_send(self, uint64_t uid) except -1:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
         cdef const mq_ring_publisher_row *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
@@ -156,7 +156,7 @@ cdef class PubConnection:
         unheard = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if unheard or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
-                usleep(UNHEARD_SEND_US)
+                usleep(STOCK_SEND_US)
         # After a while, only for those that are known to live: of the release before in another PID namespace, one may
         # be dead, and nobody here could ever tell.
         while (former := mq_ring_other_send_in_progress(&self._publisher, late)) != NULL:
@@ -193,16 +193,16 @@ cdef class PubConnection:
     def __exit__(self, *_):
         self.close()
 
-    cdef int _refuse(self) except -1:
+    cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or take over after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
-            return self._succeed()
+            return self._take_over_in_child()
         raise misuse(self._ticket, self._endpoint)
 
-    cdef int _check_whole(self) except -1:
+    cdef int _check_truncation(self) except -1:
         """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
         cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
         if cut or not mq_canary_intact(&self._publisher.canary):
-            raise resized(self._endpoint, self._ring, self._side)
+            raise size_changed_error(self._endpoint, self._ring, self._side)
         return 0

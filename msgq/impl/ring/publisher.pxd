@@ -6,8 +6,8 @@ from msgq.impl.ring.pub_connection cimport PubConnection
 
 
 cdef class PubSocket(PubConnection):
-    cdef int _settle(self, int status, uint64_t size) except -1
-    cdef int _have_memory(self) except -1
+    cdef int _handle_status(self, int status, uint64_t size) except -1
+    cdef int _populate_ring(self) except -1
     cdef object _too_large(self, object size)
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
     cdef int _check_origin(self, int64_t origin_time) except -1
@@ -15,9 +15,9 @@ cdef class PubSocket(PubConnection):
     cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1
     cdef int _send_buffer(self, object data, int64_t origin_time) except -1
     cdef Py_ssize_t _send_batch(self, object messages, int64_t origin_time) except -1
-    cdef Py_ssize_t _send_rows(self, object array, int64_t origin_time) except -1
+    cdef Py_ssize_t _send_array(self, object array, int64_t origin_time) except -1
     cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1
-    cdef int _stage_rows(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
+    cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
     cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1
     cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
     cdef int _flush(self) except -1

@@ -61,9 +61,9 @@ class PubSocket(PubConnection):
 
         Parameters
         ----------
-        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
+        data : anything with contiguous bytes. It is copy_message, so it may change as soon as this returns.
         flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
-        copy : pyzmq's; `data` is copied in any case.
+        copy : pyzmq's; `data` is copy_message in any case.
         origin_time : when that came about which the message is made from, nanoseconds of the host's clock; 0: as this
             thread's origin (tracking.md), and if it has none, now. On a tracked topic only.
 
@@ -82,7 +82,7 @@ class PubSocket(PubConnection):
         -----
         Never waits for subscribers. Makes no system call unless somebody sleeps, or a stock subscriber is attached, or,
         in the first lap of a ring, to have memory, up to 256 KiB ahead.
-        The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
+        The GIL is kept for messages below 256 KiB, and released while a larger one is copy_message.
         """
 
     def send_many(

@@ -27,7 +27,7 @@ from msgq.impl.ring.core cimport (
     mq_ring_publisher_scan_stock_readers, mq_ring_count_subscribers, mq_stamps, mq_stamps_put,
 )
 from msgq.impl.ring.pub_connection cimport PubConnection
-from msgq.impl.ring.topic cimport latest, resized
+from msgq.impl.ring.topic cimport last_ring, size_changed_error
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ from msgq.errors import (
 )
 from msgq.impl.sockets.checks import (
     check_linger, check_origin, check_send_flags, check_sndhwm, check_sndtimeo, option_error, pickle_error,
-    untracked_error,
+    not_tracked_error,
 )
 
 
@@ -66,7 +66,7 @@ cdef class PubSocket(PubConnection):
     def tracked(self):
         return self._ticket != CLOSED and self._publisher.stamps != 0
 
-    cdef int _settle(self, int status, uint64_t size) except -1:
+    cdef int _handle_status(self, int status, uint64_t size) except -1:
         """Do what a status of the C core asks for."""
         if status == MQ_RING_OK:
             return 0
@@ -76,7 +76,7 @@ cdef class PubSocket(PubConnection):
             return 0
         if status == MQ_RING_TOO_LARGE:
             raise self._too_large(size)
-        self._check_whole()
+        self._check_truncation()
         if status == MQ_RING_NO_MEMORY:
             raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_publisher_current_pid(self._publisher.ring, self._publisher.side)
@@ -84,7 +84,7 @@ cdef class PubSocket(PubConnection):
         text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
         raise MultiplePublishersError(text, self._endpoint)
 
-    cdef int _have_memory(self) except -1:
+    cdef int _populate_ring(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""
         if not mq_ring_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
             raise failure("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
@@ -138,14 +138,14 @@ cdef class PubSocket(PubConnection):
     cdef int _check_origin(self, int64_t origin_time) except -1:
         if origin_time:
             if not self._publisher.stamps:
-                raise untracked_error(self._endpoint)
+                raise not_tracked_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
         return 0
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         if flags:
             check_send_flags(flags, self._endpoint)
         if self._publisher.stamps or origin_time:
@@ -156,15 +156,15 @@ cdef class PubSocket(PubConnection):
             size = PyBytes_GET_SIZE(data)
             if 0 < size < LARGE_BYTES:
                 status = mq_ring_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
-                latest.header = self._publisher.ring
+                last_ring.header = self._publisher.ring
                 if status != MQ_RING_OK:
-                    self._settle(status, size)
+                    self._handle_status(status, size)
                 return
         self._send_buffer(data, 0)
 
     cdef int _send_any(self, object data, int64_t origin_time) except -1:
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), origin_time)
         return self._send_buffer(data, origin_time)
@@ -175,7 +175,7 @@ cdef class PubSocket(PubConnection):
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._ticket != fork_generation:  # an exporter may run any code
-                self._refuse()
+                self._recover_use()
             self._send_bytes(view.buf, view.len, origin_time)
         finally:
             PyBuffer_Release(&view)
@@ -184,17 +184,17 @@ cdef class PubSocket(PubConnection):
     cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1:
         cdef uint8_t *payload = NULL
         cdef mq_stamps stamps
-        latest.header = self._publisher.ring
+        last_ring.header = self._publisher.ring
         if size < LARGE_BYTES:
             if self._publisher.stamps:
                 self._fill_stamps(&stamps, origin_time)
-                return self._settle(mq_ring_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
+                return self._handle_status(mq_ring_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
             if size == 0:
                 self._check_empty()
-            return self._settle(mq_ring_publisher_send(&self._publisher, data, size), size)
+            return self._handle_status(mq_ring_publisher_send(&self._publisher, data, size), size)
         self._begin_large(data, size, &payload)
         self._finish(payload, size, origin_time)
-        return self._settle(mq_ring_publisher_commit(&self._publisher), size)
+        return self._handle_status(mq_ring_publisher_commit(&self._publisher), size)
 
     cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
         """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
@@ -205,7 +205,7 @@ cdef class PubSocket(PubConnection):
             if status == MQ_RING_OK and data != NULL:
                 mq_copy_in(payload[0], data, size)
         self._ticket = self._generation
-        return self._settle(status, size)
+        return self._handle_status(status, size)
 
     cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
         """The payload is there: put the stamps before it, if any, and stage the message."""
@@ -228,13 +228,13 @@ cdef class PubSocket(PubConnection):
 
     def send_many(self, messages, *, int64_t origin_time=0):
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         self._check_origin(origin_time)
         try:
             if type(messages) is list or type(messages) is tuple:  # a subclass may run code between two messages
                 return self._send_batch(messages, origin_time)
             if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
-                return self._send_rows(messages, origin_time)
+                return self._send_array(messages, origin_time)
         finally:
             self._flush()
         count = 0
@@ -254,7 +254,7 @@ cdef class PubSocket(PubConnection):
             count += 1
         return count
 
-    cdef Py_ssize_t _send_rows(self, object array, int64_t origin_time) except -1:
+    cdef Py_ssize_t _send_array(self, object array, int64_t origin_time) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t i, count, size
         refuse_objects(array)
@@ -264,11 +264,11 @@ cdef class PubSocket(PubConnection):
                 text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
                 raise TypeError(text)
             if self._ticket != fork_generation:
-                self._refuse()
+                self._recover_use()
             count = view.shape[0]
             size = view.len // count if count else 0
             if 0 < size < LARGE_BYTES and not self._publisher.stamps:
-                self._stage_rows(<const uint8_t *> view.buf, size, count)
+                self._stage_batch(<const uint8_t *> view.buf, size, count)
             else:
                 for i in range(count):
                     self._stage(<const char *> view.buf + i * size, size, origin_time)
@@ -276,16 +276,16 @@ cdef class PubSocket(PubConnection):
             PyBuffer_Release(&view)
         return count
 
-    cdef int _stage_rows(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1:
+    cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1:
         """What _stage does, for so many messages on a topic without stamps."""
         cdef uint8_t *payload = NULL
         cdef uint64_t done = 0, block
         while done < count:
             if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
                 self._flush()
-            self._settle(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
+            self._handle_status(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
             block = min(count - done, BATCH - self._publisher.pending)
-            self._settle(mq_ring_publisher_stage_batch(&self._publisher, rows + done * size, size, &block), size)
+            self._handle_status(mq_ring_publisher_stage_batch(&self._publisher, rows + done * size, size, &block), size)
             done += block
         return 0
 
@@ -297,20 +297,20 @@ cdef class PubSocket(PubConnection):
             return self._send_bytes(data, size, origin_time)
         if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
             self._flush()
-        self._settle(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
+        self._handle_status(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
         mq_copy_in(payload, data, size)
         return self._finish(payload, size, origin_time)
 
     cdef int _flush(self) except -1:
         """Publish what is staged."""
         if self._publisher.pending:
-            self._settle(mq_ring_publisher_commit(&self._publisher), 0)
+            self._handle_status(mq_ring_publisher_commit(&self._publisher), 0)
         return 0
 
     def reserve(self, size, *, int64_t origin_time=0):
         cdef Reservation reservation = Reservation.__new__(Reservation)
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         if size >= 2**32:
@@ -330,21 +330,21 @@ cdef class PubSocket(PubConnection):
         # An inherited publisher counts, too: counting must not take over the topic.
         inherited = self._ticket != CLOSED and self._generation != fork_generation
         if self._ticket != fork_generation and not inherited:
-            self._refuse()
+            self._recover_use()
         if not mq_canary_intact(&self._publisher.canary):
-            raise resized(self._endpoint, self._ring, self._side)
+            raise size_changed_error(self._endpoint, self._ring, self._side)
         mq_ring_count_subscribers(&self._publisher, &attached, &updated)
         return attached, updated
 
-    def _await_count(self):
+    def _count_readers_or_raise(self):
         """Count for `wait_for_readers`, which would wait for ever if the file was cut without the SIGBUS handler."""
         counts = self._count_readers()
-        self._check_whole()
+        self._check_truncation()
         return counts
 
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
         from msgq.impl.sockets.publishing import wait_for_readers  # late: importing a socket shall stay short
-        wait_for_readers(self._await_count, timeout, interval, n, self._endpoint)
+        wait_for_readers(self._count_readers_or_raise, timeout, interval, n, self._endpoint)
 
     def stats(self):
         from msgq.common.stats.topic import PublisherStats
@@ -359,12 +359,12 @@ cdef class Reservation:
         if self._ring is not None:  # which keeps the memory of an earlier view mapped
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._ticket != fork_generation:
-            socket._refuse()
+            socket._recover_use()
         self._generation = fork_generation
         if self._size == 0:
             socket._check_empty()
         if self._size < LARGE_BYTES:
-            socket._settle(mq_ring_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+            socket._handle_status(mq_ring_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
         else:
             socket._begin_large(NULL, self._size, &self._payload)
         self._ring = socket._ring
@@ -389,7 +389,7 @@ cdef class Reservation:
             mq_ring_publisher_discard(&socket._publisher, MQ_RING_OK)
             return
         socket._finish(payload, self._size, self._origin_time)
-        socket._settle(mq_ring_publisher_commit(&socket._publisher), self._size)
+        socket._handle_status(mq_ring_publisher_commit(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._payload == NULL:

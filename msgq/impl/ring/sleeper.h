@@ -62,15 +62,15 @@ static inline mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_sub
 }
 
 static inline int mq_ring_poll_has_more(const void *reader) {
-    const mq_ring_poll_state *outlook = reader;
+    const mq_ring_poll_state *poll_state = reader;
     /* relaxed: a cursor of the past only costs a look; the watcher's mutex orders it with the end of a receive. */
-    return mq_load_acquire_u64(&outlook->ring->write_pointer) != mq_load_relaxed_u64(outlook->cursor) ||
-           !mq_canary_intact(&outlook->canary); /* then there is an error to be had */
+    return mq_load_acquire_u64(&poll_state->ring->write_pointer) != mq_load_relaxed_u64(poll_state->cursor) ||
+           !mq_canary_intact(&poll_state->canary); /* then there is an error to be had */
 }
 
-static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *outlook) {
+static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state) {
     return (mq_poll_ops){.has_more = mq_ring_poll_has_more,
-                         .reader = outlook,
+                         .reader = poll_state,
                          .attention = mq_ring_subscriber_attention(s),
                          .announce = s->passive ? NULL : mq_poll_prepare_wait};
 }

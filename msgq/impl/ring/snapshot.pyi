@@ -5,7 +5,7 @@ from typing_extensions import disjoint_base
 from msgq.common.stats.topic import TopicCounts, TopicStats
 
 @disjoint_base
-class TopicWatch:
+class TopicObserver:
     """One topic, kept mapped, read-only and without a trace; unmapped with the last reference.
 
     One thread at a time. When the ring is made anew this goes on with the old one (see `msgq.stats.topic_inodes`).

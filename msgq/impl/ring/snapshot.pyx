@@ -13,7 +13,7 @@ from msgq.impl.ring.core cimport (
     mq_canary,
 )
 from msgq.impl.base.liveness cimport is_alive
-from msgq.impl.ring.topic cimport check_topic, find_side, Topic, watch_topic
+from msgq.impl.ring.topic cimport check_topic_truncation, find_side, TopicFiles, map_topic
 
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
@@ -53,7 +53,7 @@ cdef extern from "ring/snapshot.h" nogil:
     int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side)
 
 
-cdef object _participant(const mq_identity_snapshot *who, mq_liveness life):
+cdef object _read_participant(const mq_identity_snapshot *who, mq_liveness life):
     cdef bytes name = who.name
     return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
 
@@ -64,7 +64,7 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(Topic topic, mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t position):
+cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t position):
     cdef mq_ring_subscriber_snapshot reader
     cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, inquiry.roll,
                                                         topic.data_bytes, topic.canary)
@@ -74,12 +74,12 @@ cdef tuple _subscribers(Topic topic, mq_ring_side *side, mq_liveness_probe *inqu
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
-            who = _participant(&reader.who, mq_ring_row_liveness(inquiry, side, MQ_RING_PUBLISHERS + i))
+            who = _read_participant(&reader.who, mq_ring_row_liveness(inquiry, side, MQ_RING_PUBLISHERS + i))
             found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
 
-cdef tuple _publisher(const mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t uid):
+cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t uid):
     """Return (participant or None, messages, bytes)."""
     cdef mq_identity_snapshot who
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
@@ -88,23 +88,23 @@ cdef tuple _publisher(const mq_ring_side *side, mq_liveness_probe *inquiry, uint
         mq_ring_snapshot_publisher(side, i, &who, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
         if uid and who.uid == uid:
-            current = _participant(&who, mq_ring_row_liveness(inquiry, side, i))
+            current = _read_participant(&who, mq_ring_row_liveness(inquiry, side, i))
     return current, sent_most, size_most
 
 
-cdef object _schema(const mq_ring_side *side):
+cdef object _read_schema(const mq_ring_side *side):
     cdef mq_schema_parts at = mq_ring_side_schema(side)
     return read_schema(&at)
 
 
-cdef class TopicWatch:
+cdef class TopicObserver:
     """One topic, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
 
-    cdef Topic _topic
+    cdef TopicFiles _topic
     cdef str _prefix
 
     def __init__(self, str endpoint, str in_prefix):
-        self._topic = watch_topic(endpoint, in_prefix)
+        self._topic = map_topic(endpoint, in_prefix)
         self._topic.unlock()  # closes the file; it was never locked
         self._prefix = in_prefix
 
@@ -133,7 +133,7 @@ cdef class TopicWatch:
                 bridge = bridge and mq_ring_snapshot_is_bridge(side, i, &who)
                 mq_liveness_probe_end(&inquiry)
                 break
-        check_topic(self._topic)
+        check_topic_truncation(self._topic)
         return bridge
 
     def counts(self):
@@ -142,7 +142,7 @@ cdef class TopicWatch:
         cdef const mq_liveness_file *roll = NULL if side == NULL else &self._topic.side.roll
         mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
                        self._topic.canary, &now)
-        check_topic(self._topic)
+        check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
             return TopicCounts(None, None, position, 0, None)
@@ -161,16 +161,16 @@ cdef class TopicWatch:
         if side != NULL:
             inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
             try:
-                publisher, messages, size = _publisher(side, &inquiry, uid)
-                subscribers = _subscribers(self._topic, side, &inquiry, position)
+                publisher, messages, size = _read_publisher(side, &inquiry, uid)
+                subscribers = _read_subscribers(self._topic, side, &inquiry, position)
                 unlisted = mq_liveness_is_locked(&inquiry, MQ_RING_ROW_UNREGISTERED) == MQ_ALIVE
             finally:
                 mq_liveness_probe_end(&inquiry)
-            schema = _schema(side)
+            schema = _read_schema(side)
             created = mq_ring_side_created_ns(side)
             tracked = bool(mq_ring_side_tracked(side))
         stock = mq_ring_count_stock_readers(ring, side)
-        check_topic(self._topic)
+        check_topic_truncation(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
         return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
                           messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,

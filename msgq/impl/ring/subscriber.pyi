@@ -8,10 +8,10 @@ import numpy.typing as npt
 from _typeshed import WriteableBuffer
 
 from msgq.common.stats.topic import SubscriberStats, Tracked
-from msgq.impl.ring.connection import Connection
+from msgq.impl.ring.connection import SubConnection
 from msgq.impl.sockets.pyzmq_names import Frame
 
-class SubSocket(Connection):
+class SubSocket(SubConnection):
     """Receives the messages of one endpoint.
 
     It gets what is published after it connected. Who lags behind by more than the ring holds continues at the present,
@@ -72,7 +72,7 @@ class SubSocket(Connection):
         Notes
         -----
         Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. The GIL is also
-        released while a message of 256 KiB or more is copied.
+        released while a message of 256 KiB or more is copy_message.
         """
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:

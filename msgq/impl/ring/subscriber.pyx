@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ring.connection cimport Connection, enter
+from msgq.impl.ring.connection cimport SubConnection, check_usable
 from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.base.core cimport mq_copy_out
 from msgq.impl.base.waiting cimport deadline_after, wait_ready
@@ -17,18 +17,18 @@ from msgq.impl.ring.core cimport (
     mq_ring_subscriber_frame_bytes, mq_ring_subscriber_next, mq_ring_subscriber_peek, mq_ring_subscriber_pending_bytes,
     mq_ring_subscriber_refresh, mq_ring_subscriber_reset, mq_ring_subscriber_receive_batch,
 )
-from msgq.impl.ring.topic cimport latest
+from msgq.impl.ring.topic cimport last_ring
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
 from msgq.impl.sockets.checks import (
     NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_non_blocking, check_rcvhwm, option_error,
-    pickle_error, timeout_ms, untracked_error,
+    pickle_error, timeout_ms, not_tracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import Frame, again
 
 
 cdef enum:
-    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
+    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copy_message
 
 cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked = None
@@ -43,7 +43,7 @@ cdef object _load_tracked():
     return Tracked
 
 
-cdef inline bytes copied(SubSocket self, const mq_ring_message *message):
+cdef inline bytes copy_message(SubSocket self, const mq_ring_message *message):
     cdef bytes out
     if message.size >= LARGE_BYTES:
         return self._copy_large(message)
@@ -52,7 +52,7 @@ cdef inline bytes copied(SubSocket self, const mq_ring_message *message):
     return out
 
 
-cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
+cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
     """Return the `non_blocking` argument of a receive as a bool; raise for a time."""
     if non_blocking is True or non_blocking is False:
         return non_blocking is True
@@ -61,7 +61,7 @@ cdef inline bint wants_no_wait(SubSocket self, non_blocking) except -1:
 
 
 @cython.auto_pickle(False)  # its base refuses
-cdef class SubSocket(Connection):
+cdef class SubSocket(SubConnection):
     """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
 
     def __reduce__(self):
@@ -80,7 +80,7 @@ cdef class SubSocket(Connection):
     @conflate.setter
     def conflate(self, bint value):
         check_before_connect("conflate", self._ticket == CLOSED, self._endpoint)
-        self._conflate = self._conflate_wanted = value
+        self._conflate = self._conflate_default = value
 
     @property
     def lost(self):
@@ -97,20 +97,20 @@ cdef class SubSocket(Connection):
     def setTimeout(self, timeout):
         self._timeout_ms = timeout_ms(timeout, self._endpoint)
 
-    cdef bint _at_gate(self) except -1:
+    cdef bint _pass_gate_once(self) except -1:
         """What each receive does first, when there may be a gate; True: one that is enabled was passed."""
-        if self._let_through:
-            self._let_through = False
+        if self._gate_passed:
+            self._gate_passed = False
             return True
         return self._pass_gate()
 
     def receive(self, non_blocking=False):
-        return self.take(non_blocking is not False and wants_no_wait(self, non_blocking))
+        return self.take_message(non_blocking is not False and parse_non_blocking(self, non_blocking))
 
-    cdef bytes take(self, bint non_blocking):
-        enter(self)
+    cdef bytes take_message(self, bint non_blocking):
+        check_usable(self)
         if self._gate is not None:
-            self._at_gate()
+            self._pass_gate_once()
         return self._receive(non_blocking)
 
     cdef bytes _receive(self, bint non_blocking):
@@ -120,37 +120,38 @@ cdef class SubSocket(Connection):
             status = mq_ring_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
                 if status == MQ_RING_EMPTY and (non_blocking or self._timeout_ms == 0):
-                    mq_prefetch(latest.header)  # its subscriber took the line away, and the next send looks there first
+                    # Its subscriber took the line away, and the next send reads there first.
+                    mq_prefetch(last_ring.header)
                     if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
                         self._settle_fd()
                     return None
-                if not self._find(&message, non_blocking):
+                if not self._wait_for_message(&message, non_blocking):
                     self._settle_fd()
                     return None
-            out = copied(self, &message)
+            out = copy_message(self, &message)
             if mq_ring_subscriber_accept(&self._subscriber, &message):
                 if self._fd >= 0:
                     self._settle_fd()
                 return out
-            self._torn()
+            self._skip_torn()
 
     def receive_tracked(self, non_blocking=False):
         cdef mq_ring_message message
         cdef mq_stamps stamps
-        cdef bint at_once = wants_no_wait(self, non_blocking)
+        cdef bint at_once = parse_non_blocking(self, non_blocking)
         Tracked = _tracked or _load_tracked()
-        enter(self)
+        check_usable(self)
         if self._gate is not None:
-            self._at_gate()
+            self._pass_gate_once()
         try:
-            while self._find(&message, at_once):
+            while self._wait_for_message(&message, at_once):
                 if not self._subscriber.stamps:
-                    raise untracked_error(self._endpoint)
+                    raise not_tracked_error(self._endpoint)
                 mq_stamps_get(&stamps, message.payload)
-                out = copied(self, &message)
+                out = copy_message(self, &message)
                 if mq_ring_subscriber_accept(&self._subscriber, &message):
                     return Tracked(out, stamps.publish_time, stamps.origin_time)
-                self._torn()
+                self._skip_torn()
             return None
         finally:
             self._settle_fd()
@@ -164,7 +165,7 @@ cdef class SubSocket(Connection):
         self._ticket = self._generation
         return out
 
-    cdef int _find(self, mq_ring_message *message, bint non_blocking) except -1:
+    cdef int _wait_for_message(self, mq_ring_message *message, bint non_blocking) except -1:
         """The message at the cursor, waiting for it if wanted; False: there is none."""
         cdef int64_t deadline = 0
         cdef mq_ring_status status
@@ -175,25 +176,25 @@ cdef class SubSocket(Connection):
             if status == MQ_RING_OK:
                 return True
             if status != MQ_RING_EMPTY:
-                self._corrupt()
+                self._handle_corruption()
                 continue
-            mq_prefetch(latest.header)  # as in _receive
+            mq_prefetch(last_ring.header)  # as in _receive
             if deadline == 0 or not wait_ready([self], deadline):
                 return False
-            enter(self)  # a signal handler may have forked
+            check_usable(self)  # a signal handler may have forked
 
-    cdef int _torn(self) except -1:
-        """The message was overwritten while it was copied: go on at the present."""
+    cdef int _skip_torn(self) except -1:
+        """The message was overwritten while it was copy_message: go on at the present."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
-        enter(self)  # a handler may have closed the socket
+        check_usable(self)  # a handler may have closed the socket
         if not self._conflate and mq_ring_subscriber_reset(&self._subscriber) != MQ_RING_OK:
-            self._corrupt()
+            self._handle_corruption()
         return 0
 
-    cdef int _corrupt(self) except -1:
+    cdef int _handle_corruption(self) except -1:
         """Raise, unless the ring has only grown: then look again."""
         cdef uint64_t cursor = self._subscriber.cursor
-        if self._follow():
+        if self._remap_if_grown():
             return 0
         mq_ring_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
@@ -203,27 +204,27 @@ cdef class SubSocket(Connection):
     def receive_many(self, max_messages=None, bint wait_for_one=False):
         cdef mq_ring_message pending
         cdef list messages = []
-        cdef uint64_t most = self._most(max_messages)
-        enter(self)
-        if self._gate is not None and most and self._at_gate():
-            return self._step(most, wait_for_one, None)
+        cdef uint64_t most = self._batch_limit(max_messages)
+        check_usable(self)
+        if self._gate is not None and most and self._pass_gate_once():
+            return self._receive_gated(most, wait_for_one, None)
         if wait_for_one:
             if (first := self._receive(False) if most else None) is None:
                 return messages
             messages.append(first)
         if mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
-            self._corrupt()
+            self._handle_corruption()
         # What comes later than this look is for the next call.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
             if messages and mq_ring_subscriber_peek(&self._subscriber, &pending) == MQ_RING_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
-            enter(self)  # releasing the GIL for a large copy may have let a signal handler run
+            check_usable(self)  # releasing the GIL for a large copy may have let a signal handler run
             if (message := self._receive(True)) is None:
                 break
             messages.append(message)
         return messages
 
-    cdef list _step(self, uint64_t most, bint wait_for_one, dtype):
+    cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype):
         """Take messages at an enabled gate, which was passed for the first; with a dtype, as arrays of one element.
 
         As in stock's loops, each is a receive that stops, and so is the one that finds nothing and ends it: the
@@ -234,8 +235,8 @@ cdef class SubSocket(Connection):
         try:
             while <uint64_t> len(messages) < most:
                 if messages:
-                    enter(self)
-                    if not self._at_gate():  # nobody holds us any more: what is there by now is all
+                    check_usable(self)
+                    if not self._pass_gate_once():  # nobody holds us any more: what is there by now is all
                         mq_ring_subscriber_refresh(&self._subscriber)
                         rest = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + rest)
@@ -259,13 +260,13 @@ cdef class SubSocket(Connection):
         """The next message as an array of one element, waiting for it if wanted; None: there is none."""
         import numpy
         cdef mq_ring_message message
-        while self._find(&message, non_blocking):
-            element = self._take_array(numpy, dtype, dtype.itemsize, 1)
+        while self._wait_for_message(&message, non_blocking):
+            element = self._receive_pending_array(numpy, dtype, dtype.itemsize, 1)
             if len(element):
                 return element
         return None
 
-    cdef uint64_t _most(self, max_messages) except? 0:
+    cdef uint64_t _batch_limit(self, max_messages) except? 0:
         if max_messages is None:
             return UINT64_MAX
         if max_messages < 0:
@@ -275,26 +276,26 @@ cdef class SubSocket(Connection):
     def receive_into(self, buffer, non_blocking=False):
         cdef mq_ring_message message
         cdef Py_buffer view
-        cdef bint at_once = wants_no_wait(self, non_blocking)
+        cdef bint at_once = parse_non_blocking(self, non_blocking)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            enter(self)
+            check_usable(self)
             if self._gate is not None:
-                self._at_gate()
-            while self._find(&message, at_once):
+                self._pass_gate_once()
+            while self._wait_for_message(&message, at_once):
                 if message.size > <uint64_t> view.len:
                     status = mq_ring_subscriber_revalidate(&self._subscriber)
                     if status == MQ_RING_EMPTY:
                         continue
                     if status != MQ_RING_OK:
-                        self._corrupt()
+                        self._handle_corruption()
                         continue
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, message.payload, message.size)
                 if mq_ring_subscriber_accept(&self._subscriber, &message):
                     return message.size
-                self._torn()
+                self._skip_torn()
             return None
         finally:
             self._settle_fd()
@@ -303,28 +304,28 @@ cdef class SubSocket(Connection):
     def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
         import numpy  # the only method that needs it
         cdef mq_ring_message message
-        cdef uint64_t size, most = self._most(max_messages)
+        cdef uint64_t size, most = self._batch_limit(max_messages)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
-        enter(self)
-        if self._gate is not None and most and self._at_gate():
-            elements = self._step(most, wait_for_one, dtype)
+        check_usable(self)
+        if self._gate is not None and most and self._pass_gate_once():
+            elements = self._receive_gated(most, wait_for_one, dtype)
             out = numpy.empty(len(elements), dtype)
             for i, element in enumerate(elements):
                 out[i:i + 1] = element
             self._settle_fd()
             return out
         while True:
-            if wait_for_one and most and not self._find(&message, False):
+            if wait_for_one and most and not self._wait_for_message(&message, False):
                 return numpy.empty(0, dtype)
-            out = self._take_array(numpy, dtype, size, most)
+            out = self._receive_pending_array(numpy, dtype, size, most)
             self._settle_fd()
             if len(out) or not wait_for_one or not most:
                 return out
 
-    cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
+    cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most):
         """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
         cdef mq_ring_message message
         cdef uint64_t need
@@ -332,20 +333,20 @@ cdef class SubSocket(Connection):
         if self._conflate:  # passes over all but the newest
             most = min(most, <uint64_t> (mq_ring_subscriber_next(&self._subscriber, True, &message) == MQ_RING_OK))
         elif mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
-            self._corrupt()
+            self._handle_corruption()
         need = mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         out = numpy.empty(min(most, mq_ring_subscriber_pending_bytes(&self._subscriber) // need), dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
-        enter(self)  # that was Python code, and so may have run anything
-        taken = self._take(<uint8_t *> view.buf, size, len(out))
+        check_usable(self)  # that was Python code, and so may have run anything
+        taken = self._copy_batches(<uint8_t *> view.buf, size, len(out))
         if taken < len(out):
             out.resize((taken, *dtype.shape), refcheck=False)
         if not taken and most:
             self._check_size(size)
         return out
 
-    cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
+    cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
         cdef int64_t taken = 0, block = 0
         cdef int64_t fitting = BLOCK_BYTES // mq_ring_subscriber_frame_bytes(&self._subscriber, size)
@@ -357,7 +358,7 @@ cdef class SubSocket(Connection):
                 break
             taken += block
         if block < 0 and not taken:
-            self._torn()
+            self._skip_torn()
         return taken  # whatever stopped us after the first block, the next call finds it again
 
     cdef int _check_size(self, uint64_t size) except -1:
@@ -369,7 +370,7 @@ cdef class SubSocket(Connection):
         if status == MQ_RING_OK:
             status = mq_ring_subscriber_revalidate(&self._subscriber)
         if status == MQ_RING_CORRUPT:
-            self._corrupt()
+            self._handle_corruption()
         elif status == MQ_RING_OK:
             text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
             raise MessageSizeError(text, self._endpoint)
@@ -378,7 +379,7 @@ cdef class SubSocket(Connection):
     # ---- pyzmq's names ----
 
     def recv(self, int flags=0, bint copy=True):
-        message = self.take(flags & NOBLOCK)
+        message = self.take_message(flags & NOBLOCK)
         if message is None:
             raise again(self._endpoint)
         return message if copy else Frame(message)
@@ -416,4 +417,4 @@ cdef class SubSocket(Connection):
     def close(self, linger=None):
         if linger is not None:
             check_linger(linger, self._endpoint)
-        Connection.close(self)
+        SubConnection.close(self)

@@ -42,7 +42,7 @@ cdef enum:
     PREFIX_TRIES = 100               # to make a topic in a prefix that others remove again and again
 
 
-cdef class Topic:
+cdef class TopicFiles:
     def __cinit__(self):
         self.lock_fd = -1
 
@@ -55,42 +55,42 @@ cdef class Topic:
         self.unlock()
 
 
-cdef bint _is_backed_at_once() except -1:
+cdef bint _populates_at_open() except -1:
     """Whether files have all of their memory from the start, and not where somebody is going to write."""
     return not mq_can_populate() or naming.preallocate()
 
 
-cdef int _size_ring(Topic topic, int fd, size_t size, str path) except -1:
+cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except -1:
     """Make the ring's file as large as it is to be, with its last page. It never becomes smaller so."""
     cdef size_t start = 0
-    if not _is_backed_at_once():
+    if not _populates_at_open():
         if mq_free_memory() < size + MQ_SIDE_BYTES:
             raise failure(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
         start = size - 8
     return allocate(fd, size, topic.endpoint, path, start)
 
 
-cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable, str path) except -1:
+cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable, str path) except -1:
     """Map the ring, whose file others may make smaller, and have memory for its two ends, where all of us write."""
-    cdef bint backed = not writable or found.st_blocks * 512 >= found.st_size
+    cdef bint populated = not writable or found.st_blocks * 512 >= found.st_size
     cdef struct_stat now
-    if not backed and _is_backed_at_once():
-        backed = allocate(fd, found.st_size, topic.endpoint, path) == 0
+    if not populated and _populates_at_open():
+        populated = allocate(fd, found.st_size, topic.endpoint, path) == 0
     topic.ring = map_file(fd, found, writable, topic.endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     cdef uint8_t *end = topic.ring.address + topic.ring.size
-    if not backed and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
+    if not populated and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
         if fstat(fd, &now) == 0 and now.st_size < found.st_size:
-            raise resized(topic.endpoint, topic.ring, None)
+            raise size_changed_error(topic.endpoint, topic.ring, None)
         raise failure("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
     return 0
 
 
-cdef void _sign(Topic topic) noexcept:
+cdef void _write_canary(TopicFiles topic) noexcept:
     mq_ring_canary_write(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
 
 
-cdef int _find_whole(Topic topic) except -1:
+cdef int _load_canary(TopicFiles topic) except -1:
     """Return the words that detect a truncation of the ring. Raise if one of both files is already truncated.
 
     The ring has its tail by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too, so
@@ -104,11 +104,11 @@ cdef int _find_whole(Topic topic) except -1:
                                         guard_word(topic.ring.guard))
         # Truncated after its size was read: the tail was written into zeros of this process.
         if not paired or guard_lost(topic.ring.guard):
-            raise resized(topic.endpoint, topic.ring, topic.side)
+            raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 
 
-cdef size_t _wanted_bytes(object segment_size, str endpoint) except 0:
+cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
     """Return the data size asked for, in bytes, the default when that is 0."""
     if segment_size == 0:
         return MQ_DEFAULT_DATA_BYTES
@@ -130,7 +130,7 @@ cdef int _check_ring_size(const struct_stat *found, object segment_size, str end
     return 0
 
 
-cdef Segment _make_side(str endpoint, str path, Segment ring, int mode, bint tracked):
+cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked):
     """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
@@ -182,7 +182,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
 
 
-cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) except -1:
+cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, size_t wanted) except -1:
     """Lock and map the ring that is there; False: there is none."""
     cdef struct_stat found
     cdef int fd
@@ -195,7 +195,7 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
             continue
         if found.st_size == 0:
             # A stock process opens first and sizes the file afterwards: do it for it.
-            _size_ring(topic, fd, MQ_RING_HEADER + wanted, path)
+            _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
         _map_ring(topic, fd, &found, True, path)
@@ -203,12 +203,12 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
     return False
 
 
-cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except -1:
+cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) except -1:
     """Create the ring, locked and mapped before it has a name; False: another process was faster."""
     cdef struct_stat found
     topic.lock_fd = create_file(topic.endpoint, path, 0, mode)
     lock_file(topic.lock_fd, topic.endpoint, path)
-    _size_ring(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
+    _grow_ring_file(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
     if fstat(topic.lock_fd, &found) != 0:
         raise failure("cannot examine", topic.endpoint, path, errno)
     _map_ring(topic, topic.lock_fd, &found, True, path)
@@ -219,7 +219,7 @@ cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except 
     return False
 
 
-cdef int _abandon(Topic topic) except -1:
+cdef int _remove_unused_ring(TopicFiles topic) except -1:
     """Remove a ring that we made and cannot use: it is locked, and its header says that no stock process came either.
     """
     cdef char zeros[MQ_RING_HEADER]
@@ -232,35 +232,35 @@ cdef int _abandon(Topic topic) except -1:
     return 0
 
 
-cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
-    cdef Topic topic = Topic.__new__(Topic)
+cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
+    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef bint made = False, tracked = False
     if in_prefix:
         sharing.make_directories(endpoint, naming.directories(in_prefix), permissions)
     path = naming.ring_path(endpoint, in_prefix)
     side_path = naming.side_path(endpoint, in_prefix)
     topic.endpoint = endpoint
-    while not made and not _take_ring(topic, path, segment_size, wanted):
-        made = _make_ring(topic, path, wanted, permissions)
+    while not made and not _lock_existing_ring(topic, path, segment_size, wanted):
+        made = _create_ring(topic, path, wanted, permissions)
     try:
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
-            _sign(topic)  # not before: a tail that is missing tells what befell the ring
+            _write_canary(topic)  # not before: a tail that is missing tells what befell the ring
             if topic.side is None:
-                topic.side = _make_side(endpoint, side_path, topic.ring, permissions, tracked)
+                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
         mq_ring_side_note_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
                                topic.data_bytes)
-        _find_whole(topic)
+        _load_canary(topic)
     except BaseException:
         if made:
-            _abandon(topic)
+            _remove_unused_ring(topic)
         raise
     return topic
 
 
-cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode):
+cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode):
     """Open or create both files for a participant. The topic is locked; unlock it after registering."""
-    cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
+    cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = naming.mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
     sharing.trusted(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
@@ -273,10 +273,10 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
                 raise
 
 
-cdef Topic watch_topic(str endpoint, str in_prefix):
+cdef TopicFiles map_topic(str endpoint, str in_prefix):
     """Map both files read-only, without the lock and without a trace; the ring must exist."""
     cdef struct_stat found
-    cdef Topic topic = Topic.__new__(Topic)
+    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     path = naming.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
@@ -287,13 +287,13 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
     _check_ring_size(&found, 0, endpoint, path)
     _map_ring(topic, fd, &found, False, path)
     topic.side = find_side(endpoint, in_prefix, topic.ring)
-    _find_whole(topic)
+    _load_canary(topic)
     return topic
 
 
-cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable):
+cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bint writable):
     """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
-    cdef Topic topic = Topic.__new__(Topic)
+    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef struct_stat found
     cdef int fd
     if not mq_file_grew(former.file, former.inode, former.size - MQ_RING_HEADER):
@@ -311,12 +311,12 @@ cdef Topic grown_topic(str endpoint, Segment former, Segment side, bint writable
     finally:
         close(fd)
     if writable:
-        _sign(topic)
-    _find_whole(topic)
+        _write_canary(topic)
+    _load_canary(topic)
     return topic
 
 
-cdef object resized(str endpoint, Segment ring, Segment side):
+cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
     if side is not None and (guard_lost(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
         text = (f"has a side segment that had {side.size} bytes; another program made it smaller. Close this socket, "
@@ -335,12 +335,12 @@ cdef object resized(str endpoint, Segment ring, Segment side):
     return SegmentSizeError(text, endpoint, ring.path)
 
 
-cdef int await_side(Topic topic, str in_prefix) except -1:
+cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
     """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
     topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
     topic.unlock()
-    _find_whole(topic)
+    _load_canary(topic)
     return 0
 
 
@@ -348,14 +348,14 @@ cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
     cdef Segment side = _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False, NULL)
     if side is not None and not pair(side, ring):
-        raise resized(endpoint, ring, side)
+        raise size_changed_error(endpoint, ring, side)
     return side
 
 
-cdef int check_topic(Topic topic) except -1:
+cdef int check_topic_truncation(TopicFiles topic) except -1:
     """Raise if one of the files was truncated: bytes that were read may be zeros."""
     if guard_lost(topic.ring.guard) or (topic.side is not None and guard_lost(topic.side.guard)):
-        raise resized(topic.endpoint, topic.ring, topic.side)
+        raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 
 

@@ -91,7 +91,7 @@ def pickle_error(socket: object) -> TypeError:
     return TypeError(f"a {kind} cannot be pickled or copied; {text}")
 
 
-def closed_error(endpoint: str) -> EndpointClosedError:
+def not_connected_error(endpoint: str) -> EndpointClosedError:
     """Return the error for a socket that has no connection."""
     return EndpointClosedError("is closed, or was never connected; connect it, or make another one", endpoint)
 
@@ -147,19 +147,19 @@ def check_origin(origin_time: int, endpoint: str) -> int:
     return origin_time
 
 
-def untracked_error(endpoint: str) -> StateError:
+def not_tracked_error(endpoint: str) -> StateError:
     """Return the error for a call that needs a tracked topic."""
     text = "the topic is not tracked: its messages carry no times. Let its first publisher connect with tracked=True"
     return StateError(text, endpoint)
 
 
-def no_stamps_error(endpoint: str) -> StateError:
+def no_tracking_error(endpoint: str) -> StateError:
     """Return the error for what the ZMQ backend cannot do."""
     text = "ZMQ messages carry no times: tracked topics, and origin_time, are there with the backends msgq and fake"
     return StateError(text, endpoint)
 
 
-def wrong_tracking_error(endpoint: str, wanted: bool) -> StateError:
+def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
     """Return the error for a publisher that wants stamps on a topic without them, or none where there are."""
     if wanted:
         what = "cannot be tracked any more: there were messages without stamps"

@@ -11,7 +11,7 @@ from types import GenericAlias
 
 from msgq.common.units import FOR_EVER
 from msgq.errors import InvalidValueError
-from msgq.impl.sockets.checks import POLLERR, POLLIN, POLLOUT, POLLPRI, closed_error, timeout_ms
+from msgq.impl.sockets.checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
@@ -21,22 +21,27 @@ if TYPE_CHECKING:
     #: What `poll` returns a list of.
     Ready = TypeVar("Ready")
 
-    class _OfReady(Generic[Ready]): ...
+    class _GenericPoller(Generic[Ready]): ...
 
 else:
     Ready = "Ready"
 
-    class _OfReady:
+    class _GenericPoller:
         __class_getitem__ = classmethod(GenericAlias)
 
 
-_OF_SELECT = ((POLLIN, select.POLLIN), (POLLOUT, select.POLLOUT), (POLLERR, select.POLLERR), (POLLPRI, select.POLLPRI))
+_SELECT_FLAGS = (
+    (POLLIN, select.POLLIN),
+    (POLLOUT, select.POLLOUT),
+    (POLLERR, select.POLLERR),
+    (POLLPRI, select.POLLPRI),
+)
 
 
 class PythonPoller:
     """The registered subscribers of a poller. See poller.pyi for the contract; `poll` is the backend's."""
 
-    _takes: ClassVar[type[Any]]
+    _socket_type: ClassVar[type[Any]]
     _stepped = False  # for the ring's: no gates here
 
     def __init__(self) -> None:
@@ -44,10 +49,10 @@ class PythonPoller:
 
     def registerSocket(self, socket: Any) -> None:
         """Wait for this one, too; the poller keeps it alive. Registering it again does nothing."""
-        if not isinstance(socket, self._takes):
+        if not isinstance(socket, self._socket_type):
             raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
         if socket.closed:
-            raise closed_error(socket.endpoint)
+            raise not_connected_error(socket.endpoint)
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
 
@@ -71,7 +76,7 @@ class PythonPoller:
         return event_loop.poll(self, timeout_ms(timeout))
 
 
-class PyzmqPoller(_OfReady[Ready]):
+class PyzmqPoller(_GenericPoller[Ready]):
     """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
 
     A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. So is
@@ -86,19 +91,19 @@ class PyzmqPoller(_OfReady[Ready]):
     def __init__(self) -> None:
         super().__init__()
         self._pairs: list[Any] = []  # subscribers that were registered by `register`
-        self._faces: list[Any] = []  # what was registered, and reads by a subscriber of its own
-        self._foreign: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
+        self._wrappers: list[Any] = []  # what was registered, and reads by a subscriber of its own
+        self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
     def registerSocket(self, socket: Any) -> None:
         """See poller.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        if hasattr(socket, "_reader") and not any(socket is known for known in self._faces):
-            self._faces.append(socket)
+        if hasattr(socket, "_reader") and not any(socket is known for known in self._wrappers):
+            self._wrappers.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
         """See poller.pyi."""
         super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        self._faces = [known for known in self._faces if known is not socket]
+        self._wrappers = [known for known in self._wrappers if known is not socket]
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
         """Wait for this one, too; registering it again changes its flags.
@@ -125,7 +130,7 @@ class PyzmqPoller(_OfReady[Ready]):
             raise TypeError("the descriptor of a pyzmq socket tells of news, not of messages; use zmq.Poller for it")
         if not flags & (POLLIN | POLLOUT | POLLERR | POLLPRI):
             raise InvalidValueError(f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister it")
-        self._foreign[socket if isinstance(socket, int) else socket.fileno()] = socket, flags
+        self._descriptors[socket if isinstance(socket, int) else socket.fileno()] = socket, flags
 
     modify = register
 
@@ -140,26 +145,26 @@ class PyzmqPoller(_OfReady[Ready]):
             self.unregisterSocket(socket)
             self._pairs = [known for known in self._pairs if known is not socket]
             return
-        registered = [fd for fd, (known, _) in self._foreign.items() if known is socket or fd == socket]
-        del self._foreign[registered[0] if registered else socket]
+        registered = [fd for fd, (known, _) in self._descriptors.items() if known is socket or fd == socket]
+        del self._descriptors[registered[0] if registered else socket]
 
     def poll(self, timeout: float | None = None) -> list[Ready]:
         """Return what is ready: see `Poller.poll`; None waits for ever, as -1 does."""
         milliseconds = FOR_EVER if timeout is None else timeout
-        if not self._foreign:
+        if not self._descriptors:
             ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
-            return self._paired(ready) if self._pairs or self._faces else ready
+            return self._with_event(ready) if self._pairs or self._wrappers else ready
         until = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
         while True:
-            ready = self._paired(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
+            ready = self._with_event(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
             left = until - time.monotonic()
             if ready or left <= 0 or self._stepped:
                 return ready
             self._foreign_ready(None if left == math.inf else left)
 
-    def _paired(self, ready: list[Any]) -> list[Any]:
+    def _with_event(self, ready: list[Any]) -> list[Any]:
         """Return what was registered, in the way in which it was, for the subscribers that are ready."""
-        faces = {id(face._reader): face for face in self._faces}
+        faces = {id(face._reader): face for face in self._wrappers}
         ready = [faces.get(id(reader), reader) for reader in ready]
         paired = [any(socket is known for known in self._pairs) for socket in ready]
         return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
@@ -167,16 +172,16 @@ class PyzmqPoller(_OfReady[Ready]):
     def _foreign_ready(self, seconds: float | None) -> list[tuple[Any, int]]:
         """Wait for descriptors, those of the subscribers included, and return what of the foreign ones is ready."""
         poll = select.poll()
-        for fd, (_, flags) in self._foreign.items():
-            poll.register(fd, sum(native for ours, native in _OF_SELECT if flags & ours))
+        for fd, (_, flags) in self._descriptors.items():
+            poll.register(fd, sum(native for ours, native in _SELECT_FLAGS if flags & ours))
         with contextlib.ExitStack() as copies:
             for socket in self._subscribers() if seconds != 0 else ():
                 poll.register(_copy_of(socket, copies), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
-            (self._foreign[fd][0], sum(ours for ours, native in _OF_SELECT if event & native) or POLLERR)
+            (self._descriptors[fd][0], sum(ours for ours, native in _SELECT_FLAGS if event & native) or POLLERR)
             for fd, event in events
-            if fd in self._foreign
+            if fd in self._descriptors
         ]
 
 
@@ -185,5 +190,5 @@ def _copy_of(socket: Any, copies: contextlib.ExitStack) -> int:
     copy = os.dup(socket.fileno())
     copies.callback(os.close, copy)
     if socket.closed:
-        raise closed_error(socket.endpoint)
+        raise not_connected_error(socket.endpoint)
     return copy

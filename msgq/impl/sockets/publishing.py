@@ -28,18 +28,18 @@ def wait_for_readers(
     """
     check_readers_wait(timeout, interval, n, endpoint)
     deadline = None if timeout is None else time.monotonic() + timeout
-    while not enough_readers(*(counts := count()), n):
+    while not has_enough_readers(*(counts := count()), n):
         if deadline is not None and time.monotonic() >= deadline:
-            raise late_readers(*counts, timeout, n, endpoint)
+            raise missing_readers_error(*counts, timeout, n, endpoint)
         time.sleep(interval)
 
 
-def enough_readers(attached: int, updated: int | None, n: int | None) -> bool:
+def has_enough_readers(attached: int, updated: int | None, n: int | None) -> bool:
     """Tell whether so many are attached; without `n`, whether there are some, and all up to date."""
     return 0 < attached == updated if n is None else attached >= n
 
 
-def late_readers(
+def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
     """Return the error for subscribers that did not come in time."""

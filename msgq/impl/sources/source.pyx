@@ -15,7 +15,7 @@ from msgq.impl.base.segment cimport give
 from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
 from msgq.impl.records.recordfile cimport RecordFile, record_file
-from msgq.impl.ring.connection cimport enter
+from msgq.impl.ring.connection cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
     mq_ring_subscriber_has_more, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_reset,
@@ -154,10 +154,10 @@ cdef class TopicSource(Source):
         self._socket.close()
 
     cdef int prepare(self) except -1:
-        return enter(self._socket)  # who had no side segment looks for one
+        return check_usable(self._socket)  # who had no side segment looks for one
 
     cdef int repair(self) except -1:
-        if self._socket._follow():
+        if self._socket._remap_if_grown():
             return 0
         mq_ring_subscriber_reset(&self._socket._subscriber)
         raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; what is "

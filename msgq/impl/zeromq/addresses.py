@@ -66,17 +66,17 @@ def publisher_address(endpoint: str) -> Address:
 def subscriber_address(endpoint: str, host: str) -> Address:
     """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
     address = _address(endpoint, host)
-    return address._replace(host=_checked_host(host, endpoint)) if address.host == ALL_INTERFACES else address
+    return address._replace(host=_validate_host(host, endpoint)) if address.host == ALL_INTERFACES else address
 
 
-def _unbracketed(host: str) -> str:
+def _strip_brackets(host: str) -> str:
     """Return a host without the brackets that an IPv6 address has before a port."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
-def _checked_host(host: str, endpoint: str) -> str:
+def _validate_host(host: str, endpoint: str) -> str:
     """Return a host without brackets. InvalidValueError: it has a scheme or a port."""
-    bare = _unbracketed(host)
+    bare = _strip_brackets(host)
     if set(bare) & set(":[]/"):
         from ipaddress import AddressValueError, IPv6Address  # only here: few hosts have a colon
 
@@ -91,21 +91,21 @@ def _checked_host(host: str, endpoint: str) -> str:
 
 def _address(endpoint: str, host: str) -> Address:
     name = full_name(endpoint)
-    mapped = _mapped(name, endpoint)
+    mapped = _map_entry(name, endpoint)
     if mapped is not None:
         address = mapped
     elif naming.zmq_transport(endpoint) == "ipc":
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
         address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(_checked_host(host, endpoint), port_of(endpoint if naming.zmq_as_stock() else name))
+        address = Address(_validate_host(host, endpoint), port_of(endpoint if naming.zmq_as_stock() else name))
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
     return address
 
 
-def _mapped(name: str, endpoint: str) -> Address | None:
+def _map_entry(name: str, endpoint: str) -> Address | None:
     """Return what the map says of a full name, None when it says nothing."""
     path = naming.zmq_map_path()
     if not path:
@@ -115,15 +115,15 @@ def _mapped(name: str, endpoint: str) -> Address | None:
             value = tomllib.load(file).get(name)
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"MSGQ_ZMQ_MAP: cannot read {path}: {error}", endpoint) from error
-    return None if value is None else _parsed(value, f"MSGQ_ZMQ_MAP: {path}", endpoint)
+    return None if value is None else _parse_address(value, f"MSGQ_ZMQ_MAP: {path}", endpoint)
 
 
-def _parsed(value: object, where: str, endpoint: str) -> Address:
+def _parse_address(value: object, where: str, endpoint: str) -> Address:
     text = value if isinstance(value, str) else ""
     scheme, _, rest = text.partition("://")
     if scheme == "ipc" and rest.startswith("/") and "\0" not in rest:
         return Address(path=rest)
     host, _, port = rest.rpartition(":")
     if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
-        return Address(_unbracketed(host), int(port))
+        return Address(_strip_brackets(host), int(port))
     raise InvalidValueError(f"{where}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

@@ -13,10 +13,10 @@ from msgq.impl.base.context import Context
 _T = TypeVar("_T")
 
 @disjoint_base
-class Guard:
+class SocketGuard:
     """What publishers and subscribers have in common.
 
-    Whatever touches the foreign socket is called by `_alone`, or by a method of these classes. Derived classes have
+    Whatever touches the foreign socket is called by `_exclusive`, or by a method of these classes. Derived classes have
     `_disconnect`, which closes the foreign socket, and `_connect_again`, which makes another one in a forked child and
     ends with `_open`.
     """
@@ -36,8 +36,8 @@ class Guard:
     def _check_connectable(self, context: Context, name: str) -> None:
         """Refuse to connect with a terminated context, or twice; else take the endpoint's name."""
 
-    def _open(self, call: Callable[..., Any], not_now: type[BaseException]) -> None:
-        """Let calls through from now on; `call` is what sends or receives, `not_now` what it raises to say that."""
+    def _open(self, call: Callable[..., Any], would_block: type[BaseException]) -> None:
+        """Let calls through from now on; `call` is what sends or receives, `would_block` what it raises to say that."""
 
     def _is_here(self) -> bool:
         """Whether the socket is connected, and of this process."""
@@ -45,19 +45,19 @@ class Guard:
     def _check(self) -> None:
         """Raise EndpointClosedError or ConcurrentUseError if the socket may not be used; connect again after a fork."""
 
-    def _alone(self, call: Callable[..., _T], *args: Any) -> _T:
+    def _exclusive(self, call: Callable[..., _T], *args: Any) -> _T:
         """Check, and call while everybody else is kept out.
 
         Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
         """
 
-    def _sleep(self, descriptors: list[int], deadline_ns: int, nap_ms: int) -> bool:
+    def _sleep(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
         """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
 
         Parameters
         ----------
         deadline_ns : on CLOCK_MONOTONIC, in nanoseconds; negative is never.
-        nap_ms : milliseconds after which to look again in any case, at least 1.
+        max_sleep_ms : milliseconds after which to look again in any case, at least 1.
 
         Returns
         -------
@@ -83,20 +83,20 @@ class Guard:
     def _leave(self) -> None:
         """Close; the foreign socket is ours alone."""
 
-def keep(inherited: object) -> None:
+def keep_alive(inherited: object) -> None:
     """Keep an object for as long as the process lives, also while the interpreter takes its modules down.
 
     For objects of ZMQ in a forked child: their destructors must not run there.
     """
 
-def all_alone(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
-    """Do what `_alone` does with several guards at once."""
+def all_exclusive(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
+    """Do what `_exclusive` does with several guards at once."""
 
 @disjoint_base
-class Sender(Guard):
+class Sender(SocketGuard):
     """A publisher's guard.
 
-    Derived classes have `_look`, called at the first and every 1024th send, and `_send_past_full_queues`.
+    Derived classes have `_poll_subscriptions`, called at the first and every 1024th send, and `_send_past_full_queues`.
 
     Attributes
     ----------
@@ -139,30 +139,30 @@ class Sender(Guard):
         """
 
 @disjoint_base
-class Receiver(Guard):
+class Receiver(SocketGuard):
     """A subscriber's guard.
 
     Derived classes have `_next`, which receives with everything considered and is called unless `_direct` is set, and
-    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait; it
-    returns the milliseconds that the wait may last until it is called again, at least 1.
+    `_wake`, which ends a wait of another thread. And `_reconnect_if_lost`, called when there is no message, before a
+    wait; it returns the milliseconds that the wait may last until it is called again, at least 1.
 
     Attributes
     ----------
     _timeout_ms : milliseconds that a receive waits; -1 for ever.
-    _news : the descriptor that was given to `_open`.
+    _zmq_fd : the descriptor that was given to `_open`.
     """
 
     _direct: bool
     _received: int
     _timeout_ms: int
-    _news: int
+    _zmq_fd: int
 
     # Nobody opens a socket without knowing which one it is.
-    def _open(self, call: Callable[..., Any], not_now: type[BaseException], news: int) -> None:  # type: ignore[override]
-        """Do what `Guard._open` does; `news` is a descriptor that becomes readable when `call` may find a message."""
+    def _open(self, call: Callable[..., Any], would_block: type[BaseException], zmq_fd: int) -> None:  # type: ignore[override]
+        """Do what `SocketGuard._open` does; `zmq_fd` becomes readable when `call` may find a message."""
 
     def _receive_one(self, non_blocking: bool) -> bytes:
-        """Return the next message, waiting as long as the time-out says; raises `not_now`. The ticket is ours."""
+        """Return the next message, waiting as long as the time-out says; raises `would_block`. The ticket is ours."""
 
     def receive(self, non_blocking: bool = False) -> bytes | None:
         """Take the next message, or the newest if the socket conflates.

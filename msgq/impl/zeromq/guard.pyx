@@ -25,7 +25,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_stamps_error, option_error, pickle_error
+from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error
 
 
 cdef extern from "poll.h" nogil:
@@ -40,10 +40,10 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     ZMQ_DONTWAIT = 1
-    LOOK_EVERY = 1024  # sends
+    POLL_EVERY = 1024  # sends
 
 
-cdef class Guard:
+cdef class SocketGuard:
     """See the type stub (guard.pyi)."""
 
     cdef object __weakref__
@@ -53,7 +53,7 @@ cdef class Guard:
     cdef unsigned long _user
     cdef bint _closing
     cdef object _call
-    cdef object _not_now
+    cdef object _would_block
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -88,8 +88,8 @@ cdef class Guard:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         self._endpoint = name
 
-    def _open(self, call, not_now):
-        self._call, self._not_now = call, not_now
+    def _open(self, call, would_block):
+        self._call, self._would_block = call, would_block
         if self._ticket == CLOSED:  # else it connects in a forked child, and is busy until that is done
             self._closing = False
             self._generation = self._ticket = fork_generation
@@ -99,9 +99,9 @@ cdef class Guard:
 
     def _check(self):
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
 
-    cdef int _refuse(self) except -1:
+    cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or connect again after a fork."""
         if self._ticket != CLOSED and self._generation != fork_generation:
             return self._connect_in_child()
@@ -119,9 +119,9 @@ cdef class Guard:
             self._generation, self._ticket = generation, CLOSED if self._closing else ticket
             raise
         self._give_back()
-        return self._refuse_inherited()
+        return self._check_not_forked()
 
-    cdef int _refuse_inherited(self) except -1:
+    cdef int _check_not_forked(self) except -1:
         """Raise in the child when a fork came in the middle of a call."""
         if self._generation != fork_generation:
             text = "the process was forked during this call or reservation, which its parent ends; begin it again here"
@@ -130,7 +130,7 @@ cdef class Guard:
 
     cdef int _take(self) except -1:
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         self._ticket, self._user = BUSY, PyThread_get_thread_ident()
         return 0
 
@@ -141,21 +141,21 @@ cdef class Guard:
         self._ticket = self._generation
         return 0
 
-    def _alone(self, call, *args):
+    def _exclusive(self, call, *args):
         self._take()
         try:
             return call(*args)
         finally:
             self._give_back()
 
-    def _sleep(self, list descriptors, int64_t deadline_ns, int64_t nap_ms):
+    def _sleep(self, list descriptors, int64_t deadline_ns, int64_t max_sleep_ms):
         cdef Py_ssize_t i, count = len(descriptors)
         cdef int found
         cdef pollfd *waited
         self._run_handlers()
         if deadline_ns >= 0:
-            nap_ms = min(nap_ms, (deadline_ns - mq_now_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
-            if nap_ms <= 0:
+            max_sleep_ms = min(max_sleep_ms, (deadline_ns - mq_now_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
+            if max_sleep_ms <= 0:
                 return False
         waited = <pollfd *> PyMem_Malloc(count * sizeof(pollfd))
         if waited == NULL:
@@ -164,7 +164,7 @@ cdef class Guard:
             for i in range(count):
                 waited[i].fd, waited[i].events = descriptors[i], POLLIN
             with nogil:
-                found = poll(waited, count, nap_ms)
+                found = poll(waited, count, max_sleep_ms)
             if found < 0 and errno != EINTR:
                 raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
         finally:
@@ -174,16 +174,16 @@ cdef class Guard:
 
     cdef int _run_handlers(self) except -1:
         PyErr_CheckSignals()
-        return self._refuse_inherited()
+        return self._check_not_forked()
 
     def _reserve(self):
         self._check()
         self._ticket = RESERVED
 
     def _end_reservation(self):
-        self._refuse_inherited()
+        self._check_not_forked()
         if self._ticket != RESERVED:
-            self._refuse()
+            self._recover_use()
         self._ticket = self._generation
 
     def _leave(self):
@@ -192,12 +192,12 @@ cdef class Guard:
         self._disconnect()
 
 
-def keep(inherited):
+def keep_alive(inherited):
     Py_INCREF(inherited)
 
 
-def all_alone(list guards, call, *args):
-    cdef Guard guard
+def all_exclusive(list guards, call, *args):
+    cdef SocketGuard guard
     cdef int taken = 0
     error = None
     try:
@@ -215,29 +215,29 @@ def all_alone(list guards, call, *args):
             raise error
 
 
-cdef class Sender(Guard):
+cdef class Sender(SocketGuard):
     """See the type stub (guard.pyi)."""
 
     cdef readonly int64_t _messages
     cdef readonly int64_t _bytes
     cdef public int64_t _max_bytes
 
-    def _open(self, call, not_now):
+    def _open(self, call, would_block):
         self._messages = self._bytes = 0
-        Guard._open(self, call, not_now)
+        SocketGuard._open(self, call, would_block)
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
-            self._refuse()
+            self._recover_use()
         if flags:
             check_send_flags(flags, self._endpoint)
         if origin_time:
-            raise no_stamps_error(self._endpoint)
+            raise no_tracking_error(self._endpoint)
         self._ticket = BUSY
         try:
-            if self._messages % LOOK_EVERY == 0:
-                self._look()
+            if self._messages % POLL_EVERY == 0:
+                self._poll_subscriptions()
             if PyBytes_CheckExact(data):
                 size = PyBytes_GET_SIZE(data)
             else:
@@ -252,7 +252,7 @@ cdef class Sender(Guard):
                 raise MessageTooLargeError(f"{text}; set that higher on both sides", self._endpoint)
             try:
                 self._call(data, ZMQ_DONTWAIT)
-            except self._not_now:
+            except self._would_block:
                 self._send_past_full_queues(data)
         finally:
             self._ticket = self._generation
@@ -261,45 +261,45 @@ cdef class Sender(Guard):
 
     def close(self):
         if self._ticket in (BUSY, RESERVED) and self._generation == fork_generation:
-            self._refuse()
+            self._recover_use()
         if self._is_here():
             self._leave()
         self._ticket = CLOSED
 
 
-cdef class Receiver(Guard):
+cdef class Receiver(SocketGuard):
     """See the type stub (guard.pyi)."""
 
     cdef public bint _direct
     cdef public int64_t _received
     cdef public int64_t _timeout_ms
-    cdef public int _news
+    cdef public int _zmq_fd
 
     def __cinit__(self):
         self._timeout_ms = FOR_EVER
 
-    def _open(self, call, not_now, int news):
+    def _open(self, call, would_block, int zmq_fd):
         self._received = 0
-        self._news = news
-        Guard._open(self, call, not_now)
+        self._zmq_fd = zmq_fd
+        SocketGuard._open(self, call, would_block)
 
     def _receive_one(self, bint non_blocking):
-        cdef int64_t nap_ms, deadline
+        cdef int64_t max_sleep_ms, deadline
         try:
             return self._call(ZMQ_DONTWAIT)
-        except self._not_now:
-            nap_ms = self._tend()
+        except self._would_block:
+            max_sleep_ms = self._reconnect_if_lost()
             if non_blocking or self._timeout_ms == 0:
                 raise
         deadline = deadline_after(self._timeout_ms)
         while True:
-            in_time = self._sleep([self._news], deadline, nap_ms)
+            in_time = self._sleep([self._zmq_fd], deadline, max_sleep_ms)
             try:
                 return self._call(ZMQ_DONTWAIT)
-            except self._not_now:
+            except self._would_block:
                 if not in_time:
                     raise
-                nap_ms = self._tend()
+                max_sleep_ms = self._reconnect_if_lost()
 
     def receive(self, non_blocking=False):
         if non_blocking is not True and non_blocking is not False:
@@ -310,7 +310,7 @@ cdef class Receiver(Guard):
             message = self._receive_one(non_blocking) if self._direct else self._next(non_blocking)
             self._received += 1
             return message
-        except self._not_now:
+        except self._would_block:
             return None
         finally:
             self._give_back()

@@ -18,7 +18,7 @@ from typing import Protocol
 import zmq
 
 from msgq.errors import ConcurrentUseError, IpcError
-from msgq.impl.zeromq.guard import keep
+from msgq.impl.zeromq.guard import keep_alive
 
 CURVE_BYTES = 33  # that encryption adds to a message
 MAX_SOCKETS = 4096  # of ZMQ's: a subscriber has three, with its monitor
@@ -110,13 +110,13 @@ def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
 
 def put_aside(socket: zmq.Socket[bytes]) -> None:
     """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
-    keep(socket)
+    keep_alive(socket)
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
     global _context, _epolls
-    keep(_context)
+    keep_alive(_context)
     for socket in _sockets:
         if not socket.closed:
             put_aside(socket._socket)
@@ -164,4 +164,4 @@ def _close_all() -> None:
         _context.term()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_after_fork)

@@ -14,14 +14,14 @@ from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.errors import InvalidValueError, IpcError
 from msgq.impl.base.context import Context
-from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_stamps_error
+from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_tracking_error
 from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
 from msgq.impl.zeromq.guard import Sender
-from msgq.impl.zeromq.lingering import Lingers
+from msgq.impl.zeromq.linger import LingerOption
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +32,7 @@ SUBSCRIPTION_MAX_BYTES = 65536
 LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
 
 
-class PubSocket(Lingers, Sender):
+class PubSocket(LingerOption, Sender):
     """Publishes messages on one endpoint.
 
     It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
@@ -112,7 +112,7 @@ class PubSocket(Lingers, Sender):
         name = naming.endpoint_name(endpoint)
         self._check_connectable(context, name)
         if tracked:
-            raise no_stamps_error(name)
+            raise no_tracking_error(name)
         if schema is not None:
             require_schema(schema)
         self._address = publisher_address(name)
@@ -184,7 +184,7 @@ class PubSocket(Lingers, Sender):
         send all the same, it skips a full queue until half of that was read, without a word: the count is a lower bound
         then. With one subscriber there is nobody else to send to; leaving it at that keeps the count exact.
         """
-        readers = self._look()
+        readers = self._poll_subscriptions()
         try:
             self._send(data, zmq.NOBLOCK)
             return
@@ -239,7 +239,7 @@ class PubSocket(Lingers, Sender):
         """
         self._check()
         if origin_time:
-            raise no_stamps_error(self.endpoint)
+            raise no_tracking_error(self.endpoint)
         count = 0
         for message in messages_of(messages):
             self.send(message)
@@ -273,14 +273,14 @@ class PubSocket(Lingers, Sender):
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         if origin_time:
-            raise no_stamps_error(self.endpoint)
+            raise no_tracking_error(self.endpoint)
         return Reservation(self, size)
 
     def _begin_reservation(self, size: int) -> None:
         """Any size will do."""
         self._reserve()
 
-    def _look(self) -> int:
+    def _poll_subscriptions(self) -> int:
         """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
         while zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
             news = self._socket.recv(zmq.NOBLOCK)
@@ -294,7 +294,7 @@ class PubSocket(Lingers, Sender):
 
     def _count(self) -> tuple[int, bool]:
         """Return how many subscribers there are, and whether they have certainly read everything."""
-        readers = self._alone(self._look)
+        readers = self._exclusive(self._poll_subscriptions)
         return readers, readers > 0 and self._unread_from == self._messages
 
     def all_readers_updated(self) -> bool:

@@ -17,13 +17,13 @@ from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.context import Context
-from msgq.impl.sockets.awaitable import Awaitable
+from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.checks import (
     check_before_connect,
     check_linger,
     check_non_blocking,
     check_rcvhwm,
-    no_stamps_error,
+    no_tracking_error,
     timeout_ms,
 )
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
@@ -32,8 +32,8 @@ from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
 from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
-from msgq.impl.zeromq.guard import Receiver, all_alone
-from msgq.impl.zeromq.lingering import Lingers
+from msgq.impl.zeromq.guard import Receiver, all_exclusive
+from msgq.impl.zeromq.linger import LingerOption
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
-RENEW_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
-NAP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
+RECONNECT_AFTER_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
+MAX_SLEEP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
-MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
+BATCH_MAX = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
 
 
 _wake_numbers = itertools.count()
 
 
-class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
+class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
     """Receives the messages of one endpoint.
 
     It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
@@ -69,16 +69,16 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     __slots__ = (
         "_address",
         "_conflate",
-        "_conflate_wanted",
-        "_held",
+        "_conflate_default",
         "_linger_ms",
         "_loop_fd",
         "_monitor",
-        "_passed_over",
         "_rcvhwm",
+        "_reconnect_at",
         "_recv",
-        "_renew_at",
+        "_skipped",
         "_socket",
+        "_unread",
         "_waiting",
         "_wake_address",
     )
@@ -89,12 +89,12 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     _address: Address
 
     def __init__(self) -> None:
-        self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
+        self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
         self._rcvhwm: int | None = None  # None: from the environment
         self._linger_ms = 0
-        self._held: bytes | None = None  # a message that did not suit the call that took it
-        self._passed_over = 0
-        self._renew_at = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
+        self._unread: bytes | None = None  # a message that did not suit the call that took it
+        self._skipped = 0
+        self._reconnect_at = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
         self._wake_address = ""
         self._waiting: Wait | None = None
         self._loop_fd: LoopDescriptor | None = None
@@ -115,12 +115,12 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     @conflate.setter
     def conflate(self, value: bool) -> None:
         check_before_connect("conflate", self.closed, self.endpoint)
-        self._conflate = self._conflate_wanted = bool(value)
+        self._conflate = self._conflate_default = bool(value)
 
     @property
     def lost(self) -> int | None:
         """Messages that a conflating socket passed over; what was lost on the way is not in it. None: unknown."""
-        return self._passed_over if self._conflate else None
+        return self._skipped if self._conflate else None
 
     def connect(
         self,
@@ -157,7 +157,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         self._address = subscriber_address(name, host)
-        self._conflate = bool(conflate) or self._conflate_wanted
+        self._conflate = bool(conflate) or self._conflate_default
         self._connect_again()
 
     def _connect_again(self) -> None:
@@ -174,8 +174,8 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
                 raise InvalidValueError(text, name, error.errno) from error
             raise
         self._socket, self._recv = socket, socket.recv
-        self._renew_at = 0
-        self._held, self._passed_over = None, 0
+        self._reconnect_at = 0
+        self._unread, self._skipped = None, 0
         self._simplify()
         # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
         self._open(self._recv, zmq.Again, int(socket.get(zmq.FD)))
@@ -199,34 +199,34 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 
-    def _tend(self) -> int:
+    def _reconnect_if_lost(self) -> int:
         """Connect again if ZMQ gave the publisher up. There was no message, and the ticket is ours.
 
         ZMQ gives up without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol,
         or announces too large a message. Else it connects again by itself, which its monitor tells when it succeeds. A
-        connection that ended, and has no successor after `RENEW_MS`, may be of either kind; in both it does no harm to
-        connect anew.
+        connection that ended, and has no successor after `RECONNECT_AFTER_MS`, may be of either kind; in both it does
+        no harm to connect anew.
 
         Returns
         -------
         Milliseconds until this wants to be called again, at least 1.
         """
-        if self._renew_at and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        if self._reconnect_at and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             return 1  # the last messages of that connection; they would be lost with it
         while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], 0):
             event = self._monitor.recv_multipart(NOBLOCK)[0]
             ended = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
-            self._renew_at = time.monotonic_ns() + RENEW_MS * NS_PER_MS if ended else 0
-        if not self._renew_at:
-            return NAP_MS
-        left_ns = self._renew_at - time.monotonic_ns()
+            self._reconnect_at = time.monotonic_ns() + RECONNECT_AFTER_MS * NS_PER_MS if ended else 0
+        if not self._reconnect_at:
+            return MAX_SLEEP_MS
+        left_ns = self._reconnect_at - time.monotonic_ns()
         if left_ns > 0:
             return left_ns // NS_PER_MS + 1
-        self._renew()
+        self._reconnect()
         return 1  # ZMQ may just have taken note of a message, and its descriptor would not tell again
 
-    def _renew(self) -> None:
-        self._renew_at = 0
+    def _reconnect(self) -> None:
+        self._reconnect_at = 0
         with contextlib.suppress(zmq.ZMQError):  # it is forgotten already
             self._socket.disconnect(self._address.uri)
         self._socket.connect(self._address.uri)
@@ -281,7 +281,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
 
     def _simplify(self) -> None:
         """Let `receive` ask ZMQ directly if nothing speaks against it."""
-        self._direct = not (self._conflate or self._held is not None or self._loop_fd is not None)
+        self._direct = not (self._conflate or self._unread is not None or self._loop_fd is not None)
 
     @property
     def rcvtimeo(self) -> int:
@@ -308,11 +308,11 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         It is the same one until the socket closes, and must not be read or closed. ZMQ's news other than messages make
         it readable for a moment, too, so the receive that follows should not wait.
         """
-        return self._alone(self._make_fd)
+        return self._exclusive(self._make_fd)
 
     def _make_fd(self) -> int:
         if self._loop_fd is None:
-            self._loop_fd = LoopDescriptor(self._news)
+            self._loop_fd = LoopDescriptor(self._zmq_fd)
             self._simplify()
         self._settle_fd()
         return self._loop_fd.fd
@@ -323,8 +323,8 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
         """
         if self._loop_fd is not None:
-            more = self._held is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
-            self._loop_fd.set(AT_ONCE if more else self._renew_at)
+            more = self._unread is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+            self._loop_fd.set(AT_ONCE if more else self._reconnect_at)
 
     def _next(self, non_blocking: bool) -> bytes:
         """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
@@ -334,29 +334,29 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
             self._settle_fd()
 
     def _take(self, non_blocking: bool) -> bytes:
-        message, self._held = self._held, None
+        message, self._unread = self._unread, None
         self._simplify()
         if message is None:
             message = self._receive_one(non_blocking)
         if self._conflate:
-            for _ in range(MANY):
+            for _ in range(BATCH_MAX):
                 if not zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
                     break
                 message = self._recv(NOBLOCK)
-                self._passed_over += 1
+                self._skipped += 1
         return message
 
-    def _pending(self, most: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
-        """Return up to `most` pending messages, those before the first that has not `size` bytes; that one is held.
+    def _pending(self, limit: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
+        """Return up to `limit` pending messages, those before the first that has not `size` bytes; that one is held.
 
         The ticket is ours.
         """
         messages: list[bytes] = []
         try:
-            while len(messages) < most:
+            while len(messages) < limit:
                 message = self._take(not wait_for_one or bool(messages))
                 if size is not None and len(message) != size:
-                    self._held = message
+                    self._unread = message
                     break
                 messages.append(message)
                 if self._conflate:
@@ -369,9 +369,9 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         self._simplify()
         return messages
 
-    def _most(self, max_messages: int | None) -> int:
+    def _batch_limit(self, max_messages: int | None) -> int:
         if max_messages is None:
-            return MANY
+            return BATCH_MAX
         if max_messages < 0:
             raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self.endpoint)
         return max_messages
@@ -385,21 +385,21 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         """Raise `StateError`: messages carry no times here."""
         check_non_blocking(non_blocking, self.endpoint)
         self._check()
-        raise no_stamps_error(self.endpoint)
+        raise no_tracking_error(self.endpoint)
 
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first.
 
         Parameters
         ----------
-        max_messages : at most so many; None takes all that have arrived, up to 100,000.
+        max_messages : at limit so many; None takes all that have arrived, up to 100,000.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Raises
         ------
         InvalidValueError : a negative `max_messages`.
         """
-        return self._alone(self._pending, self._most(max_messages), wait_for_one)
+        return self._exclusive(self._pending, self._batch_limit(max_messages), wait_for_one)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's.
@@ -427,9 +427,9 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         if message is None:
             return None
         if len(message) > view.nbytes:
-            self._held = message
+            self._unread = message
             self._simplify()
-            self._alone(self._settle_fd)
+            self._exclusive(self._settle_fd)
             self._received -= 1
             text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
             raise MessageTooLargeError(text, self.endpoint)
@@ -444,7 +444,7 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         Parameters
         ----------
         dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        max_messages : at most so many; None takes all that are there, up to 100,000.
+        max_messages : at limit so many; None takes all that are there, up to 100,000.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Returns
@@ -458,14 +458,14 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         """
         import numpy  # the only method that needs it
 
-        most = self._most(max_messages)
+        limit = self._batch_limit(max_messages)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self.endpoint)
-        messages = self._alone(self._pending, most, wait_for_one, element.itemsize)
-        if not messages and most and self._held is not None:
-            text = f"the next message has {len(self._held)} bytes, the dtype {element.itemsize}"
+        messages = self._exclusive(self._pending, limit, wait_for_one, element.itemsize)
+        if not messages and limit and self._unread is not None:
+            text = f"the next message has {len(self._unread)} bytes, the dtype {element.itemsize}"
             raise MessageSizeError(f"{text}; receive() takes it as it is", self.endpoint)
         array = numpy.empty(len(messages), element)
         data = b"".join(messages)
@@ -485,7 +485,7 @@ def _fill(view: memoryview, message: bytes) -> None:
 
 
 class _Poller(PythonPoller):
-    _takes = SubSocket
+    _socket_type = SubSocket
 
     def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
@@ -511,20 +511,20 @@ class _Poller(PythonPoller):
         sockets = self._sockets.copy()  # another thread may register more meanwhile
         if not sockets:
             return []
-        ready = all_alone(sockets, _wait, sockets, milliseconds)
-        return [socket for socket in sockets if socket._held is not None or id(socket._socket) in ready]
+        ready = all_exclusive(sockets, _wait, sockets, milliseconds)
+        return [socket for socket in sockets if socket._unread is not None or id(socket._socket) in ready]
 
 
 def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
-    if any(socket._held is not None for socket in sockets):
+    if any(socket._unread is not None for socket in sockets):
         milliseconds = 0
     deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
-    news = [socket._news for socket in sockets]
+    news = [socket._zmq_fd for socket in sockets]
     while not (ready := zmq.zmq_poll(items, 0)):
-        nap_ms = min([socket._tend() for socket in sockets])
-        if not sockets[0]._sleep(news, deadline, nap_ms):
+        max_sleep_ms = min([socket._reconnect_if_lost() for socket in sockets])
+        if not sockets[0]._sleep(news, deadline, max_sleep_ms):
             break
     for socket in sockets:
         socket._settle_fd()

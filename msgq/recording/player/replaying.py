@@ -71,7 +71,7 @@ def replay(
     first = next(Schedule(log, time_source, names).each(), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
-    with Simulation(seed, faults) as sim, sim.clock.patched():
+    with Simulation(seed, faults) as sim, sim.clock.patch_time():
         sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
         before = log.full_history(RECORDS.name).between(None, log.start_time)
         found = plan(log, before, names)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from msgq.impl.base.event_loop import Readable, Wait
 
 
-class Awaitable:
+class AsyncReceiver:
     """A subscriber that can be waited for in asyncio; see subscriber.pyi for the contract of `arecv`."""
 
     __slots__ = ()

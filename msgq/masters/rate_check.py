@@ -1,4 +1,4 @@
-"""Does a topic keep its pace: the arithmetic behind `SubMaster.alive` and `SubMaster.freq_ok`."""
+"""Checks of the rate of a topic: the arithmetic behind `SubMaster.alive` and `SubMaster.freq_ok`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ WINDOW_SECONDS = 10
 LOWEST, HIGHEST = 0.8, 1.2
 
 
-class Pace:
+class RateCheck:
     """Times of receipt of one topic, and what they say about its rate.
 
     Alive: the newest message is younger than 10 periods, ``now - newest < 10 / rate``; at exactly 10 it is not, nor
     before the first message.
 
-    In pace: the average over a window lies within ``low`` to ``high``, borders included. There are two windows, and one
-    of them suffices: the latest 10 seconds' worth of messages, and the newest tenth of those. They are counted in
+    The rate is right if the average over a window lies within ``low`` to ``high``, borders included. There are two
+    windows, and one of them suffices: the latest 10 seconds' worth of messages, and the newest tenth of those. They are counted in
     intervals between messages, as many as the expected rate brings: ``n = round(10 * expected)`` and ``n // 10``, the
     latter at least 1. The average over k intervals from the oldest time to the newest is ``k / (newest - oldest)``. A
-    window that is not full averages over what it has, so two messages are the first that can be in pace.
+    window that is not full averages over what it has, so two messages are the first that can have a rate.
 
     Silence counts, too: a window fails as soon as even a message now would make too low an average, that is when
     ``now > oldest + (k + 1) / low``.
@@ -31,15 +31,15 @@ class Pace:
     ----------
     rate : Hz at which the topic is published, above 0.
     expected : Hz at which its messages arrive here, when all is well.
-    low, high : Hz that are still in pace.
+    low, high : Hz that are still right.
 
     Attributes
     ----------
     alive_before : it is alive while ``now < alive_before``.
-    in_pace_until : it is in pace while ``now <= in_pace_until``.
+    rate_ok_until : the rate is right while ``now <= rate_ok_until``.
     """
 
-    __slots__ = ("_high", "_lifetime", "_low", "_windows", "alive_before", "in_pace_until")
+    __slots__ = ("_high", "_lifetime", "_low", "_windows", "alive_before", "rate_ok_until")
 
     def __init__(self, rate: float, expected: float, low: float, high: float) -> None:
         self._lifetime = ALIVE_PERIODS / rate
@@ -49,26 +49,26 @@ class Pace:
             deque(maxlen=intervals + 1),
             deque(maxlen=max(1, intervals // 10) + 1),
         )
-        self.alive_before = self.in_pace_until = -math.inf
+        self.alive_before = self.rate_ok_until = -math.inf
 
     def add(self, now: float) -> None:
         """A message came at `now`, in seconds, which is not before the former one."""
         self.alive_before = now + self._lifetime
-        self.in_pace_until = -math.inf
+        self.rate_ok_until = -math.inf
         for times in self._windows:
             times.append(now)
             intervals, span = len(times) - 1, now - times[0]
             # Multiplied, not divided: messages that were drained together have no time between them.
             if intervals and self._low * span <= intervals <= self._high * span:
-                self.in_pace_until = max(self.in_pace_until, times[0] + (intervals + 1) / self._low)
+                self.rate_ok_until = max(self.rate_ok_until, times[0] + (intervals + 1) / self._low)
 
 
-def pace(rate: float, update_rate: float | None, declared: bool, waited: bool) -> Pace:
-    """Return the pace that a conflating subscriber sees.
+def make_rate_check(rate: float, update_rate: float | None, declared: bool, waited: bool) -> RateCheck:
+    """Return the check of the rate that a conflating subscriber sees.
 
     It gets at most one message an update, so of two rates the lower one is expected. Who samples, that is does not wait
     for the topic, and has nearly its rate (neither is twice the other or more) finds sometimes two messages, sometimes
-    none, as the clocks drift; down to half of what is expected is then in pace.
+    none, as the clocks drift; down to half of what is expected is then right.
 
     Parameters
     ----------
@@ -81,4 +81,4 @@ def pace(rate: float, update_rate: float | None, declared: bool, waited: bool) -
     expected = rate if update_rate is None else min(rate, update_rate)
     most = expected if declared else rate
     beats = not waited and update_rate is not None and update_rate / 2 < rate < update_rate * 2
-    return Pace(rate, expected, LOWEST * expected / (2 if beats else 1), HIGHEST * most)
+    return RateCheck(rate, expected, LOWEST * expected / (2 if beats else 1), HIGHEST * most)

@@ -12,7 +12,7 @@ from msgq.impl.sockets.checks import check_linger
 _T = TypeVar("_T")
 
 
-class Lingers:
+class LingerOption:
     """A socket whose `linger` may be set at any time, and stays. See publisher.pyi of the ring."""
 
     __slots__ = ()
@@ -23,7 +23,7 @@ class Lingers:
         _socket: zmq.Socket[bytes]
         _linger_ms: int
 
-        def _alone(self, call: Callable[..., _T], *args: Any) -> _T: ...
+        def _exclusive(self, call: Callable[..., _T], *args: Any) -> _T: ...
         def _is_here(self) -> bool: ...
 
     @property
@@ -35,5 +35,5 @@ class Lingers:
     def linger(self, milliseconds: int) -> None:
         checked = check_linger(milliseconds, self.endpoint)
         if not self.closed:
-            self._alone(lambda: self._socket.set(zmq.LINGER, checked))  # in a forked child, the socket is a new one
+            self._exclusive(lambda: self._socket.set(zmq.LINGER, checked))  # in a forked child, the socket is a new one
         self._linger_ms = checked  # type: ignore[misc]  # a slot of the class that derives from this
