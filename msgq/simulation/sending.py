@@ -11,7 +11,7 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.impl.base.liveness import process_name
 from msgq.impl.fake.bus import EndpointState, Entry, TopicState
-from msgq.impl.fake.channel_order import Line
+from msgq.impl.fake.channel_order import ChannelState
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.impl.fake.workqueue_store import Queue
 from msgq.kinds import CHANNEL, FRAMES, QUEUE, RECORDS
@@ -65,7 +65,7 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
             yield SentMessage(time_ns, node, f"{endpoint}/image", picture, MessageSource(FRAMES), source.schema)
             return
         yield SentMessage(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
-    elif isinstance(source, Line):
+    elif isinstance(source, ChannelState):
         yield SentMessage(time_ns, node, endpoint, entry[1], _channel_source(source, entry, node), source.schema)
     elif isinstance(source, Queue):
         sizes = {"max_messages": source.max_messages, "max_message_size": source.max_message_size}
@@ -80,7 +80,7 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
         yield from _changes(time_ns, node, source, entry)
 
 
-def _channel_source(line: Line, entry: Entry, node: str) -> MessageSource:
+def _channel_source(line: ChannelState, entry: Entry, node: str) -> MessageSource:
     pool = line.order.at(entry[0]).pool
     name = "" if pool is None else pool.node
     options = {
