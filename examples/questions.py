@@ -16,14 +16,14 @@ QUESTIONS = {
         SELECT endpoint, sum(lost) AS lost, round(100 * sum(lost) / (sum(lost) + sum(messages)), 3) AS percent
         FROM endpoints GROUP BY endpoint HAVING sum(lost) > 0 ORDER BY lost DESC
     """,
-    "Where are the longest silences, and who was silent?": """
-        SELECT endpoint, round(silence / 1e9, 3) AS seconds, timestamp_micros(from_time div 1000) AS since
-        FROM silences ORDER BY silence DESC LIMIT 10
+    "Where are the longest dropouts, and of which endpoint?": """
+        SELECT endpoint, round(duration_ns / 1e9, 3) AS seconds, timestamp_micros(from_time div 1000) AS since
+        FROM dropouts ORDER BY duration_ns DESC LIMIT 10
     """,
     "How late is each endpoint, over all of its runs?": """
         WITH counts AS (
             SELECT endpoint, bucket, sum(count) AS count
-            FROM (SELECT endpoint, inline(histogram) FROM latency_totals) GROUP BY endpoint, bucket
+            FROM (SELECT endpoint, inline(histogram) FROM latency_summary) GROUP BY endpoint, bucket
         ), ranks AS (
             SELECT endpoint, sign(bucket) * pow(2, (abs(bucket) - 0.5) / 16) / 1e3 AS us,
                    sum(count) OVER (PARTITION BY endpoint ORDER BY bucket) AS until,
@@ -35,13 +35,14 @@ QUESTIONS = {
         FROM ranks GROUP BY endpoint ORDER BY p99_us DESC
     """,
     "In which minutes was the bus busiest? A longer window counts where it begins.": """
-        SELECT timestamp_seconds(time div 60000000000 * 60) AS minute, sum(messages) AS messages,
-               round(sum(bytes) / 1e6, 3) AS megabytes, count(DISTINCT endpoint) AS endpoints
-        FROM rates GROUP BY minute ORDER BY messages DESC LIMIT 5
+        SELECT timestamp_seconds(window_start div 60000000000 * 60) AS minute, sum(messages) AS messages,
+               round(sum(size_bytes) / 1e6, 3) AS megabytes, count(DISTINCT endpoint) AS endpoints
+        FROM throughput GROUP BY minute ORDER BY messages DESC LIMIT 5
     """,
     "What does a losing endpoint's neighbourhood look like: who else lost in the same second?": """
         SELECT a.endpoint, b.endpoint AS other, count(*) AS times, sum(b.lost) AS lost
-        FROM gaps a JOIN gaps b ON a.run = b.run AND a.to_time div 1000000000 = b.to_time div 1000000000
+        FROM sequence_gaps a JOIN sequence_gaps b ON a.run = b.run AND a.to_time div 1000000000 = b.to_time div
+        1000000000
                                AND a.endpoint < b.endpoint
         GROUP BY a.endpoint, b.endpoint ORDER BY times DESC LIMIT 10
     """,

@@ -73,17 +73,17 @@ def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, eve
     group, endpoint = np.divmod(np.arange(groups * endpoints), endpoints)
     begin = _MIDNIGHT * 10**9 + ((first_group + group) * every_s / groups * 10**9).astype(np.int64)
     columns = {
-        "part": np.array(parts, object)[group * len(parts) // groups],
+        "bronze_file": np.array(parts, object)[group * len(parts) // groups],
         "run": ["run"] * len(group),
         "endpoint": [f"endpoint{number}" for number in endpoint.tolist()],
         "epoch": np.ones(len(group), np.int64),
         "schema_id": np.zeros(len(group), np.int64),
-        "rows": np.full(len(group), 1000),
+        "row_count": np.full(len(group), 1000),
         "first_sequence": begin // 10**6,
         "last_sequence": begin // 10**6 + 999,
-        "first_time": begin,
-        "last_time": begin + int(every_s / groups * 10**9) - 1,
-        "repeats": np.zeros(len(group), bool),
+        "start_time": begin,
+        "end_time": begin + int(every_s / groups * 10**9) - 1,
+        "has_duplicates": np.zeros(len(group), bool),
     }
     return pa.table(columns, schema=RANGES)
 
@@ -114,13 +114,13 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     messages, derived, inputs = messages_table(lake), Derived(lake), Inputs(lake)
     table = derived.tables[RANGES_NAME]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
-    columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("class", pa.string()))
+    columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("size_class", pa.string()))
     every_s = _DAY_S / entries
     names: list[str] = []
     new = RANGES.empty_table()
     last = 0.0
     for entry in range(entries):
-        here = [f"date={_DAY}/class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
+        here = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
         files = [messages.write(path, payload) for path in here]
         last = timed(partial(messages.commit, messages.snapshot(), columns, files))
         names += here

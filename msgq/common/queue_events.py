@@ -12,12 +12,12 @@ from msgq.common.schema import Schema
 
 SUFFIX = ":events"
 #: Of a head, in its order, without padding; times are ns of the host's clock (docs/clock.md).
-#: `row` is the handle that did it, `pid` its process. `number` is the message's in the order of the queue: the same in
-#: all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened, `taken_time` when
-#: it was taken; 0: it was not, or nobody knows.
+#: `handle` is the number of the handle that did it, `pid` its process. `number` is the message's in the order of the
+#: queue: the same in all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened,
+#: `taken_time` when it was taken; 0: it was not, or nobody knows.
 FIELDS = (
     ("event", "|u1"),
-    ("row", "|u1"),
+    ("handle", "|u1"),
     ("priority", "<u2"),
     ("deliveries", "<u4"),
     ("number", "<u8"),

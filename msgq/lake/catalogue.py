@@ -11,30 +11,30 @@ from msgq.lake.directory import Directory
 from msgq.lake.table import Table, has_table, table_places
 
 _NAMED = 3  # endpoints of a table of silver
-_OWN = ("files", "schemas", "silver_parts")
+_OWN = ("ingested_files", "schemas", "silver_manifest")
 
 _ROWS = {
     "messages": "a message",
-    "files": "a file that was ingested",
-    "problems": "a place of a file that could not be read",
+    "ingested_files": "a file that was ingested",
+    "read_errors": "a place of a file that could not be read",
     "schemas": "the text of a schema",
-    "undecoded": "a message that could not be decoded",
-    "silver_parts": "what is decoded: a part of messages, and a table of silver",
+    "decode_errors": "a message that could not be decoded",
+    "silver_manifest": "what is decoded: a part of messages, and a table of silver",
     "gold/endpoints": "an endpoint of a run",
     "gold/publishers": "a publisher of an endpoint that may have several, of a run",
-    "gold/windows": "a window of an endpoint's epoch",
-    "gold/gaps": "a place where messages are missing",
+    "gold/traffic_windows": "a window of an endpoint's epoch",
+    "gold/sequence_gaps": "a place where messages are missing",
     "gold/overwrites": "a place where values of state were overwritten before they were recorded",
-    "gold/rates": "a window of an endpoint",
-    "gold/silences": "a time without a message",
+    "gold/throughput": "a window of an endpoint",
+    "gold/dropouts": "a time without a message",
     "gold/latency": "the latency of an endpoint in a window",
-    "gold/latency_totals": "the latency of an endpoint of a run",
+    "gold/latency_summary": "the latency of an endpoint of a run",
     "gold/hops": "an edge between endpoints",
     "gold/stages": "a window of an endpoint that a stage handles",
-    "gold/stage_totals": "an endpoint that a stage handles, of a run",
-    "gold/work": "a delivery of a message of a queue",
-    "gold/work_windows": "a window of a queue",
-    "gold/work_totals": "a queue of a run",
+    "gold/stage_summary": "an endpoint that a stage handles, of a run",
+    "gold/queue_deliveries": "a delivery of a message of a queue",
+    "gold/queue_windows": "a window of a queue",
+    "gold/queue_summary": "a queue of a run",
     "gold/frames": "a picture",
     "gold/checks": "what was checked of an endpoint",
 }
@@ -76,7 +76,7 @@ def catalogue(directory: Directory) -> list[Entry]:
     """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
     endpoints = _endpoints(directory)
     found = [entry for place in table_places(directory) if (entry := _entry(directory, place, endpoints))]
-    order = ("messages", "problems", "undecoded", "silver", "gold", "derived")
+    order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
 
     def rank(entry: Entry) -> tuple[bool, int]:
         folder = entry.place.partition("/")[0]
@@ -87,12 +87,12 @@ def catalogue(directory: Directory) -> list[Entry]:
 
 def _endpoints(directory: Directory) -> dict[str, list[str]]:
     """Return the endpoints that have rows in each table of silver."""
-    ledger = Table(directory, "silver_parts").snapshot()
+    ledger = Table(directory, "silver_manifest").snapshot()
     found: dict[str, set[str]] = defaultdict(set)
     if ledger is not None:
-        rows = ledger.read(["table", "endpoint"], pc.field("endpoint").is_valid())
-        for row in rows.group_by(["table", "endpoint"]).aggregate([]).to_pylist():
-            found[row["table"]].add(row["endpoint"])
+        rows = ledger.read(["table_name", "endpoint"], pc.field("endpoint").is_valid())
+        for row in rows.group_by(["table_name", "endpoint"]).aggregate([]).to_pylist():
+            found[row["table_name"]].add(row["endpoint"])
     return {table: sorted(names) for table, names in found.items()}
 
 
@@ -106,7 +106,7 @@ def _entry(directory: Directory, place: str, endpoints: dict[str, list[str]]) ->
     if folder == "silver":
         names = endpoints.get(name, [])
         table, row = f"silver_{names[0]}" if names else "", f"a value of a message of {_some(names)}"
-    elif folder == "derived":
+    elif folder == "aggregates":
         table, row = "", "of parts of messages, what gold is made of"
     else:
         table = "" if name.startswith("_") or place in _OWN else name

@@ -28,10 +28,12 @@ MESSAGES = pa.schema(
 )
 #: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
 #: its endpoint needs to be made anew.
-PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())])
+PLACES = pa.schema(
+    [("file", pa.string()), ("byte_offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())]
+)
 #: Of messages that are added to a lake.
 COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id"), PLACES.field("options")])
 #: Of messages in a lake; the last two are in paths.
 BRONZE = pa.schema(
-    [*COLUMNS, ("bytes", pa.int64()), ("picture", pa.string()), ("date", pa.date32()), ("class", pa.string())]
+    [*COLUMNS, ("size_bytes", pa.int64()), ("picture", pa.string()), ("date", pa.date32()), ("size_class", pa.string())]
 )

@@ -1,6 +1,6 @@
 """The derived tables of a lake: of each part of bronze what workers found in it, and its ranges.
 
-    LAKE/derived/VERSION/NAME
+    LAKE/aggregates/VERSION/NAME
 
 Each row says of which part it is. The table of ranges is written last: a part that it does not have is not derived yet.
 The next writer derives what a kill left out, from files that the worker left, or anew from the part.
@@ -28,7 +28,7 @@ from msgq.lake.table import SMALL_BYTES, ConflictError, File, Table, is_merged
 RANGES_NAME, HOURS_NAME = "ranges", "hours"
 _WHOLE = (RANGES_NAME, HOURS_NAME)  # tables of which all rows are read, again and again
 #: The column that says of which part a row is.
-PART = pa.field("part", pa.string())
+PART = pa.field("bronze_file", pa.string())
 #: Files of ranges by file system and path, as this process has read them: they never change, and each batch of a stream
 #: needs all of them.
 _READ: dict[tuple[str, str], pa.Table] = {}
@@ -39,7 +39,7 @@ _ANEW = "~"  # follows the stem in names of files that were derived anew
 
 def derived_table(lake: Directory, name: str) -> Table:
     """Return a derived table of a lake."""
-    return Table(lake, f"derived/{VERSION}/{name}")
+    return Table(lake, f"aggregates/{VERSION}/{name}")
 
 
 def derived_columns(name: str) -> pa.Schema:
@@ -59,7 +59,7 @@ def file_name(part: str, anew: bool = False) -> str:
 
 def stem(part: str) -> str:
     """Return how the names of files begin which a part has in derived tables."""
-    return part.removesuffix(".parquet").replace("date=", "").replace("class=", "").replace("/", "-")
+    return part.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class View:
     def read(self, name: str, parts: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these parts, with the column `part`, in this process; None: of all."""
         wanted = self.parts if parts is None else parts
-        table, where = derived_table(self.lake, name), field("part").isin(sorted(wanted))
+        table, where = derived_table(self.lake, name), field("bronze_file").isin(sorted(wanted))
         return table.rows(self.files(name, wanted), derived_columns(name), where)
 
 
@@ -114,12 +114,12 @@ class Derived:
         paths = [] if snapshot is None else _files_of(snapshot.files, parts)
         files = [self._read(table.path(path)) for path in paths]
         found = pa.concat_tables([RANGES.empty_table(), *files])
-        return found.filter(pc.is_in(found.column("part"), pa.array(sorted(parts), pa.string())))
+        return found.filter(pc.is_in(found.column("bronze_file"), pa.array(sorted(parts), pa.string())))
 
     def view(self, parts: Collection[str]) -> View | None:
         """Return the tables as they are, if they have all of these parts, which nobody may have taken away since."""
         ranges = self.ranges(parts)
-        if set(parts) - set(ranges.column("part").unique().to_pylist()):
+        if set(parts) - set(ranges.column("bronze_file").unique().to_pylist()):
             return None
         found = {name: table.snapshot() for name, table in self.tables.items()}
         paths = {name: [] if snapshot is None else list(snapshot.files) for name, snapshot in found.items()}
@@ -127,7 +127,7 @@ class Derived:
 
     def lacking(self, parts: Collection[str]) -> set[str]:
         """Return those of these parts of which not all that is derived is committed."""
-        return set(parts) - set(self.ranges(parts).column("part").unique().to_pylist())
+        return set(parts) - set(self.ranges(parts).column("bronze_file").unique().to_pylist())
 
     def left(self, parts: Iterable[str]) -> tuple[dict[str, list[File]], list[str]]:
         """Return files that workers wrote with these parts, by table; and the parts of which there are none."""
@@ -202,14 +202,14 @@ class Derived:
             groups = [[file.path for file in pack] for pack in packs if len(pack) > 1 or pack[0] in stale]
             if not gone and not groups:
                 return
-            add = [table.merge(group, columns, field("part").isin(sorted(there))) for group in groups]
+            add = [table.merge(group, columns, field("bronze_file").isin(sorted(there))) for group in groups]
             with suppress(ConflictError):
                 table.commit(base, columns, add, [*gone, *(path for group in groups for path in group)])
                 return
 
     def _parts_of(self, table: Table, file: File) -> set[str]:
-        rows = pq.read_table(table.path(file.path), columns=["part"], filesystem=self._lake.files)
-        return set(rows.column("part").unique().to_pylist())
+        rows = pq.read_table(table.path(file.path), columns=["bronze_file"], filesystem=self._lake.files)
+        return set(rows.column("bronze_file").unique().to_pylist())
 
     def _read(self, path: str) -> pa.Table:
         key = (self._lake.files.type_name, path)

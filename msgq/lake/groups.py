@@ -25,7 +25,13 @@ from msgq.lake.table import is_merged
 _GOLD_VERSION = 1  # of the tables that are made; with another number, all are made anew
 #: The time that says of which hour a row is.
 _TIMES = {
-    **{"windows": "time", "islands": "base_time", "cells": "base_time", "stages": "time", "frames": "log_time"},
+    **{
+        "traffic_windows": "window_start",
+        "islands": "base_time",
+        "key_islands": "base_time",
+        "stages": "window_start",
+        "frames": "log_time",
+    },
     "origins": "origin_time",
 }
 _COLUMNS = SCHEMAS | {"origins": MESSAGES}
@@ -54,13 +60,13 @@ def groups_of(view: View) -> dict[tuple[str, int], Group]:
     """Return all groups of the messages by run and hour."""
     found: dict[tuple[str, int], Group] = {}
     ranges = view.ranges
-    hours = [integers(ranges, name) // HOUR for name in ("first_time", "last_time")]
-    rows = Groups(column(ranges, "part"), column(ranges, "run"), *hours).first
-    chosen = ranges.select(["part", "run"]).take(pa.array(rows))
+    hours = [integers(ranges, name) // HOUR for name in ("start_time", "end_time")]
+    rows = Groups(column(ranges, "bronze_file"), column(ranges, "run"), *hours).first
+    chosen = ranges.select(["bronze_file", "run"]).take(pa.array(rows))
     for part, run, first, last in zip(*_lists(chosen), *(hour[rows].tolist() for hour in hours), strict=True):
         for hour in range(first, last + 1):
             _add(found, run, hour, "messages", part)
-    more = view.read(HOURS_NAME).select(["part", "run", "hour", "about"])
+    more = view.read(HOURS_NAME).select(["bronze_file", "run", "hour", "about"])
     for part, run, hour, about in zip(*_lists(more), strict=True):
         _add(found, run, hour, about, part)
     return found
@@ -110,7 +116,7 @@ def _where(name: str, group: Group, parts: Collection[str] | None) -> Any:
     """Return what leaves out, where files are read, most of what is not of a group."""
     where = ds.field("run") == group.run
     if parts is not None:
-        where &= ds.field("part").isin(sorted(parts))
+        where &= ds.field("bronze_file").isin(sorted(parts))
     if name in _TIMES:
         time = ds.field(_TIMES[name])
         first, last = group.hour * HOUR, (group.hour + 1) * HOUR - 1

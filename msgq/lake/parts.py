@@ -38,7 +38,7 @@ _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow 
 
 def messages_table(lake: Directory) -> Table:
     """Return the table of all messages of a lake."""
-    return Table(lake, "messages", ["date", "class"])
+    return Table(lake, "messages", ["date", "size_class"])
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Written:
     def split(self, parts: set[str]) -> tuple[Written, Written]:
         """Return what is of these parts, and the rest."""
         stems = set(map(stem, parts))
-        chosen = pc.is_in(self.ranges.column("part"), pa.array(sorted(parts), pa.string()))
+        chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(parts), pa.string()))
         halves = []
         for mine, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
             files = [file for file in self.parts if (file.path in parts) == mine]
@@ -129,7 +129,10 @@ class _Writers:
         """Write a table into each part to which it has something to say, as one row group; of large ones as some."""
         table = _encoded(table)
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
-        for name, column in (("bytes", sizes), ("picture", pictures(table.column("data"), table.column("schema")))):
+        for name, column in (
+            ("size_bytes", sizes),
+            ("picture", pictures(table.column("data"), table.column("schema"))),
+        ):
             table = table.drop([name] if name in table.column_names else []).append_column(name, column)
         day = np.asarray(table.column("log_time"), np.int64) // NS_PER_DAY
         large = np.asarray(sizes) >= _LARGE_BYTES
@@ -137,7 +140,7 @@ class _Writers:
             for kind, chosen in (("small", ~large & (day == date)), ("large", large & (day == date))):
                 if chosen.any():
                     rows = table if chosen.all() else table.filter(pa.array(chosen))
-                    self._write(rows, f"date={np.datetime64(date, 'D')}/class={kind}")
+                    self._write(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
 
     def _write(self, table: pa.Table, folder: str) -> None:
         order, starts, repeats = ordered(table)
@@ -159,7 +162,7 @@ class _Writers:
             filesystem=self._lake.files,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[*_TEXTS, "epoch", "schema_id", "bytes", "picture"],
+            use_dictionary=[*_TEXTS, "epoch", "schema_id", "size_bytes", "picture"],
             column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
             store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
             metadata_collector=self._about,
@@ -214,7 +217,7 @@ class _Open(NamedTuple):
 
 def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
     """Give the rows of a part in groups: all, or few of large payloads."""
-    sizes = np.asarray(table.column("bytes"), np.int64)
+    sizes = np.asarray(table.column("size_bytes"), np.int64)
     if len(sizes) and sizes[0] < _LARGE_BYTES:  # as all of them
         yield table
         return

@@ -15,17 +15,17 @@ from msgq.lake.figures.grouping import Groups, Integers, Truths, column, integer
 #: A row for each run, endpoint, epoch and schema of each row group.
 RANGES = pa.schema(
     {
-        "part": pa.string(),
+        "bronze_file": pa.string(),
         "run": pa.string(),
         "endpoint": pa.string(),
         "epoch": pa.int64(),
         "schema_id": pa.int64(),
-        "rows": pa.int64(),
+        "row_count": pa.int64(),
         "first_sequence": pa.int64(),
         "last_sequence": pa.int64(),
-        "first_time": pa.int64(),
-        "last_time": pa.int64(),
-        "repeats": pa.bool_(),
+        "start_time": pa.int64(),
+        "end_time": pa.int64(),
+        "has_duplicates": pa.bool_(),
     }
 )
 
@@ -74,11 +74,13 @@ def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     other do not count. More may be returned than share messages, never less.
     """
     if len(new):  # mostly it is the newest there is, and nothing that is known meets it
-        reach = (pc.field("last_time") >= pc.min(new.column("first_time"))) & (
-            pc.field("first_time") <= pc.max(new.column("last_time"))
+        reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
+            pc.field("start_time") <= pc.max(new.column("end_time"))
         )
         known = known.filter(reach)
-    new_parts: set[str] = {part for part, twice in zip(*_columns(new, "part", "repeats"), strict=True) if twice}
+    new_parts: set[str] = {
+        part for part, twice in zip(*_columns(new, "bronze_file", "has_duplicates"), strict=True) if twice
+    }
     known_parts: set[str] = set()
     for cluster in _clusters(new, known):
         fresh = [one for one in cluster if one.is_new]
@@ -107,8 +109,8 @@ def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
         ]
     )
     keys = ("run", "endpoint", "epoch")
-    every = every.sort_by([(name, "ascending") for name in (*keys, "first_time")])
-    names = ("part", "new", "first_sequence", "last_sequence", "first_time", "last_time")
+    every = every.sort_by([(name, "ascending") for name in (*keys, "start_time")])
+    names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
     cluster: list[_Range] = []
     before, until = None, 0
     for *key, part, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):

@@ -15,7 +15,7 @@ from msgq.lake.parts import messages_table
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
 KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
 #: What has to be compared of the rows of parts. `identity` tells messages with one `KEY` apart where files number
-#: nothing (epoch 0), by their bytes and publish_time; `part` is a number, `row` counts within it.
+#: nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
 KEYS = pa.schema(
     {
         "run": pa.string(),
@@ -24,9 +24,9 @@ KEYS = pa.schema(
         "sequence": pa.int64(),
         "log_time": pa.int64(),
         "identity": pa.binary(),
-        "known": pa.bool_(),
-        "part": pa.int64(),
-        "row": pa.int64(),
+        "is_committed": pa.bool_(),
+        "file_number": pa.int64(),
+        "row_number": pa.int64(),
     }
 )
 _IDENTITY_BYTES = 16
@@ -35,7 +35,7 @@ _IDENTITY_BYTES = 16
 def part_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa.RecordBatch]:
     """Give what has to be compared of a part: `KEYS`. Payloads are read only where files number nothing.
 
-    part, known : what these columns say.
+    part, known : `file_number`, and `is_committed`.
     """
     with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
         row = 0
@@ -45,9 +45,9 @@ def part_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa
             if (np.asarray(rows.column("epoch"), np.int64) == 0).any():
                 identity = _identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
             rows = rows.append_column("identity", identity)
-            rows = rows.append_column("known", pa.repeat(pa.scalar(known), rows.num_rows))
-            rows = rows.append_column("part", pa.repeat(pa.scalar(part), rows.num_rows))
-            rows = rows.append_column("row", pa.array(np.arange(row, row + rows.num_rows)))
+            rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
+            rows = rows.append_column("file_number", pa.repeat(pa.scalar(part), rows.num_rows))
+            rows = rows.append_column("row_number", pa.array(np.arange(row, row + rows.num_rows)))
             row += rows.num_rows
             yield from rows.select(KEYS.names).cast(KEYS).to_batches()
 

@@ -31,15 +31,15 @@ _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 def summary(gold: Gold) -> dict[str, Any]:
     """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
-    found = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "first_time", "last_time"])
+    found = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
     passed = gold.rows("checks", ["passed"])["passed"].to_pylist()
     return {
         "runs": pc.count_distinct(found["run"]).as_py(),
         "endpoints": pc.count_distinct(found["endpoint"]).as_py(),
         "messages": pc.sum(found["messages"]).as_py() or 0,
         "lost": pc.sum(found["lost"]).as_py() or 0,
-        "begin": pc.min(found["first_time"]).as_py(),
-        "end": pc.max(found["last_time"]).as_py(),
+        "begin": pc.min(found["start_time"]).as_py(),
+        "end": pc.max(found["end_time"]).as_py(),
         "checks": len(passed),
         "failed": passed.count(False),
     }
@@ -63,11 +63,11 @@ def rates(gold: Gold, names: Sequence[str], step: int, begin: int, end: int) -> 
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(_named(piece, names), "time", step)
+        return _at(_named(piece, names), "window_start", step)
 
-    keys = ["endpoint", "time", "width"]
-    found = gold.added("rates", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
-    time, width = found["time"].to_numpy(), found["width"].to_numpy()
+    keys = ["endpoint", "window_start", "window_ns"]
+    found = gold.added("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
+    time, width = found["window_start"].to_numpy(), found["window_ns"].to_numpy()
     first = np.maximum(time, begin) // step
     last = np.maximum(np.minimum(since(time, 1 - np.maximum(width, 1)), end) // step, first)
     last = np.where(width > step, last, first)
@@ -77,11 +77,11 @@ def rates(gold: Gold, names: Sequence[str], step: int, begin: int, end: int) -> 
     spread = pa.table(
         {
             "endpoint": found["endpoint"].take(pa.array(rows)),
-            "time": begins(np.maximum(time, begin), step)[rows] + part * step,
+            "window_start": begins(np.maximum(time, begin), step)[rows] + part * step,
             "rate": found["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
-    return _ordered(grouped(spread, ["endpoint", "time"], {"rate": "sum"}), "endpoint", "time")
+    return _ordered(grouped(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
 
 
 def losses(gold: Gold, names: Sequence[str], step: int) -> Rows:
@@ -90,19 +90,21 @@ def losses(gold: Gold, names: Sequence[str], step: int) -> Rows:
     def prepare(piece: pa.Table) -> pa.Table:
         return _at(_named(piece, names), "to_time", step)
 
-    found = gold.added("gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare)
-    return _ordered(found.rename_columns(["endpoint", "time", "lost"]), "endpoint", "time")
+    found = gold.added(
+        "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
+    )
+    return _ordered(found.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
 
 def latency(gold: Gold, step: int) -> Rows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(piece, "time", step)
+        return _at(piece, "window_start", step)
 
-    found = gold.added("latency", ["time", "max"], ["time"], {"max": "max"}, prepare)
-    known = spreads(gold, "latency", ["time"], ["time"], prepare=prepare)
-    return [row | _within(known[row["time"],], row["max"]) for row in _ordered(found, "time")]
+    found = gold.added("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
+    known = spreads(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
+    return [row | _within(known[row["window_start"],], row["max"]) for row in _ordered(found, "window_start")]
 
 
 def totals(gold: Gold, names: Sequence[str]) -> Rows:
@@ -112,8 +114,8 @@ def totals(gold: Gold, names: Sequence[str]) -> Rows:
         return piece.filter(_is_in(piece["endpoint"], names))
 
     how = {"min": "min", "max": "max"}
-    found = gold.added("latency_totals", ["endpoint", *how], ["endpoint"], how, prepare)
-    known = spreads(gold, "latency_totals", ["endpoint"], ["endpoint"], prepare=prepare)
+    found = gold.added("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
+    known = spreads(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
     return [row | _within(known[row["endpoint"],], row["max"]) for row in _ordered(found, "endpoint")]
 
 
@@ -125,18 +127,18 @@ def hops(gold: Gold) -> Rows:
 
 
 def stages(gold: Gold) -> Rows:
-    """Return the stages that worked longest, of all runs together: stage, endpoint, counts, wait_p50 ..."""
+    """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
     how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATIONS}
-    rows = gold.added("stage_totals", [*keys, *how], keys, how).to_pylist()
-    known = {name: spreads(gold, "stage_totals", keys, keys, f"{name}_histogram") for name in DURATIONS}
+    rows = gold.added("stage_summary", [*keys, *how], keys, how).to_pylist()
+    known = {name: spreads(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATIONS}
     found = [_with_spreads(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
-    found.sort(key=lambda row: (-(row["work_p50"] or 0) * row["messages"], row["stage"], row["endpoint"]))
+    found.sort(key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"]))
     return found[:SHOWN]
 
 
 def queues(gold: Gold) -> Rows:
-    """Return the queues with most messages, of all runs together: queue, counts, backlog, waiting_p50 ..."""
+    """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
     rows = _work(gold, ["queue"])
     return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN]
 
@@ -146,22 +148,24 @@ def queue_steps(gold: Gold, names: Sequence[str], step: int) -> Rows:
 
     def prepare(piece: pa.Table) -> pa.Table:
         chosen = piece.filter(_is_in(piece["queue"], names))
-        return _at(chosen.append_column("step", chosen["time"]), "step", step)
+        return _at(chosen.append_column("step", chosen["window_start"]), "step", step)
 
     return sorted(_work(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
 
 
 def _work(gold: Gold, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece) -> Rows:
     """Return the windows of queues by some keys. The backlog is that of the last one."""
-    columns = ["queue", "time", "epoch"]
+    columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(work.COUNTS, "sum") | {f"{name}_max": "max" for name in work.DURATIONS}
-    rows = gold.added("work_windows", [*columns, *how], keys, how, prepare).to_pylist()
+    rows = gold.added("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
     known = {
-        name: spreads(gold, "work_windows", columns, keys, f"{name}_histogram", prepare=prepare)
+        name: spreads(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
         for name in work.DURATIONS
     }
-    how = dict.fromkeys(("time", "epoch", "backlog"), "last")
-    last = gold.added("work_windows", [*columns, "backlog"], keys, how, prepare, order=("time", "epoch")).to_pylist()
+    how = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
+    last = gold.added(
+        "queue_windows", [*columns, "backlog"], keys, how, prepare, order=("window_start", "epoch")
+    ).to_pylist()
     backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
     shown = (*keys, *work.COUNTS, "backlog")
     full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
@@ -188,28 +192,28 @@ def _within(ranks: dict[str, int], most: int) -> dict[str, int]:
 
 def checks(gold: Gold, most: int) -> tuple[Rows, Rows]:
     """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
-    found = gold.rows("checks", ["check", "endpoint", "value", "limit", "run", "passed"])
+    found = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
     if not found.num_rows:
         return [], []
     failed = pc.invert(found["passed"])
     counted = found.append_column("endpoints", pa.array(np.ones(len(found), np.int64))).append_column(
         "failed", pc.cast(failed, pa.int64())
     )
-    kinds = grouped(counted, ["check"], {"endpoints": "sum", "failed": "sum"})
+    kinds = grouped(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
     worst = _first(found.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
-    return _ordered(kinds, "check"), worst.to_pylist()
+    return _ordered(kinds, "check_name"), worst.to_pylist()
 
 
 def endpoints(gold: Gold) -> Rows:
     """Return the endpoints of each run, those first that lost most."""
-    counts = ("messages", "lost", "overwritten", "rate", "bytes", "bytes_max", "epochs", "publishers")
+    counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
     columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
     return _listed(_first(gold.rows("endpoints", columns), LISTED, "-lost", "-messages", "endpoint", "run"))
 
 
 def publishers(gold: Gold) -> Rows:
     """Return those who publish where others do, too, of each run."""
-    columns = ("endpoint", "publisher", "messages", "rate", "bytes", "bytes_max", "p50", "p99", "max", "run")
+    columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
     return _listed(_first(gold.rows("publishers", columns), LISTED, "-messages", "endpoint", "publisher"))
 
 

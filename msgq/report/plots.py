@@ -13,20 +13,20 @@ _MARKED = "lines+markers"  # a single window is seen, too
 
 
 def rates(rows: _Rows) -> str | None:
-    """Draw messages a second: endpoint, time in ns, rate."""
+    """Draw messages a second: endpoint, window_start in ns, rate."""
     return _by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
 
 def losses(rows: _Rows) -> str | None:
-    """Draw lost messages: endpoint, time in ns, lost."""
+    """Draw lost messages: endpoint, window_start in ns, lost."""
     return _by_endpoint(rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack")
 
 
 def latency(rows: _Rows) -> str | None:
-    """Draw percentiles over time: time in ns, p50, p90, p99, max in ns."""
+    """Draw percentiles over time: window_start in ns, p50, p90, p99, max in ns."""
     if not rows:
         return None
-    times = [_time(row["time"]) for row in rows]
+    times = [_time(row["window_start"]) for row in rows]
     names = ("p50", "p90", "p99", "max")
     lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in names]
     return _json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
@@ -60,26 +60,26 @@ def hops(rows: _Rows) -> str | None:
 
 
 def stages(rows: _Rows) -> str | None:
-    """Draw how long messages waited, were worked on, and how old they were: stage, endpoint, wait_p50 ... in ns."""
+    """Draw the queue, processing and end-to-end times of stages: stage, endpoint, queue_time_p50 ... in ns."""
     if not rows:
         return None
     names = [f"{row['stage']}: {row['endpoint']}" for row in rows]
     bars = [
-        go.Bar(x=names, y=[_us(row[f"{name}_{title}"]) for row in rows], name=f"{name} {title}")
-        for name in ("wait", "work", "age")
+        go.Bar(x=names, y=[_us(row[f"{name}_{title}"]) for row in rows], name=f"{name.replace('_', ' ')} {title}")
+        for name in ("queue_time", "processing_time", "e2e_latency")
         for title in ("p50", "p99")
     ]
     return _json(bars, yaxis={"title": "us", "type": "log"})
 
 
 def work(rows: _Rows) -> str | None:
-    """Draw how long messages of queues waited, and were worked on: queue, step in ns, waiting_p50 ... in ns."""
+    """Draw how long messages of queues waited, and were worked on: queue, step in ns, queue_time_p50 ... in ns."""
     if not rows:
         return None
     lines = [
         go.Scatter(x=times, y=[_us(row[name]) for row in mine], name=f"{queue} {name.replace('_', ' ')}", mode=_MARKED)
         for queue, mine, times in _by_queue(rows)
-        for name in ("waiting_p50", "waiting_p99", "service_p50", "service_p99")
+        for name in ("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99")
     ]
     return _json(lines, yaxis={"title": "us", "type": "log"})
 
@@ -111,7 +111,7 @@ def _by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any)
     found: dict[str, tuple[list[datetime], list[float]]] = {}
     for row in rows:
         times, values = found.setdefault(row["endpoint"], ([], []))
-        times.append(_time(row["time"]))
+        times.append(_time(row["window_start"]))
         values.append(row[value])
     return _json([trace(*columns, name) for name, columns in found.items()], yaxis={"title": title}, **layout)
 

@@ -80,7 +80,7 @@ def period(intervals: Sequence[int]) -> int:
     return next(one for place, one in enumerate(kept) if 2 * sum(kept[: place + 1]) >= sum(kept))
 
 
-def silences(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+def dropouts(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Of topics that are so slow that each message has a second for itself, or shares it with one at most."""
     found = []
     for key, mine in by(rows, "run", "endpoint").items():

@@ -52,7 +52,7 @@ class Lake:
         return self.add_table(name, table, date)
 
     def add_table(self, name: str, rows: pa.Table, date: str = "1970-01-01") -> str:
-        part = f"date={date}/class=small/{name}.parquet"
+        part = f"date={date}/size_class=small/{name}.parquet"
         path = self.path / "messages" / part
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path, row_group_size=_CUT)

@@ -29,12 +29,12 @@ def made(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     rows = pa.table({"run": ["r", "r"], "n": [1, 2]})
-    for place in ("derived/3/ranges", "gold/_groups", "files", "gold/endpoints", "messages"):
+    for place in ("aggregates/3/ranges", "gold/_groups", "ingested_files", "gold/endpoints", "messages"):
         made(tmp_path, place, rows, files=3 if place == "messages" else 1)
     made(tmp_path, "silver/Imu-1a2b", rows)
     endpoints = ["b", "a", "c", "d[/]", "a", None]
-    parts = {"part": ["p"] * 6, "table": ["Imu-1a2b"] * 6, "endpoint": endpoints, "rows": [1] * 6}
-    made(tmp_path, "silver_parts", pa.table(parts))
+    parts = {"bronze_file": ["p"] * 6, "table_name": ["Imu-1a2b"] * 6, "endpoint": endpoints, "row_count": [1] * 6}
+    made(tmp_path, "silver_manifest", pa.table(parts))
     (tmp_path / "gold" / "half").mkdir()  # of a writer that was killed before its commit
     return tmp_path
 
@@ -42,12 +42,12 @@ def lake(tmp_path: Path) -> Path:
 def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
     found = {entry.place: entry for entry in catalogue(Directory(lake))}
     assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
-    assert set(list(found)[3:]) == {"files", "silver_parts", "gold/_groups", "derived/3/ranges"}
+    assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
     messages = found["messages"]
     assert (messages.table, messages.rows, messages.files, messages.version) == ("messages", 6, 3, 0)
     assert messages.bytes == sum((lake / "messages" / f"{n}.parquet").stat().st_size for n in range(3))
     assert (found["gold/endpoints"].table, found["gold/endpoints"].row) == ("endpoints", "an endpoint of a run")
-    assert found["gold/_groups"].table == found["derived/3/ranges"].table == found["files"].table == ""
+    assert found["gold/_groups"].table == found["aggregates/3/ranges"].table == found["ingested_files"].table == ""
     silver = found["silver/Imu-1a2b"]
     assert (silver.table, silver.row) == ("silver_a", "a value of a message of a, b, c and 1 more")
 

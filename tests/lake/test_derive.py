@@ -17,9 +17,9 @@ from msgq.common.units import NS_PER_S
 from msgq.lake import groups
 from msgq.lake.figures import derive, gold, hops
 from msgq.lake.figures.checks import Limits
-from msgq.lake.figures.silences import intervals, silences
-from msgq.lake.figures.windows import WINDOWS, windows
-from msgq.lake.figures.work import event_hours, events, work
+from msgq.lake.figures.dropouts import dropouts, intervals
+from msgq.lake.figures.windows import WINDOWS, traffic_windows
+from msgq.lake.figures.work import event_hours, events, queue_deliveries
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
 from tests.lake.rows import in_order, listed
@@ -35,7 +35,7 @@ def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
     """Return rows as a writer of parts has them: in order, texts as dictionaries; or as they come."""
     found = table(rows)
     data = found.column("data").to_pylist()
-    found = found.append_column("bytes", pa.array(list(map(len, data)), pa.int64()))
+    found = found.append_column("size_bytes", pa.array(list(map(len, data)), pa.int64()))
     kinds = ["png" if one.startswith(b"\x89PNG") else None for one in data]
     found = found.append_column("picture", pa.array(kinds, pa.string()))
     if not ordered:
@@ -71,16 +71,19 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
     found = made([rows])
     counted = [name for name in WINDOWS.names if name != "histogram"]
-    assert listed(found["windows"], *counted) == in_order(plain.windows(rows))
-    assert listed(found["gaps"]) == in_order(plain.gaps(rows))
-    assert sum(found["rates"].column("messages").to_pylist()) == len(rows)
+    assert listed(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
+    assert listed(found["sequence_gaps"]) == in_order(plain.gaps(rows))
+    assert sum(found["throughput"].column("messages").to_pylist()) == len(rows)
     each = plain.by(rows, "run", "endpoint")
-    totals = {(one["run"], one["endpoint"]): one for one in found["latency_totals"].to_pylist()}
+    totals = {(one["run"], one["endpoint"]): one for one in found["latency_summary"].to_pylist()}
     for one in found["endpoints"].to_pylist():
         mine = each.pop((one["run"], one["endpoint"]))
         times = [message["log_time"] for message in mine]
-        assert (one["messages"], one["first_time"], one["last_time"]) == (len(mine), min(times), max(times))
-        assert (one["bytes"], one["epochs"]) == (sum(len(m["data"]) for m in mine), len({m["epoch"] for m in mine}))
+        assert (one["messages"], one["start_time"], one["end_time"]) == (len(mine), min(times), max(times))
+        assert (one["size_bytes"], one["epochs"]) == (
+            sum(len(m["data"]) for m in mine),
+            len({m["epoch"] for m in mine}),
+        )
         assert one["publishers"] == len({m["publisher"] for m in mine} - {None})
         known = [value for message in mine if (value := plain.late(message)) is not None]
         total = totals.pop((one["run"], one["endpoint"]), None)
@@ -92,7 +95,9 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     assert not totals
     edges = {tuple(row[:3]): tuple(row[3:]) for row in listed(found["hops"], *HOP)}
     assert edges == plain.hops(rows)
-    assert listed(found["work"]) == listed(work(events(batch(rows)))), "hours put no message asunder"
+    assert listed(found["queue_deliveries"]) == listed(queue_deliveries(events(batch(rows)))), (
+        "hours put no message asunder"
+    )
     pictures = [(one["endpoint"], one["sequence"]) for one in rows if one["data"].startswith(b"\x89PNG")]
     assert listed(found["frames"], "endpoint", "sequence") == in_order(pictures)
 
@@ -116,9 +121,9 @@ def test_silences_are_those_of_each_interval(seed: int) -> None:
         for number in range(rng.choice((1, 2, 40, 600))):
             time += int(period * rng.choice(MIXED))
             rows.append(row(Said(name, number, time, b"")))
-    found = silences(intervals(windows(batch(rows))))
-    known = {one[:4] for one in plain.silences(rows)}
-    near = {one[:4] for one in plain.silences(rows) if is_near(rows, one)}
+    found = dropouts(intervals(traffic_windows(batch(rows))))
+    known = {one[:4] for one in plain.dropouts(rows)}
+    near = {one[:4] for one in plain.dropouts(rows) if is_near(rows, one)}
     got = {one[:4] for one in listed(found)}
     assert got ^ known <= near, "but for what lies on the border, as periods are those of histograms"
 
@@ -134,7 +139,7 @@ def endpoint(name: str, times: list[int]) -> list[Row]:
 
 
 def quiet(rows: list[Row]) -> list[tuple[int, int]]:
-    return [one[2:4] for one in listed(silences(intervals(windows(batch(rows)))))]
+    return [one[2:4] for one in listed(dropouts(intervals(traffic_windows(batch(rows)))))]
 
 
 def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:

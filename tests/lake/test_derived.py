@@ -46,7 +46,9 @@ def seen(lake: Directory, there: list[str]) -> Any:
     if view is None:
         return None
     rows = view.read("counts").to_pylist()
-    return sorted((row["part"], row["messages"]) for row in rows), sorted(view.ranges.column("part").to_pylist())
+    return sorted((row["bronze_file"], row["messages"]) for row in rows), sorted(
+        view.ranges.column("bronze_file").to_pylist()
+    )
 
 
 def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
@@ -70,8 +72,8 @@ def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     made = [written(lake, number) for number in range(3)]
     there = [name for one in made for name in names(one)]
-    (tmp_path / "derived" / "1" / "counts" / made[0].derived["counts"][0].path).write_bytes(b"")
-    ranges = tmp_path / "derived" / "1" / "ranges" / made[1].derived["ranges"][0].path
+    (tmp_path / "aggregates" / "1" / "counts" / made[0].derived["counts"][0].path).write_bytes(b"")
+    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].derived["ranges"][0].path
     ranges.write_bytes(bytes(ranges.stat().st_size))
     files, others = Derived(lake).left(there)
     assert others == there[:2]
@@ -109,7 +111,7 @@ def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> No
     for table in tables.tables.values():
         snapshot = table.snapshot()
         assert snapshot is not None
-        assert sorted(snapshot.read(["part"]).column("part").to_pylist()) == sorted(there[1:])
+        assert sorted(snapshot.read(["bronze_file"]).column("bronze_file").to_pylist()) == sorted(there[1:])
 
 
 def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) ->
     rows = topic("a", times)
     add(directory(tmp_path), rows[:50] + rows[130:])
     assert golds.refreshed(tmp_path) == 1
-    assert golds.table(tmp_path, "gaps").column("lost").to_pylist() == [80]
-    assert golds.table(tmp_path, "silences").column("silence").to_pylist() == [81 * SECOND]
+    assert golds.table(tmp_path, "sequence_gaps").column("lost").to_pylist() == [80]
+    assert golds.table(tmp_path, "dropouts").column("duration_ns").to_pylist() == [81 * SECOND]
     add(directory(tmp_path), rows[50:130])
     assert golds.refreshed(tmp_path) == 1
-    assert golds.table(tmp_path, "gaps").num_rows == golds.table(tmp_path, "silences").num_rows == 0
+    assert golds.table(tmp_path, "sequence_gaps").num_rows == golds.table(tmp_path, "dropouts").num_rows == 0
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [200]
 
 
@@ -79,10 +79,12 @@ def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
     assert golds.table(tmp_path, "endpoints").column("lost").to_pylist() == [70]
     add(directory(tmp_path), rows[:20])
     golds.refreshed(tmp_path)
-    gaps = listed(golds.table(tmp_path, "gaps"), "before", "after", "lost", "from_time", "to_time")
+    gaps = listed(
+        golds.table(tmp_path, "sequence_gaps"), "previous_sequence", "next_sequence", "lost", "from_time", "to_time"
+    )
     times = [row["log_time"] for row in (rows[0], rows[-1])]
     assert gaps == [(102, 173, 70, times[1], times[1]), (2**32 - 3, 3, 5, times[0], times[0])]
-    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "gaps") == [(100, 75, 2)]
+    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [(100, 75, 2)]
 
 
 @pytest.mark.parametrize("lost", [2**30 - 2, 2**31 + 5, 3 * 10**9, 2**32 + 5, 2**61])
@@ -91,7 +93,7 @@ def test_losses_at_the_ends_of_an_epoch_count_as_their_maximum_if_there_are_more
     row["lost_before"] = row["lost_after"] = lost
     add(directory(tmp_path), rows)
     golds.refreshed(tmp_path)
-    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "gaps") == [(1, 2 * (2**30 - 2), 2)]
+    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [(1, 2 * (2**30 - 2), 2)]
 
 
 def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> No
     (gone,) = (path for path, file in base.files.items() if file.rows == 5)
     messages.commit(base, BRONZE, remove=[gone])
     assert golds.refreshed(tmp_path) == 1
-    assert golds.table(tmp_path, "windows").column("endpoint").to_pylist() == ["b"]
+    assert golds.table(tmp_path, "traffic_windows").column("endpoint").to_pylist() == ["b"]
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
 
 
@@ -216,7 +218,16 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
 def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
     rows = some_rows(random.Random(4))
     there = {name for name, found in at_once(tmp_path, rows).items() if found}
-    assert {"windows", "rates", "endpoints", "checks", "hops", "work", "stages", "gaps"} <= there
+    assert {
+        "traffic_windows",
+        "throughput",
+        "endpoints",
+        "checks",
+        "hops",
+        "queue_deliveries",
+        "stages",
+        "sequence_gaps",
+    } <= there
     counts: list[tuple[str, int]] = []
     done = threading.Event()
 

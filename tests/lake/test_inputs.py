@@ -18,7 +18,7 @@ def inputs(tmp_path: Path) -> Inputs:
 
 
 def reasons(inputs: Inputs) -> list[str]:
-    return sorted(problem.reason for problem in inputs.problems())
+    return sorted(problem.reason for problem in inputs.read_errors())
 
 
 @pytest.mark.parametrize("second", [Input("/a", 11, 1000), Input("/a", 11, 2000), Input("/a", 10, 3000)])
@@ -39,12 +39,12 @@ def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs:
     inputs.add([Input("/a", 1, 5)], [Problem("/a", 0, "bad")])
     gone = [Problem("/a", 0, "cannot read", 13), Problem("/c", 0, "cannot read", 2)]
     inputs.add([], gone)
-    assert inputs.problems() == gone
+    assert inputs.read_errors() == gone
     files = sorted(tmp_path.rglob("*"))
     inputs.add([], gone)
     assert sorted(tmp_path.rglob("*")) == files, "nothing is new"
     inputs.add([Input("/a", 2, 4)], [])
-    assert inputs.problems() == gone[1:]
+    assert inputs.read_errors() == gone[1:]
 
 
 def test_of_several_states_of_a_path_the_last_one_counts(inputs: Inputs) -> None:

@@ -26,17 +26,17 @@ def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_pat
     sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
     sent.append(message("a", 3, 9, data=bytes(64 << 10)))
     written = write_parts([batch(sent)], Directory(tmp_path))
-    found = {row["part"].rpartition("/")[0]: row for row in written.ranges.to_pylist()}
-    small, large = found["date=1970-01-01/class=small"], found["date=1970-01-01/class=large"]
+    found = {row["bronze_file"].rpartition("/")[0]: row for row in written.ranges.to_pylist()}
+    small, large = found["date=1970-01-01/size_class=small"], found["date=1970-01-01/size_class=large"]
     assert len(found) == 3
-    assert (small["endpoint"], small["rows"], small["repeats"]) == ("a", 3, True)
-    assert (small["first_sequence"], small["last_sequence"], small["first_time"], small["last_time"]) == (1, 2, 3, 7)
-    assert (large["rows"], large["first_time"], large["repeats"]) == (1, 9, False)
-    assert found["date=1970-01-02/class=small"]["endpoint"] == "b"
+    assert (small["endpoint"], small["row_count"], small["has_duplicates"]) == ("a", 3, True)
+    assert (small["first_sequence"], small["last_sequence"], small["start_time"], small["end_time"]) == (1, 2, 3, 7)
+    assert (large["row_count"], large["start_time"], large["has_duplicates"]) == (1, 9, False)
+    assert found["date=1970-01-02/size_class=small"]["endpoint"] == "b"
     files = {file.path: file for file in written.parts}
-    assert files.keys() == {row["part"] for row in found.values()}
-    file = files[small["part"]]
-    assert (file.rows, dict(file.partition)) == (3, {"date": "1970-01-01", "class": "small"})
+    assert files.keys() == {row["bronze_file"] for row in found.values()}
+    file = files[small["bronze_file"]]
+    assert (file.rows, dict(file.partition)) == (3, {"date": "1970-01-01", "size_class": "small"})
     assert file.size == (tmp_path / "messages" / file.path).stat().st_size
     assert pq.ParquetFile(tmp_path / "messages" / file.path).read()["log_time"].to_pylist() == [3, 3, 7]
 
@@ -73,8 +73,10 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
     assert len(written.parts) == len({file.path for file in written.parts}) == days + 2
     found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.parts]
     assert sorted(pa.concat_tables(found)["sequence"].to_pylist()) == list(range(days + 8))
-    assert {row["part"]: row["rows"] for row in written.ranges.to_pylist()}.keys() == {f.path for f in written.parts}
-    assert len(written.derived["ranges"]) == len(written.derived["windows"]) == days + 2
+    assert {row["bronze_file"]: row["row_count"] for row in written.ranges.to_pylist()}.keys() == {
+        f.path for f in written.parts
+    }
+    assert len(written.derived["ranges"]) == len(written.derived["traffic_windows"]) == days + 2
 
 
 def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
@@ -82,8 +84,8 @@ def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> N
     parts = [write_parts([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
     joined = join_parts(lake, parts)
     rows = pq.ParquetFile(messages_table(lake).path(joined.parts[0].path)).read()
-    assert rows.select(["endpoint", "sequence", "kind", "bytes"]).to_pylist() == [
-        {"endpoint": endpoint, "sequence": i, "kind": "topic", "bytes": 4}
+    assert rows.select(["endpoint", "sequence", "kind", "size_bytes"]).to_pylist() == [
+        {"endpoint": endpoint, "sequence": i, "kind": "topic", "size_bytes": 4}
         for endpoint, numbers in (("a", (0, 2, 4)), ("b", (1, 3, 5)))
         for i in numbers
     ]

@@ -19,23 +19,23 @@ def ranges(random: Any, name: Any, count: Any) -> Any:
     keys = random.integers(0, 2, (count, 2)).tolist()
     return [
         {
-            "part": f"{name}{i // 2}",
+            "bronze_file": f"{name}{i // 2}",
             "run": "r",
             "endpoint": "ab"[key],
             "epoch": epoch,
-            "first_time": begin,
-            "last_time": begin + (end - begin) // 4,
+            "start_time": begin,
+            "end_time": begin + (end - begin) // 4,
             "first_sequence": first,
             "last_sequence": first + (last - first) // 4,
-            "rows": 1,
-            "repeats": False,
+            "row_count": 1,
+            "has_duplicates": False,
         }
         for i, ((begin, end), (first, last), (key, epoch)) in enumerate(zip(*sides, keys, strict=True))
     ]
 
 
 def do_meet(one: Any, other: Any) -> Any:
-    sides = (("first_time", "last_time"), ("first_sequence", "last_sequence"))
+    sides = (("start_time", "end_time"), ("first_sequence", "last_sequence"))
     return all(one[name] == other[name] for name in ("run", "endpoint", "epoch")) and all(
         one[first] <= other[last] and other[first] <= one[last] for first, last in sides
     )
@@ -47,11 +47,11 @@ def test_parts_that_overlap_are_those_that_meet_one_by_one() -> None:
     for _ in range(300):
         new, known = ranges(random, "n", int(random.integers(1, 12))), ranges(random, "k", int(random.integers(0, 12)))
         mine = {
-            one["part"]
+            one["bronze_file"]
             for i, one in enumerate(new)
             if any(do_meet(one, other) for other in [*new[:i], *new[i + 1 :], *known])
         }
-        theirs = {one["part"] for one in known if any(do_meet(one, other) for other in new)}
+        theirs = {one["bronze_file"] for one in known if any(do_meet(one, other) for other in new)}
         assert overlapping(*(pa.Table.from_pylist(some, RANGES) for some in (new, known))) == (mine, theirs)
         found += len(mine) + len(theirs)
     assert found > 300, "there was something to find"

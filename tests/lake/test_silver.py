@@ -248,8 +248,8 @@ def test_what_cannot_be_decoded_is_aside(tmp_path: Path) -> None:
     assert lake.ledger.endpoints() == ["e"]
     aside = [
         row
-        for file in lake.ledger.undecoded().files
-        for row in pq.read_table(tmp_path / "undecoded" / file).to_pylist()
+        for file in lake.ledger.decode_errors().files
+        for row in pq.read_table(tmp_path / "decode_errors" / file).to_pylist()
     ]
     assert sorted((row["sequence"], row["data"]) for row in aside) == [(0, b"{broken"), (4, None)]
 
@@ -275,7 +275,7 @@ def test_a_part_that_is_broken_is_told_by_its_name(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message("e", 0, {"x": 1})])
     (tmp_path / "messages" / lake.add("b", [])).write_bytes(b"PAR1 no more")
-    with pytest.raises(RecordingError, match=r"cannot decode the part .*/class=small/b\.parquet"):
+    with pytest.raises(RecordingError, match=r"cannot decode the part .*/size_class=small/b\.parquet"):
         lake.decode()
 
 
@@ -288,8 +288,8 @@ def test_others_find_the_table_of_an_endpoint_and_read_it(tmp_path: Path) -> Non
     lake.add("a", [message("c", i, "cbor", cbor2.dumps(value)) for i, value in enumerate(said)])
     lake.add("b", [json_message("d", 3, {"a b.c": 1})], date="1970-01-02")
     lake.decode()
-    parts = dataset(tmp_path, "silver_parts")  # noqa: F841  (DuckDB looks for variables)
-    ((table,),) = duckdb.sql("SELECT DISTINCT \"table\" FROM parts WHERE endpoint = 'c'").fetchall()
+    manifest = dataset(tmp_path, "silver_manifest")  # noqa: F841  (DuckDB looks for variables)
+    ((table,),) = duckdb.sql("SELECT DISTINCT table_name FROM manifest WHERE endpoint = 'c'").fetchall()
     rows = dataset(tmp_path, f"silver/{table}")  # noqa: F841
     query = "SELECT sequence, \"a b.c\", epoch_us(t), o FROM rows WHERE endpoint = 'c' AND sequence > 0 ORDER BY ALL"
     time = int(datetime(2026, 5, 1, 12, tzinfo=UTC).timestamp()) * 10**6

@@ -48,11 +48,11 @@ def check(lake: Lake, parts: int = 3) -> None:
         assert [row["sequence"] for row in lake.rows(endpoint).to_pylist()] == list(range(parts))
     rows = [(row["endpoint"], row["sequence"]) for rows in lake.tables().values() for row in rows]
     assert sorted(rows) == [(endpoint, i) for endpoint in ENDPOINTS[:-1] for i in range(parts)]
-    aside = Table(lake.directory, "undecoded", ["date"]).snapshot()
+    aside = Table(lake.directory, "decode_errors", ["date"]).snapshot()
     assert aside is not None
     assert sorted(aside.read(["sequence"]).column("sequence").to_pylist()) == list(range(parts))
-    files = lake.ledger.undecoded().files
-    assert sum(pq.read_metadata(lake.path / "undecoded" / file).num_rows for file in files) == parts
+    files = lake.ledger.decode_errors().files
+    assert sum(pq.read_metadata(lake.path / "decode_errors" / file).num_rows for file in files) == parts
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -194,7 +194,7 @@ def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatc
     for i in range(6):
         add(lake, i)
         lake.decode()
-    snapshot = Table(lake.directory, "silver_parts").snapshot()
+    snapshot = Table(lake.directory, "silver_manifest").snapshot()
     assert snapshot is not None
     assert len(snapshot.files) == 2
     check(lake, 6)
@@ -203,16 +203,16 @@ def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatc
 def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
     lake = filled(tmp_path, 1)
     lake.decode()
-    snapshot = Table(lake.directory, "silver_parts").snapshot()
+    snapshot = Table(lake.directory, "silver_manifest").snapshot()
     assert snapshot is not None
     rows = [row for row in snapshot.read().to_pylist() if row["endpoint"] is not None]
-    assert {(row["endpoint"], row["table"].rpartition("-")[0], row["rows"]) for row in rows} == {
+    assert {(row["endpoint"], row["table_name"].rpartition("-")[0], row["row_count"]) for row in rows} == {
         ("e0", "json-a", 1),
         ("e1", "json-b", 1),
         ("e2", "json-c", 1),
         ("e3", "json-d", 1),
         ("e4", "json-a", 1),
-        ("e5", "undecoded".rpartition("-")[0], 1),
+        ("e5", "decode_errors".rpartition("-")[0], 1),
     }
 
 
@@ -237,8 +237,8 @@ def test_files_are_on_the_disk_before_the_ledger_names_them(tmp_path: Path, monk
     plain = Table._commit
 
     def commit(table: Table, *given: Any) -> None:
-        if table.place == "silver_parts":
-            files = {str(path) for name in ("silver", "undecoded") for path in (tmp_path / name).rglob("*.parquet")}
+        if table.place == "silver_manifest":
+            files = {str(path) for name in ("silver", "decode_errors") for path in (tmp_path / name).rglob("*.parquet")}
             assert len(files) == 5, "four tables, and what is none"
             assert files <= synced
         plain(table, *given)

@@ -62,20 +62,20 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
     golds.refreshed(tmp_path)
     found = {one["endpoint"]: one for one in golds.table(tmp_path, "endpoints").to_pylist()}
     assert sum(one["messages"] for one in found.values()) == len(rows)
-    assert all((one["first_time"], one["last_time"]) == (LEAST, MOST) for one in found.values())
-    windows = [one for one in golds.table(tmp_path, "windows").to_pylist() if one["endpoint"] == "a"]
+    assert all((one["start_time"], one["end_time"]) == (LEAST, MOST) for one in found.values())
+    windows = [one for one in golds.table(tmp_path, "traffic_windows").to_pylist() if one["endpoint"] == "a"]
     begun = {max(time // HOUR * HOUR, LEAST) for time in TIMES}
-    assert {one["time"] for one in windows} == begun
+    assert {one["window_start"] for one in windows} == begun
     late = [one["log_time"] - one["publish_time"] for one in rows if one["publish_time"] is not None]
     known = [min(max(one, LEAST), MOST) for one in late if one]
-    total = {one["endpoint"]: one for one in golds.table(tmp_path, "latency_totals").to_pylist()}["a"]
+    total = {one["endpoint"]: one for one in golds.table(tmp_path, "latency_summary").to_pylist()}["a"]
     mine = [one for one in rows if one["endpoint"] == "a" and one["publish_time"] not in (None, one["log_time"])]
     assert (total["messages"], total["min"], total["max"]) == (len(mine), min(known), max(known))
     hops = golds.table(tmp_path, "hops").to_pylist()
     assert [(one["endpoint"], one["messages"]) for one in hops] == [
         ("a", len(TIMES) ** 2 * sum(time > 0 for time in TIMES))
     ]
-    early = [one for one in golds.table(tmp_path, "checks").to_pylist() if one["check"] == "early"]
+    early = [one for one in golds.table(tmp_path, "checks").to_pylist() if one["check_name"] == "negative latency"]
     assert {one["value"] for one in early} == {MOST}
     assert sum(one["messages"] for one in golds.table(tmp_path, "stages").to_pylist()) > 0
     report(tmp_path)

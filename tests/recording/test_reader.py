@@ -212,8 +212,8 @@ def test_a_schema_is_found_wherever_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
-    batches = LogReader(path).batches(["log_time", "offset", "channel"])
-    offsets = [row["offset"] for batch in batches for row in batch.to_pylist()]
+    batches = LogReader(path).batches(["log_time", "byte_offset", "channel"])
+    offsets = [row["byte_offset"] for batch in batches for row in batch.to_pylist()]
     middle = offsets[len(offsets) // 2]
     spans = [LogReader(path, span=span) for span in ((0, middle), (middle, path.stat().st_size))]
     assert sorted(m.log_time for part in spans for m in part) == [m.log_time for m in LogReader(path)]

@@ -114,10 +114,10 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
     table = written(tmp_path / "a.mcap", messages).to_arrow("a")
     assert table.schema.field("n").type == pa.float64()
     assert said(table) == [
-        {"element": 0, "n": 1.0, "x": 2**64 - 1, "y": None, "z": None},
-        {"element": 0, "n": 0.5, "x": None, "y": [1, 2], "z": None},
-        {"element": None, "n": 3.0, "x": None, "y": None, "z": "text"},
-        {"element": 0, "n": 4.0, "x": 5, "y": None, "z": None},
+        {"element_index": 0, "n": 1.0, "x": 2**64 - 1, "y": None, "z": None},
+        {"element_index": 0, "n": 0.5, "x": None, "y": [1, 2], "z": None},
+        {"element_index": None, "n": 3.0, "x": None, "y": None, "z": "text"},
+        {"element_index": 0, "n": 4.0, "x": 5, "y": None, "z": None},
     ]
 
 
@@ -125,7 +125,11 @@ def test_messages_of_several_elements(tmp_path: Path) -> None:
     schema = struct_schema(np.dtype("<i4"))
     log = written(tmp_path / "a.mcap", [("a", schema, np.arange(i, dtype="<i4").tobytes()) for i in (2, 0, 1)])
     table = log.to_arrow("a")
-    assert said(table) == [{"element": 0, "value": 0}, {"element": 1, "value": 1}, {"element": 0, "value": 0}]
+    assert said(table) == [
+        {"element_index": 0, "value": 0},
+        {"element_index": 1, "value": 1},
+        {"element_index": 0, "value": 0},
+    ]
     assert table["sequence"].to_pylist() == [0, 0, 2]
 
 

@@ -27,19 +27,19 @@ NAME = "topic<1>&"
 def full() -> Tables:
     """A recording with two endpoints, of which one lost messages."""
     rates = [
-        {"run": "r", "endpoint": name, "time": BEGIN + i * SECOND, "width": SECOND, "messages": 10}
+        {"run": "r", "endpoint": name, "window_start": BEGIN + i * SECOND, "window_ns": SECOND, "messages": 10}
         for name in (NAME, "b")
         for i in range(3)
     ]
     checks = [
-        {"run": "r", "endpoint": name, "check": "lost", "passed": name == "b", "value": 2, "limit": 0}
+        {"run": "r", "endpoint": name, "check_name": "lost", "passed": name == "b", "value": 2, "threshold": 0}
         for name in (NAME, "b")
     ]
     return Tables(
-        endpoints=[endpoint(NAME, lost=2, last_time=BEGIN + 3 * SECOND), endpoint("b", messages=30, rate=10.0)],
-        rates=rates,
+        endpoints=[endpoint(NAME, lost=2, end_time=BEGIN + 3 * SECOND), endpoint("b", messages=30, rate=10.0)],
+        throughput=rates,
         checks=checks,
-        gaps=[{"run": "r", "endpoint": NAME, "to_time": BEGIN, "lost": 2}],
+        sequence_gaps=[{"run": "r", "endpoint": NAME, "to_time": BEGIN, "lost": 2}],
     )
 
 

@@ -157,7 +157,7 @@ def counted(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
 
 
 def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
-    rows = everything.lake.problems().collect()
+    rows = everything.lake.read_errors().collect()
     assert {Path(row.file).name for row in rows} == STRANGE | {"clocks.mcap", "mixed.mcap"}
     assert everything.said.count("skipped: ") == len(rows)
     reasons = [row.reason for row in rows]
@@ -167,7 +167,7 @@ def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
 
 
 def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Everything) -> None:
-    skipped = read(spark, str(everything.recordings), problems=True)
+    skipped = read(spark, str(everything.recordings), readErrors=True)
     assert {Path(row.file).name for row in skipped.collect()} == STRANGE | {"clocks.mcap", "mixed.mcap"}
     stream = RecordingStreamReader(Options.parse({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGES)
     end = stream.latestOffset({}, stream.getDefaultReadLimit())
@@ -196,8 +196,10 @@ def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everyt
         ("same", 1, 0),
         ("wrap", 3, 1),
     ]
-    assert listed(lake.table("gaps").where("endpoint = 'wrap'"), "before", "after") == [(2**32 - 1, 1)]
-    checks = lake.table("checks").where("endpoint = 'early' AND check = 'early'")
+    assert listed(lake.table("sequence_gaps").where("endpoint = 'wrap'"), "previous_sequence", "next_sequence") == [
+        (2**32 - 1, 1)
+    ]
+    checks = lake.table("checks").where("endpoint = 'early' AND check_name = 'negative latency'")
     assert listed(checks, "passed", "value") == [(False, LATEST - 10)]
     found = listed(lake.messages().where("endpoint = 'clock'"), "log_time")
     assert found == [(0,), (5,), (NOW,), (NOW + 1,), (LATEST,)]
@@ -214,9 +216,9 @@ def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything:
 
 def test_payloads_of_no_bytes_and_of_many(spark: Any, everything: Everything) -> None:
     wanted = [(0,), (0,), (LARGE,)]
-    assert listed(everything.lake.messages().where("endpoint = 'payload'"), "bytes") == wanted
-    lengths = read(spark, str(everything.recordings / "payloads.mcap")).selectExpr("octet_length(data) AS bytes")
-    assert listed(lengths, "bytes") == wanted
+    assert listed(everything.lake.messages().where("endpoint = 'payload'"), "size_bytes") == wanted
+    lengths = read(spark, str(everything.recordings / "payloads.mcap")).selectExpr("octet_length(data) AS size_bytes")
+    assert listed(lengths, "size_bytes") == wanted
 
 
 def test_one_endpoint_with_nearly_all_and_many_others(everything: Everything) -> None:
@@ -248,11 +250,11 @@ def test_each_kind_of_record_as_it_should_not_be(spark: Any, tmp_path: Path) -> 
     table = read(spark, str(tmp_path), columns=["file", "endpoint", "data"])
     found = [(row.file, row.endpoint, bytes(row.data)) for row in table.toLocalIterator()]
     assert sorted(found) == sorted(expected)
-    skipped = read(spark, str(tmp_path), problems=True).collect()
+    skipped = read(spark, str(tmp_path), readErrors=True).collect()
     assert problems <= {row.file for row in skipped}
     for row in skipped:
         assert CASES[list(CASES)[int(Path(row.file).stem)]].problem != ""
-        assert 0 <= row.offset <= Path(row.file).stat().st_size
+        assert 0 <= row.byte_offset <= Path(row.file).stat().st_size
         assert row.reason
     assert len(skipped) == len(set(skipped)), "each is said once"
 
@@ -265,7 +267,7 @@ def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
     write(directory / "nothing.mcap")
     assert read(spark, str(directory)).count() == 0
     assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory).output
-    assert Lake(spark, tmp_path / "lake").problems().count() == len(STRANGE)
+    assert Lake(spark, tmp_path / "lake").read_errors().count() == len(STRANGE)
     assert run("lake", "report", tmp_path / "lake", "-o", tmp_path / "report.html").output
     asked = run("lake", "sql", tmp_path / "lake", "SELECT count(*) AS messages FROM messages", "--json").output
     assert json.loads(asked) == {"messages": 0}
@@ -277,10 +279,10 @@ def test_what_may_not_be_read_is_read_when_it_may(spark: Any, directory: Path, t
     late.symlink_to(tmp_path / "elsewhere.mcap")
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([directory]).messages == 3
-    assert "No such file" in lake.problems().collect()[0].reason
+    assert "No such file" in lake.read_errors().collect()[0].reason
     write(tmp_path / "elsewhere.mcap", good("late"))
     assert lake.ingest([directory]).messages == 3
-    assert lake.problems().collect() == []
+    assert lake.read_errors().collect() == []
 
 
 @pytest.mark.nightly
@@ -288,10 +290,10 @@ def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Pat
     write(directory / "gone.mcap", good("gone"))
     whole = write(directory / "short.mcap", good("short"), good("short", first=NOW + 10))
     source = spark.read.format("msgq")
-    table, skipped = source.load(str(directory)), source.option("problems", "true").load(str(directory))
+    table, skipped = source.load(str(directory)), source.option("readErrors", "true").load(str(directory))
     for planned in (table, skipped):
         planned.count()  # plans it: Spark keeps the plan for this table
-    careless = source.option("failOnDataLoss", "false").option("problems", "false").load(str(directory))
+    careless = source.option("failOnDataLoss", "false").option("readErrors", "false").load(str(directory))
     careless.count()
     (directory / "gone.mcap").unlink()
     os.truncate(whole, whole.stat().st_size - 5)
@@ -309,11 +311,11 @@ def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> No
     os.truncate(path, path.stat().st_size - 9)
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([path]).messages == 3
-    (problem,) = lake.problems().collect()
+    (problem,) = lake.read_errors().collect()
     assert "is being written" in problem.reason
     write(path, *parts)
     assert lake.ingest([path]).messages == 6
-    assert lake.problems().collect() == [], "nothing is missing any more"
+    assert lake.read_errors().collect() == [], "nothing is missing any more"
 
 
 def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_path: Path) -> None:
@@ -325,7 +327,7 @@ def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_pa
     ]
     write(tmp_path / "a.mcap", good(), *bombs, good(first=NOW + 9))
     assert read(spark, str(tmp_path)).count() == 6
-    assert read(spark, str(tmp_path), problems=True).count() == len(bombs)
+    assert read(spark, str(tmp_path), readErrors=True).count() == len(bombs)
 
 
 @pytest.mark.parametrize(

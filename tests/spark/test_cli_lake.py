@@ -67,7 +67,9 @@ def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Pat
     assert json.loads(asked) == {"total": sum(range(20)) - 7}
     assert run("lake", "export", lake, "SELECT * FROM messages WHERE sequence < 5", "-o", tmp_path / "some.mcap").stdout
     assert [message.data for message in LogReader(tmp_path / "some.mcap")] == [b'{"n": %d}' % i for i in range(5)]
-    rows = run("lake", "export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
+    rows = run(
+        "lake", "export", lake, "SELECT endpoint, lost FROM sequence_gaps", "-o", tmp_path / "gaps.csv", "--json"
+    ).stdout
     assert json.loads(rows)["rows"] == 1
 
 
@@ -78,9 +80,13 @@ def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) 
     lake, out = tmp_path / "lake", tmp_path / "out.mcap"
     run("lake", "ingest", lake, recording)
     queries = {
-        "SELECT queue, outcome, waiting_ns FROM work": {"queue": "jobs", "outcome": "received", "waiting_ns": 9},
-        "SELECT unix_micros(taken_timestamp) AS at FROM work": {"at": (BEGIN + 9) // 1000},
-        "SELECT sent, taken, backlog FROM work_totals": {"sent": 1, "taken": 1, "backlog": 0},
+        "SELECT queue, outcome, queue_time_ns FROM queue_deliveries": {
+            "queue": "jobs",
+            "outcome": "received",
+            "queue_time_ns": 9,
+        },
+        "SELECT unix_micros(delivered_timestamp) AS at FROM queue_deliveries": {"at": (BEGIN + 9) // 1000},
+        "SELECT sent, delivered, backlog FROM queue_summary": {"sent": 1, "delivered": 1, "backlog": 0},
         "SELECT publisher, messages FROM publishers": {"publisher": "boss", "messages": 1},
         "SELECT kind, publishers FROM endpoints": {"kind": "queue", "publishers": 1},
         "SELECT event FROM `silver_queue/jobs` WHERE publisher IS NULL": {"event": "received"},
@@ -124,11 +130,14 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: P
 
 
 def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> None:
-    for query, name in (("SELECT * FROM endpoint", "endpoint"), ("SELECT * FROM silver_gps, gaps", "silver_gps")):
+    for query, name in (
+        ("SELECT * FROM endpoint", "endpoint"),
+        ("SELECT * FROM silver_gps, sequence_gaps", "silver_gps"),
+    ):
         done = run("lake", "sql", ingested.lake, query, code=1)
         assert f"has no table '{name}'; there are messages, " in done.output
         there, _, hint = done.output.strip().rpartition("there are ")[2].partition("; ")
-        assert {"endpoints", "gaps", "silver_imu"} <= set(there.split(", "))
+        assert {"endpoints", "sequence_gaps", "silver_imu"} <= set(there.split(", "))
         assert hint.startswith("do you mean ")
         assert len(done.output.splitlines()) == 1
     unknown = run("lake", "sql", ingested.lake, "SELECT speeed FROM endpoints", code=1)

@@ -69,7 +69,7 @@ def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert [row.value.n for row in got] == points["n"].tolist()
     assert got[3].value.axes == [3, -3, 0]
     assert got[3].value["in"].a is True
-    assert {(row.element, row.reason, row.data) for row in got} == {(0, None, None)}
+    assert {(row.element_index, row.reason, row.data) for row in got} == {(0, None, None)}
     two = spark.read.format("msgq").option("decode", "a").schema("value struct<n: bigint, new: string>, log_time long")
     assert two.load(str(tmp_path)).where("log_time = 7").collect()[0][:] == ((2**32 - 8, None), 7)
 
@@ -86,7 +86,7 @@ def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
         message(1, 4, 14, numbers[4:].tobytes()),
     )
     got = rows(write(tmp_path / "a.mcap", part))
-    assert [(r["sequence"], r["element"], r["value"]) for r in got if r["reason"] is None] == [
+    assert [(r["sequence"], r["element_index"], r["value"]) for r in got if r["reason"] is None] == [
         (0, 0, 0),
         (1, 0, 1),
         (1, 1, 2),

@@ -111,28 +111,28 @@ def test_values_of_the_vector_were_recorded_or_overwritten(demo: Demo) -> None:
 def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
     """A worker was killed at work: what it had taken came back, and was taken again."""
     work = demo.summary["work"]
-    total = row(demo, "work_totals", "queue LIKE 'demo-%-jobs'")
-    assert (total.sent, total.acknowledged, total.returned) == (work["sent"], work["acknowledged"], work["returned"])
+    total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
+    assert (total.sent, total.acknowledged, total.requeued) == (work["sent"], work["acknowledged"], work["returned"])
     assert total.sent == published(demo, "jobs")
-    assert total.redelivered == total.returned >= 1
-    assert total.taken == total.sent + total.returned
-    assert (total.refused, total.backlog) == (0, work["waiting"] + work["taken"]) == (0, 0)
-    assert total.waiting_known == total.taken
-    assert total.service_known == total.acknowledged + total.returned
+    assert total.redelivered == total.requeued >= 1
+    assert total.delivered == total.sent + total.requeued
+    assert (total.rejected, total.backlog) == (0, work["waiting"] + work["taken"]) == (0, 0)
+    assert total.queue_time_count == total.delivered
+    assert total.processing_time_count == total.acknowledged + total.requeued
     (killed,) = work["killed"]
-    returned = demo.lake.table("work").where("outcome = 'returned'").collect()
+    returned = demo.lake.table("queue_deliveries").where("outcome = 'requeued'").collect()
     assert {one.pid for one in returned} == {killed["pid"]}
     assert {one.deliveries for one in returned} == {1}
 
 
 def test_stages_have_what_the_loop_told(demo: Demo) -> None:
     told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
-    stages = {one.stage: one for one in demo.lake.table("stage_totals").collect()}
+    stages = {one.stage: one for one in demo.lake.table("stage_summary").collect()}
     for name, cause in (("estimate", "sensor"), ("command", "estimate")):
         one = stages.pop(name)
         assert one.endpoint.endswith(f"-{cause}")
         assert (one.messages, one.malformed) == (told[f"{name} handles {cause}"], 0)
-        assert one.work_known == one.age_known == one.messages > 0
+        assert one.processing_time_count == one.e2e_latency_count == one.messages > 0
     assert stages == {}
 
 

@@ -54,7 +54,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
         assert reason is None
         assert value == {
             "event": one.event.name.lower(),
-            "row": one.row,
+            "handle": one.row,
             "priority": one.priority,
             "deliveries": one.deliveries,
             "number": one.number,
@@ -101,8 +101,10 @@ def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:
 
 
 def test_plots_of_queues_have_a_line_for_each() -> None:
-    figures = dict.fromkeys(("waiting_p50", "waiting_p99", "service_p50", "service_p99"), 2000)
-    rows = [{"queue": queue, "step": BEGIN, "backlog": 3, **figures, "service_p99": None} for queue in ("a", "b")]
+    figures = dict.fromkeys(("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99"), 2000)
+    rows = [
+        {"queue": queue, "step": BEGIN, "backlog": 3, **figures, "processing_time_p99": None} for queue in ("a", "b")
+    ]
     drawn = plots.work(rows)
     assert drawn is not None
     assert all(f'"name":"{queue} {name.replace("_", " ")}"' in drawn for queue in "ab" for name in figures)

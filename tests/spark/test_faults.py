@@ -166,5 +166,5 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
         with pytest.raises(KeyboardInterrupt):
             lake.refresh()
     assert lake.refresh() == 1
-    for name in ("endpoints", "gaps"):
+    for name in ("endpoints", "sequence_gaps"):
         assert listed(lake.table(name), "endpoint", "lost") == [("a", 1)], f"of {made}"

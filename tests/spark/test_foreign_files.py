@@ -43,7 +43,7 @@ def written(variant: Variant) -> list[tuple[Any, ...]]:
 def test_each_conformance_file_has_what_was_written(spark: SparkSession, folder: Path) -> None:
     expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
     assert by_file(read(spark, str(folder), columns=_COLUMNS)) == expected
-    assert read(spark, str(folder), problems=True).count() == 0
+    assert read(spark, str(folder), readErrors=True).count() == 0
 
 
 @pytest.mark.nightly
@@ -64,7 +64,7 @@ def test_compressed_files_are_read_by_workers_and_are_no_streams(spark: SparkSes
     path.write_bytes(zstandard.ZstdCompressor().compress(plain.read_bytes()))
     table = read(spark, str(tmp_path), partitionBytes="1k")
     assert sorted((row.endpoint, bytes(row.data), row.log_time) for row in table.collect()) == sorted(by_library(plain))
-    assert read(spark, str(tmp_path), problems=True).count() == 0
+    assert read(spark, str(tmp_path), readErrors=True).count() == 0
     stream = spark.readStream.format("msgq").load(str(tmp_path)).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     with pytest.raises(Exception, match="compressed as a whole"):

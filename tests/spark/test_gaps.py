@@ -98,8 +98,8 @@ def test_gaps_of_messages_in_any_order_and_batches(spark: Any, batch: Any, parti
     rows = some_messages()
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
     try:
-        found = tables.gaps(messages(spark, rows).repartition(partitions))
-        columns = ("run", "endpoint", "epoch", "before", "after", "lost", "from_time", "to_time")
+        found = tables.sequence_gaps(messages(spark, rows).repartition(partitions))
+        columns = ("run", "endpoint", "epoch", "previous_sequence", "next_sequence", "lost", "from_time", "to_time")
         assert listed(found, *columns) == known_gaps(rows)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -116,16 +116,16 @@ def test_endpoints_of_messages_in_any_order(spark: Any) -> None:
     for run, endpoint, *_, missing, _, _ in known_gaps(rows):
         lost[run, endpoint].append(missing)
     table = messages(spark, rows).repartition(3)
-    found = tables.endpoints(tables.windows(table), tables.gaps(table)).collect()
+    found = tables.endpoints(tables.traffic_windows(table), tables.sequence_gaps(table)).collect()
     assert len(found) == len(mine)
     for one in found:
         key = one["run"], one["endpoint"]
         times = [row["log_time"] for row in mine[key]]
         sizes = [len(row["data"]) for row in mine[key]]
-        assert (one["messages"], one["bytes"], one["bytes_max"]) == (len(sizes), sum(sizes), max(sizes))
-        assert (one["first_time"], one["last_time"]) == (min(times), max(times))
+        assert (one["messages"], one["size_bytes"], one["max_size_bytes"]) == (len(sizes), sum(sizes), max(sizes))
+        assert (one["start_time"], one["end_time"]) == (min(times), max(times))
         assert one["epochs"] == len({row["epoch"] for row in mine[key]} - {None})
-        assert (one["lost"], one["gaps"]) == (sum(lost[key]), len(lost[key]))
+        assert (one["lost"], one["sequence_gaps"]) == (sum(lost[key]), len(lost[key]))
         newest = [(row["host"], row["schema"]) for row in mine[key] if row["log_time"] == max(times)]
         assert (one["host"], one["schema"]) in newest
         span = (max(times) - min(times)) / 1e9

@@ -16,7 +16,7 @@ from tests.lake import golds
 from tests.lake.bronze_rows import pieces, some_rows, table
 from tests.lake.rows import listed
 
-FEW = ("gaps", "checks", "hops", "work_totals")  # most others are made for these
+FEW = ("sequence_gaps", "checks", "hops", "queue_summary")  # most others are made for these
 
 
 @pytest.mark.seeds(1, 1, 2)

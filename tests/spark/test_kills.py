@@ -119,7 +119,7 @@ def test_a_kill_at_any_step_costs_nothing_but_time(
         lake = Lake(spark, root)
         lake.ingest(new)
         assert_right(root, numbers(0, 20))
-        assert len(lake.problems().collect()) == len({row["file"] for row in lake.problems().collect()}) == 2
+        assert len(lake.read_errors().collect()) == len({row["file"] for row in lake.read_errors().collect()}) == 2
         assert {Path(one.path).name for one in Inputs(Directory(lake.uri)).known()} == {"1.mcap", "2.mcap"}
         again = lake.ingest([one, two])
         assert (again.messages, again.files) == (0, 0)

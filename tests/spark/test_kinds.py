@@ -183,19 +183,19 @@ def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(s
         for one in said:
             each[f"run{run}", one.endpoint, one.source.publisher].append(one)
     table = read(spark, str(tmp_path))
-    gaps = tables.gaps(table.repartition(3))
+    gaps = tables.sequence_gaps(table.repartition(3))
     assert known
-    assert listed(gaps, "run", "endpoint", "before", "after", "lost") == sorted(known)
-    windows = tables.windows(table)
+    assert listed(gaps, "run", "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(known)
+    windows = tables.traffic_windows(table)
     found = tables.publishers(windows).collect()
     assert {(row["run"], row["endpoint"], row["publisher"]) for row in found} == set(each)
     for row in found:
         mine = each[row["run"], row["endpoint"], row["publisher"]]
         late = [one.log_time - (one.publish_time or 0) for one in mine if one.log_time != one.publish_time]
         times = [one.log_time for one in mine]
-        assert (row["messages"], row["bytes"]) == (len(mine), sum(len(one.data) for one in mine))
-        assert (row["first_time"], row["last_time"]) == (min(times), max(times))
-        assert (row["known"], row["min"], row["max"]) == (len(late), min(late, default=None), max(late, default=None))
+        assert (row["messages"], row["size_bytes"]) == (len(mine), sum(len(one.data) for one in mine))
+        assert (row["start_time"], row["end_time"]) == (min(times), max(times))
+        assert (row["count"], row["min"], row["max"]) == (len(late), min(late, default=None), max(late, default=None))
         assert row["p50"] is None or min(late) <= row["p50"] <= max(late)
     endpoints = tables.endpoints(windows, gaps).collect()
     assert len(endpoints) == len({key[:2] for key in each}), "an endpoint has one row, however many publish on it"
@@ -229,11 +229,11 @@ def test_state_is_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
         write_kinds(tmp_path / f"{run}.mcap", [*mine, *rng.sample(mine, 50), short], f"run{run}")
     table = read(spark, str(tmp_path)).repartition(3)
     found = tables.overwrites(table)
-    columns = ("run", "endpoint", "key", "index", "before", "after", "overwritten")
+    columns = ("run", "endpoint", "key", "index", "previous_sequence", "next_sequence", "overwritten")
     in_order = sorted(known, key=lambda row: [(value is not None, value) for value in row])
     assert listed(found, *columns) == in_order
-    assert tables.gaps(table).count() == 0
-    endpoints = tables.endpoints(tables.windows(table), tables.gaps(table), found)
+    assert tables.sequence_gaps(table).count() == 0
+    endpoints = tables.endpoints(tables.traffic_windows(table), tables.sequence_gaps(table), found)
     sums: dict[Any, int] = defaultdict(int)
     for run, name, *_, passed in known:
         sums[run, name] += passed
@@ -247,8 +247,8 @@ def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
     old: dict[str, Any] = {"publish_time": BEGIN - 3600 * SECOND}
     said = [of_vector("v", 0, BEGIN, 0, 1)._replace(**old), of_board("b", "k", 1, BEGIN, 2)._replace(**old)]
     said += [on_channel("c", "p", 0, BEGIN, publish_time=BEGIN - 7)]
-    windows = tables.windows(read(spark, str(write_kinds(tmp_path / "000000.mcap", said))))
-    assert listed(windows, "endpoint", "messages", "known", "min", "max") == [
+    windows = tables.traffic_windows(read(spark, str(write_kinds(tmp_path / "000000.mcap", said))))
+    assert listed(windows, "endpoint", "messages", "count", "min", "max") == [
         ("channel/c", 1, 1, 7, 7),
         ("records/b", 1, 0, None, None),
         ("records/v", 1, 0, None, None),
@@ -256,7 +256,7 @@ def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
     assert listed(tables.latency(windows), "endpoint", "messages") == [("channel/c", 1)]
 
 
-OF_KINDS = {"overwrites", "publishers", "stages", "stage_totals", "work", "work_windows", "work_totals"}
+OF_KINDS = {"overwrites", "publishers", "stages", "stage_summary", "queue_deliveries", "queue_windows", "queue_summary"}
 
 
 @pytest.mark.nightly
@@ -270,7 +270,7 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     other = "b" * 32
     lake.ingest([write_kinds(tmp_path / "0.mcap", of_queue("jobs", TOLD), other)])
     assert lake.refresh() == 1
-    assert written() == {"publishers", "work", "work_windows", "work_totals"}
+    assert written() == {"publishers", "queue_deliveries", "queue_windows", "queue_summary"}
     assert set(lake.names()) == set(NAMES)
     missing = OF_KINDS - written()
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
@@ -283,7 +283,7 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     assert {name: lake.table(name).columns for name in missing} == columns
     assert listed(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
     assert listed(lake.table("stages"), "run", "stage", "messages") == [(RUN, "planner", 1)]
-    assert listed(lake.table("work"), "run", "queue") == [(other, "jobs")], "no new messages: as before"
+    assert listed(lake.table("queue_deliveries"), "run", "queue") == [(other, "jobs")], "no new messages: as before"
 
 
 @pytest.mark.nightly
@@ -325,7 +325,7 @@ def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
     assert [row.publish_time_ for row in poses.collect()] == [BEGIN + 4, BEGIN + 5]
     limits = lake.ask("SELECT key, key_ FROM `silver_records/limits`")
     assert listed(limits, "key", "key_") == [("height", 5), ("speed", 5)]
-    assert listed(lake.undecoded(), "endpoint", "sequence", "reason", "data") == [
+    assert listed(lake.decode_errors(), "endpoint", "sequence", "reason", "data") == [
         ("queue/jobs", 7, "it is no event of a queue", b"no event")
     ]
     with pytest.raises(InvalidValueError, match="has no decoded messages of 'channel/scans'"):

@@ -113,7 +113,9 @@ def test_messages_lie_by_date_and_size(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     sent = [logs.message(1, 0, 5), logs.message(1, 1, DAY + 5), logs.message(1, 2, DAY + 6, b"x" * 70_000)]
     lake.ingest([logs.write(tmp_path / "days.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
-    found = [(str(date), *rest) for date, *rest in listed(lake.messages(), "date", "class", "sequence", "bytes")]
+    found = [
+        (str(date), *rest) for date, *rest in listed(lake.messages(), "date", "size_class", "sequence", "size_bytes")
+    ]
     assert found == [("1970-01-01", "small", 0, 4), ("1970-01-02", "large", 2, 70_000), ("1970-01-02", "small", 1, 4)]
 
 
@@ -125,15 +127,15 @@ def test_what_cannot_be_read_is_in_a_table_and_the_rest_in_the_lake(spark: Any, 
     (tmp_path / "none.mcap").write_bytes(b"")
     done = lake.ingest([good, cut, tmp_path / "none.mcap"])
     assert done.messages == 20
-    assert {row["file"] for row in lake.problems().collect()} == {str(cut), str(tmp_path / "none.mcap")}
-    assert len(done.problems) == lake.problems().count()
+    assert {row["file"] for row in lake.read_errors().collect()} == {str(cut), str(tmp_path / "none.mcap")}
+    assert len(done.read_errors) == lake.read_errors().count()
 
 
 def test_what_is_not_there_is_said(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="nothing is at"):
         Lake(spark, tmp_path / "lake").ingest([tmp_path / "no"])
     with pytest.raises(InvalidValueError, match="ingest recordings first"):
-        Lake(spark, tmp_path / "lake").table("gaps")
+        Lake(spark, tmp_path / "lake").table("sequence_gaps")
     assert Lake(spark, tmp_path / "lake").messages().count() == 0
 
 
@@ -165,11 +167,14 @@ def test_gold_follows_what_is_ingested(spark: Any, tmp_path: Path) -> None:
     lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
     assert lake.refresh() == 1
     assert lake.refresh() == 0
-    assert listed(lake.table("gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
-    assert listed(lake.table("checks").where("check = 'lost'"), "endpoint", "passed") == [("a", False), ("b", False)]
+    assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
+    assert listed(lake.table("checks").where("check_name = 'lost'"), "endpoint", "passed") == [
+        ("a", False),
+        ("b", False),
+    ]
     lake.ingest([recording(tmp_path / "two.mcap", first=10, count=5)])
     assert lake.refresh() == 1
-    assert listed(lake.table("gaps"), "endpoint", "lost") == []
+    assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == []
     assert listed(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
     assert "endpoints" in lake.register()
     assert spark.sql("SELECT sum(messages) FROM endpoints").first()[0] == 50
@@ -207,7 +212,7 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
     assert held(lakes[0]) == sorted(numbers(0, 10))
-    ranges = lakes[0]._bronze.view().ranges.select(["endpoint", "rows"]).to_pylist()
+    ranges = lakes[0]._bronze.view().ranges.select(["endpoint", "row_count"]).to_pylist()
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 
@@ -272,7 +277,10 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     for index in range(3):
         lake.ingest([recording(tmp_path / f"{index}.mcap", first=12 * index)])
     lake.refresh()
-    before = {name: listed(lake.table(name), *lake.table(name).columns) for name in ("endpoints", "gaps", "rates")}
+    before = {
+        name: listed(lake.table(name), *lake.table(name).columns)
+        for name in ("endpoints", "sequence_gaps", "throughput")
+    }
     snapshot = lake.messages()
     done = lake.optimize()
     assert (done.before, done.after) == (3, 1)
@@ -338,7 +346,7 @@ def test_readers_need_not_be_able_to_write(spark: Any, tmp_path: Path) -> None:
         path.chmod(0o555 if path.is_dir() else 0o444)
     reader = Lake(spark, tmp_path / "lake")
     assert held(reader) == sorted(numbers(0, 10))
-    assert reader.problems().count() == 0
+    assert reader.read_errors().count() == 0
     assert listed(reader.table("endpoints"), "endpoint", "messages") == [("a", 10), ("b", 10)]
     assert reader.endpoints() == []
     assert [(path, path.stat().st_mtime_ns) for path in sorted((tmp_path / "lake").rglob("*"))] == before

@@ -90,8 +90,8 @@ def test_hops_are_what_a_loop_finds(spark: SparkSession, rows: list[Row]) -> Non
 
 _GOLD = {
     "endpoints": {"run": pa.string(), "endpoint": pa.string(), "lost": pa.int64(), "epochs": pa.int64()},
-    "latency_totals": {"run": pa.string(), "endpoint": pa.string(), "p99": pa.int64(), "min": pa.int64()},
-    "silences": {"run": pa.string(), "endpoint": pa.string(), "silence": pa.int64()},
+    "latency_summary": {"run": pa.string(), "endpoint": pa.string(), "p99": pa.int64(), "min": pa.int64()},
+    "dropouts": {"run": pa.string(), "endpoint": pa.string(), "duration_ns": pa.int64()},
 }
 few_keys = st.tuples(st.sampled_from("rs"), st.sampled_from("abc"))
 counts = st.integers(0, 5)
@@ -100,16 +100,16 @@ limits = st.none() | st.integers(0, 4)
 
 def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
     found: list[Row] = []
-    silences: dict[Row, int] = defaultdict(int)
-    for *key, silence in gold["silences"]:
-        silences[tuple(key)] = max(silences[tuple(key)], silence)
+    dropouts: dict[Row, int] = defaultdict(int)
+    for *key, duration in gold["dropouts"]:
+        dropouts[tuple(key)] = max(dropouts[tuple(key)], duration)
     for run, endpoint, lost, epochs in gold["endpoints"]:
         found.append((run, endpoint, "lost", lost, limits.lost))
         found.append((run, endpoint, "epochs", epochs, limits.epochs))
-        found.append((run, endpoint, "silence", silences[run, endpoint], limits.silence_ns))
-    for run, endpoint, p99, least in gold["latency_totals"]:
+        found.append((run, endpoint, "dropout", dropouts[run, endpoint], limits.dropout_ns))
+    for run, endpoint, p99, least in gold["latency_summary"]:
         found.append((run, endpoint, "latency p99", p99, limits.latency_p99_ns))
-        found.append((run, endpoint, "early", max(0, -least), limits.early_ns))
+        found.append((run, endpoint, "negative latency", max(0, -least), limits.negative_latency_ns))
     return sorted((*row[:3], row[3] <= row[4], *row[3:]) for row in found if row[4] is not None)
 
 
@@ -119,8 +119,8 @@ def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
     st.fixed_dictionaries(
         {
             "endpoints": st.dictionaries(few_keys, st.tuples(counts, counts)),
-            "latency_totals": st.dictionaries(few_keys, st.tuples(counts, st.integers(-5, 5))),
-            "silences": st.lists(st.tuples(few_keys, st.tuples(counts))),
+            "latency_summary": st.dictionaries(few_keys, st.tuples(counts, st.integers(-5, 5))),
+            "dropouts": st.lists(st.tuples(few_keys, st.tuples(counts))),
         }
     ),
     st.builds(tables.Limits, limits, limits, limits, limits, limits),
@@ -137,4 +137,4 @@ def test_checks_are_what_a_loop_finds(spark: SparkSession, made: dict[str, Any],
         for name, columns in _GOLD.items()
     }
     found = tables.checks(gold, limits)
-    assert listed(found, "run", "endpoint", "check", "passed", "value", "limit") == checks(rows, limits)
+    assert listed(found, "run", "endpoint", "check_name", "passed", "value", "threshold") == checks(rows, limits)

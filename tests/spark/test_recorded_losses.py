@@ -51,11 +51,11 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([path])
     assert of_lake(lake) == losses
-    checks = listed(lake.table("checks"), "endpoint", "check", "passed", "value")
+    checks = listed(lake.table("checks"), "endpoint", "check_name", "passed", "value")
     assert [(one, passed, value) for one, check, passed, value in checks if check == "lost"] == [
         (endpoint, not lost, lost) for endpoint, lost in sorted(losses.items())
     ]
-    missing = tables.gaps(read(spark, str(path))).groupBy("endpoint").sum("lost")
+    missing = tables.sequence_gaps(read(spark, str(path))).groupBy("endpoint").sum("lost")
     assert dict(map(tuple, missing.collect())) == {endpoint: lost for endpoint, lost in losses.items() if lost}
     write_log(lake.messages(), tmp_path / "copy.mcap", lake.uri)
     assert counted(tmp_path / "copy.mcap") == losses

@@ -36,7 +36,7 @@ def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
     sizes = [1 << 20] * 40 + [12 << 20, 20 << 20] + [1 << 20] * 3
     (part,) = written(lake, *(message("camera", i, i, data=bytes(size)) for i, size in enumerate(sizes)))
     file = pq.ParquetFile(tmp_path / "messages" / part)
-    groups = [file.read_row_group(i, ["bytes"])["bytes"].to_pylist() for i in range(file.num_row_groups)]
+    groups = [file.read_row_group(i, ["size_bytes"])["size_bytes"].to_pylist() for i in range(file.num_row_groups)]
     assert [size for group in groups for size in group] == sizes
     assert all(sum(group) <= 16 << 20 or len(group) == 1 for group in groups)
     assert len(groups) <= 9
@@ -49,9 +49,9 @@ def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = written(lake, *pictures)
     keys = pa.Table.from_batches(part_keys(lake, part, 7, known=True), KEYS)
-    assert keys["row"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
+    assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
-    assert (set(keys["part"].to_pylist()), set(keys["known"].to_pylist())) == ({7}, {True})
+    assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
     kept = [row for batch in part_without(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
     assert [(row["sequence"], row["data"][:1]) for row in kept] == [(1, b"\1"), (3, b"\3")]
     (part,) = written(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
@@ -66,7 +66,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
         sequence: int, part: int, number: int, known: bool = False, identity: bytes | None = None
     ) -> dict[str, Any]:
         key = {"run": "r", "endpoint": "a", "epoch": 1, "sequence": sequence, "log_time": 5}
-        return {**key, "identity": identity, "known": known, "part": part, "row": number}
+        return {**key, "identity": identity, "is_committed": known, "file_number": part, "row_number": number}
 
     rows = [
         row(1, 0, 0),
@@ -80,7 +80,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
     rows += [row(5, 0, 4, identity=b"x"), row(5, 1, 2, identity=b"y"), row(5, 1, 3, identity=b"y")]
     rows += [row(6, 9, 1, known=True), row(6, 8, 1, known=True)]
     found = tables.repeats(spark.createDataFrame(pa.Table.from_pylist(rows, KEYS)))
-    assert listed(found, "part", "row") == [(0, 2), (1, 0), (1, 1), (1, 3)]
+    assert listed(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 
 
 @pytest.mark.nightly

@@ -164,7 +164,7 @@ def test_rows_have_the_fields_of_their_schema_and_no_name_twice() -> None:
         ("raw", "", None, b"?"),
     )
     found, failed = decoded(table, pose, wide)
-    keys = ("sequence", "element", "x", "sequence_", "tags")
+    keys = ("sequence", "element_index", "x", "sequence_", "tags")
     assert [tuple(row.get(key) for key in keys) for row in found["gps"]] == [
         (0, 0, 0.5, 7, None),
         (0, 1, 1.5, 8, None),
@@ -280,7 +280,7 @@ def recording(path: Path, *endpoints: Any, first: int = 0) -> Any:
 
 
 def files(lake: Path) -> Any:
-    return sorted(path for place in ("silver", "undecoded") for path in (lake / place).rglob("date=*/*.parquet"))
+    return sorted(path for place in ("silver", "decode_errors") for path in (lake / place).rglob("date=*/*.parquet"))
 
 
 def poses(*values: Any, dtype: Any = POSE) -> Any:
@@ -304,15 +304,15 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
     assert lake.decode() == 1
     assert lake.endpoints() == ["camera/front", "imu", "radar"]
     assert listed(lake.silver("radar"), "x", "more") == [(i / 2, list(range(i))) for i in range(3)]
-    assert listed(lake.silver("imu"), "epoch", "sequence", "element", "a", "b", "log_time_") == [
+    assert listed(lake.silver("imu"), "epoch", "sequence", "element_index", "a", "b", "log_time_") == [
         (1, 0, 0, 1, "x", None),
         (1, 2, 0, 2, None, 5),
     ]
-    aside = listed(lake.undecoded(), "endpoint", "sequence", "data")
+    aside = listed(lake.decode_errors(), "endpoint", "sequence", "data")
     assert aside == [("imu", 1, b"{broken"), ("lidar", 0, None)]
     query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
     assert [(x, str(day)) for x, day in lake.ask(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
-    assert lake.ask("SELECT count(*) FROM undecoded WHERE reason LIKE '%xml%'").collect()[0][0] == 1
+    assert lake.ask("SELECT count(*) FROM decode_errors WHERE reason LIKE '%xml%'").collect()[0][0] == 1
     with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu, radar"):
         lake.silver("raw")
     assert lake.decode() == 0
@@ -431,7 +431,7 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tm
 
     def count() -> None:
         while not ends.is_set():
-            seen.append((other.silver("a").count(), other.undecoded().count()))
+            seen.append((other.silver("a").count(), other.decode_errors().count()))
 
     reader = threading.Thread(target=count)
     reader.start()
@@ -458,7 +458,7 @@ def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) 
         lake.decode()
     lake.optimize(keep_hours=0)
     assert listed(lake.silver("a"), "sequence", "n") == [(0, 0), (2, 1), (4, 2)]
-    assert lake.undecoded().count() == 3
+    assert lake.decode_errors().count() == 3
     assert len(files(tmp_path / "lake")) == 2  # one of the table, one of what could not be decoded
 
 
@@ -480,7 +480,7 @@ def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> 
     messages = read(spark, str(path), columns=columns)
     schemas = by_number(struct_schema(POSE))
     found = tables.silver(messages, "struct<x: float, y: string>", schemas)
-    assert found.columns == ["run", "epoch", "sequence", "publish_time", "log_time", "element", "x", "y"]
+    assert found.columns == ["run", "epoch", "sequence", "publish_time", "log_time", "element_index", "x", "y"]
     assert listed(found, "sequence", "x", "y") == [(0, 0.5, None)]
-    assert listed(tables.undecoded(messages, schemas=schemas), "sequence", "data") == [(1, b"odd")]
+    assert listed(tables.decode_errors(messages, schemas=schemas), "sequence", "data") == [(1, b"odd")]
     assert tables.silver(messages.drop("schema_id"), "double").count() == 0

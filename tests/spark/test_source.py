@@ -60,7 +60,7 @@ def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path
     table = spark.read.format("msgq").load(str(tmp_path))
     assert found(table) == expected(*good)
     problems = {
-        (Path(row.file).name, row.reason) for row in read(spark, str(tmp_path), problems=True).toLocalIterator()
+        (Path(row.file).name, row.reason) for row in read(spark, str(tmp_path), readErrors=True).toLocalIterator()
     }
     assert {name for name, _ in problems} == {"truncated.mcap", "damaged.mcap", "empty.mcap", "foreign.mcap"}
     reasons = dict(problems)
@@ -92,9 +92,9 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
         "lost_before": None,
         "lost_after": None,
     }
-    placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
+    placed = read(spark, str(path), columns=["byte_offset", "file"]).collect()[0]
     assert placed.file == str(path)
-    assert path.read_bytes()[placed.offset] == 6, "a chunk"
+    assert path.read_bytes()[placed.byte_offset] == 6, "a chunk"
 
 
 def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_of_very_many_files_tasks_are_as_large_before_compression(
 
 def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, str(tmp_path)).collect() == []
-    (row,) = read(spark, str(tmp_path), problems=True).collect()
+    (row,) = read(spark, str(tmp_path), readErrors=True).collect()
     assert (row.file, row.reason) == (str(tmp_path), "there is no .mcap file in it")
 
 
@@ -224,7 +224,7 @@ def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None
         ({"start": "yesterday"}, "start is 'yesterday'"),
         ({"partitionBytes": "much"}, "partitionBytes is 'much'"),
         ({"columns": ["topic"]}, "no column 'topic'"),
-        ({"problems": "perhaps"}, "give true or false"),
+        ({"readErrors": "perhaps"}, "give true or false"),
         ({"clock": "sun"}, "clock is 'sun'; give host or wall"),
     ],
 )
@@ -258,12 +258,12 @@ def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path:
     foreign.write_bytes(b"no recording at all")
     assert read(spark, str(tmp_path), columns=["sequence"]).count() == 3000
     (tmp_path / "dangling.mcap").symlink_to("nowhere")
-    skipped = read(spark, str(tmp_path), problems=True)
+    skipped = read(spark, str(tmp_path), readErrors=True)
     assert {row.file for row in skipped.collect()} == {str(foreign), str(tmp_path / "dangling.mcap")}
     (tmp_path / "dangling.mcap").unlink()
     done = Lake(spark, tmp_path / "lake").ingest([tmp_path])
     assert (done.messages, done.files) == (10, 301)
-    assert [problem.path for problem in done.problems] == [str(foreign)]
+    assert [problem.path for problem in done.read_errors] == [str(foreign)]
 
 
 def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
         pieces = reader.partitions()
         return lambda: [row for piece in pieces for batch in reader.read(piece) for row in batch.to_pylist()]
 
-    strict, careless, skipped = planned(), planned(failOnDataLoss="false"), planned(problems="true")
+    strict, careless, skipped = planned(), planned(failOnDataLoss="false"), planned(readErrors="true")
     assert len(strict()) == 257
     gone = tmp_path / "100.mcap"
     gone.unlink()
@@ -293,7 +293,7 @@ def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_pat
     """A worker may see an old state of a shared disk; its rows were missing without a word."""
     path = write(tmp_path / "a.mcap", *(chunk(channel(1, "a"), message(1, i, i)) for i in range(3)))
     whole = path.read_bytes()
-    for options, rows in (({}, None), ({"failOnDataLoss": "false"}, 2), ({"problems": "true"}, 1)):
+    for options, rows in (({}, None), ({"failOnDataLoss": "false"}, 2), ({"readErrors": "true"}, 1)):
         path.write_bytes(whole)
         source = RecordingSource({"path": str(path), **options})
         reader = source.reader(source.schema())

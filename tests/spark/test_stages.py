@@ -37,25 +37,42 @@ def test_stages_by_window_and_endpoint(spark: Any) -> None:
     rows += [said(200, SECOND + 1, record(10, 20, 40, 5)), said(0, 3, record(10, 11, 13, 7), endpoint="channel/scans")]
     rows += [message("orders", 0, 3, data=record(1, 2, 3, 4)), message("timing:a", 0, 3), message("timing:a:b:c", 0, 3)]
     found = tables.stages(messages(spark, rows))
-    counts = ("stage", "endpoint", "time", "messages", "malformed", "wait_known", "work_known", "age_known")
+    counts = (
+        "stage",
+        "endpoint",
+        "window_start",
+        "messages",
+        "malformed",
+        "queue_time_count",
+        "processing_time_count",
+        "e2e_latency_count",
+    )
     assert listed(found, *counts) == [
         ("planner", "channel/scans", 0, 1, 0, 1, 1, 1),
         ("planner", "orders", 0, 100, 0, 100, 100, 100),
         ("planner", "orders", SECOND, 1, 0, 1, 1, 1),
     ]
-    (row,) = found.where("endpoint = 'orders' AND time = 0").collect()
-    for name, least in (("wait", 1), ("work", 4001), ("age", 4500)):
-        most = least + 99 if name != "age" else least
+    (row,) = found.where("endpoint = 'orders' AND window_start = 0").collect()
+    for name, least in (("queue_time", 1), ("processing_time", 4001), ("e2e_latency", 4500)):
+        most = least + 99 if name != "e2e_latency" else least
         assert row[f"{name}_max"] == most
         assert row[f"{name}_min"] == least
         assert row[f"{name}_p50"] == pytest.approx((least + most) / 2, rel=0.03)
         assert most - 1 == pytest.approx(row[f"{name}_p99"], rel=0.022)
-    totals = tables.stage_totals(found)
-    assert listed(totals, "endpoint", "messages", "work_known", "wait_max", "work_max", "age_max") == [
+    totals = tables.stage_summary(found)
+    assert listed(
+        totals,
+        "endpoint",
+        "messages",
+        "processing_time_count",
+        "queue_time_max",
+        "processing_time_max",
+        "e2e_latency_max",
+    ) == [
         ("channel/scans", 1, 1, 1, 2, 6),
         ("orders", 101, 101, 100, 4100, 4500),
     ]
-    assert [name for name in found.columns if name not in ("time", "width")] == totals.columns
+    assert [name for name in found.columns if name not in ("window_start", "window_ns")] == totals.columns
 
 
 def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
@@ -73,23 +90,35 @@ def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
     rows = [said(i, i, data) for i, data in enumerate([record(5, 6, 8, 4), *bad, record(0, 6, 9, 0)])]
     rows += [said(i, SECOND + i, data) for i, data in enumerate(bad)]
     found = tables.stages(messages(spark, rows))
-    figures = ("wait_known", "wait_max", "work_p50", "work_max", "age_known", "age_p99", "age_max")
-    assert listed(found, "time", "messages", "malformed", *figures) == [
+    figures = (
+        "queue_time_count",
+        "queue_time_max",
+        "processing_time_p50",
+        "processing_time_max",
+        "e2e_latency_count",
+        "e2e_latency_p99",
+        "e2e_latency_max",
+    )
+    assert listed(found, "window_start", "messages", "malformed", *figures) == [
         (0, 2, len(bad), 1, 1, 2, 3, 1, 4, 4),
         (SECOND, 0, len(bad), 0, None, None, None, 0, None, None),
     ]
-    assert listed(tables.stage_totals(found), "messages", "malformed", *figures) == [
+    assert listed(tables.stage_summary(found), "messages", "malformed", *figures) == [
         (2, 2 * len(bad), 1, 1, 2, 3, 1, 4, 4)
     ]
-    none = tables.stage_totals(found.where("messages = 0"))
-    assert listed(none, "messages", "malformed", "work_known", "work_p50") == [(0, len(bad), 0, None)]
+    none = tables.stage_summary(found.where("messages = 0"))
+    assert listed(none, "messages", "malformed", "processing_time_count", "processing_time_p50") == [
+        (0, len(bad), 0, None)
+    ]
 
 
 def test_times_of_all_sizes_are_read(spark: Any) -> None:
     times = [1, 255, 256, 1 << 31, (1 << 56) + 0x0102030405, (1 << 62) + 7]
     rows = [said(i, i * SECOND, record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
     found = tables.stages(messages(spark, rows))
-    assert listed(found, "time", "work_max") == [(i * SECOND, (1 << 63) - 1 - time) for i, time in enumerate(times)]
+    assert listed(found, "window_start", "processing_time_max") == [
+        (i * SECOND, (1 << 63) - 1 - time) for i, time in enumerate(times)
+    ]
 
 
 def test_names_are_those_that_were_given(spark: Any) -> None:
@@ -131,7 +160,7 @@ def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
     table = spark.createDataFrame(rows, "run string, endpoint string, publish_time long, origin_time long").repartition(
         3
     )
-    columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "from_origin")
+    columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
     live = [tuple(getattr(hop, name) for name in columns) for hop in hops(names, endpoint, publish, origin)]
     in_order = sorted(live, key=lambda row: [(value is not None, value) for value in row])
     assert close(in_order, listed(tables.hops(table), *columns))
@@ -143,7 +172,9 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [*rows, message("camera", 0, begin)]))
     lake.refresh()
-    found = lake.ask("SELECT stage, endpoint, messages, work_p50, work_max FROM stage_totals").collect()
+    found = lake.ask(
+        "SELECT stage, endpoint, messages, processing_time_p50, processing_time_max FROM stage_summary"
+    ).collect()
     assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
     assert listed(lake.ask("SELECT sum(messages) FROM stages"), "*") == [(49,)]
     write_report(lake_tables(lake.uri), tmp_path / "report.html")
@@ -168,20 +199,24 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([tmp_path / "log"])
     lake.refresh()
-    live, columns = tree.tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "from_origin")
+    live, columns = tree.tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
     assert (live.cut, set(live.lost.values())) == (0, {0})
     hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]
     assert len(hops) == 3
     assert close(hops, listed(lake.table("hops"), *columns))
     rows = [(row.stage, row.endpoint) for row in said.rows() if row.messages and not row.malformed]
     assert [stage for stage, _ in rows] == ["command", "estimate"]
-    assert rows == listed(lake.table("stage_totals").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
+    assert rows == listed(lake.table("stage_summary").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
 
 
 def test_the_plot_of_stages_has_a_bar_for_each() -> None:
-    row: dict[str, Any] = {f"{name}_{title}": 2000 for name in ("wait", "work", "age") for title in ("p50", "p99")}
-    text = plots.stages([{"stage": "planner", "endpoint": "orders", **row, "age_p50": None, "age_p99": None}])
+    row: dict[str, Any] = {
+        f"{name}_{title}": 2000 for name in ("queue_time", "processing_time", "e2e_latency") for title in ("p50", "p99")
+    }
+    text = plots.stages(
+        [{"stage": "planner", "endpoint": "orders", **row, "e2e_latency_p50": None, "e2e_latency_p99": None}]
+    )
     assert text is not None
-    assert '"name":"work p99"' in text
+    assert '"name":"processing time p99"' in text
     assert "planner: orders" in text
     assert plots.stages([]) is None

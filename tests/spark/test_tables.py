@@ -29,8 +29,8 @@ TURN = 1 << 32
     ],
 )
 def test_gaps(spark: Any, sequences: Any, expected: Any) -> None:
-    found = tables.gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
-    assert listed(found, "before", "after", "lost", "from_time", "to_time") == expected
+    found = tables.sequence_gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
+    assert listed(found, "previous_sequence", "next_sequence", "lost", "from_time", "to_time") == expected
 
 
 def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> None:
@@ -49,13 +49,13 @@ def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> No
             for before, after in itertools.pairwise(kept)
             if after - before > 1
         ]
-    found = tables.gaps(messages(spark, random.permutation(np.array(rows, object)).tolist()))
-    assert listed(found, "endpoint", "before", "after", "lost") == sorted(expected)
+    found = tables.sequence_gaps(messages(spark, random.permutation(np.array(rows, object)).tolist()))
+    assert listed(found, "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(expected)
 
 
 def test_a_new_epoch_is_no_gap(spark: Any) -> None:
     rows = [message("a", i, i) for i in range(3)] + [message("a", 10 + i, 100 + i, epoch=2) for i in range(3)]
-    assert tables.gaps(messages(spark, rows)).count() == 0
+    assert tables.sequence_gaps(messages(spark, rows)).count() == 0
 
 
 def test_endpoints(spark: Any) -> None:
@@ -67,16 +67,16 @@ def test_endpoints(spark: Any) -> None:
         "encoding",
         "schema",
         "messages",
-        "bytes",
-        "bytes_max",
-        "first_time",
-        "last_time",
+        "size_bytes",
+        "max_size_bytes",
+        "start_time",
+        "end_time",
         "rate",
         "epochs",
         "lost",
-        "gaps",
+        "sequence_gaps",
     )
-    assert listed(tables.endpoints(tables.windows(found), tables.gaps(found)), *columns) == [
+    assert listed(tables.endpoints(tables.traffic_windows(found), tables.sequence_gaps(found)), *columns) == [
         ("a", "", None, 3, 7, 4, 0, 3 * SECOND, 2 / 3, 1, 1, 1),
         ("b", "json", "B", 1, 4, 4, 5, 5, None, 1, 0, 0),
     ]
@@ -89,17 +89,17 @@ def test_windows_tell_apart_what_concerns_one_endpoint(spark: Any) -> None:
     columns = (
         "epoch",
         "schema",
-        "time",
+        "window_start",
         "messages",
-        "bytes",
-        "bytes_max",
-        "first_time",
-        "last_time",
-        "known",
+        "size_bytes",
+        "max_size_bytes",
+        "start_time",
+        "end_time",
+        "count",
         "min",
         "max",
     )
-    assert listed(tables.windows(messages(spark, rows)), *columns) == [
+    assert listed(tables.traffic_windows(messages(spark, rows)), *columns) == [
         (1, None, 0, 2, 1, 1, 7, SECOND - 1, 0, None, None),
         (1, None, SECOND, 1, 2, 2, SECOND, SECOND, 0, None, None),
         (2, None, 0, 2, 8, 4, 8, 9, 2, -1, 5),
@@ -116,24 +116,24 @@ def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
     rows += [message("rare", i, 60 * i * SECOND) for i in range(60)]
     rows += [message("fast", 0, hour, epoch=2), message("fast", 2, 2 * hour - 1, epoch=2)]
     gold = tables.gold(messages(spark, rows))
-    found = gold["windows"].groupBy("endpoint", "width").count()
+    found = gold["traffic_windows"].groupBy("endpoint", "window_ns").count()
     widths = [("fast", 1, 4), ("fast", 3600, 1), ("rare", 3600, 1), ("slow", 10, 10)]
-    assert listed(found, "endpoint", "width", "count") == [(name, s * SECOND, n) for name, s, n in widths]
-    rates = gold["rates"].where("endpoint = 'fast'")
-    assert listed(rates, "time", "width", "messages", "bytes", "rate") == [
+    assert listed(found, "endpoint", "window_ns", "count") == [(name, s * SECOND, n) for name, s, n in widths]
+    rates = gold["throughput"].where("endpoint = 'fast'")
+    assert listed(rates, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
         *[(i * SECOND, SECOND, 100, 400, 100.0) for i in range(4)],
         (hour, hour, 2, 8, 2 / 3600),
     ]
-    assert listed(gold["latency"], "time", "width", "messages", "min", "p50", "max") == [
+    assert listed(gold["latency"], "window_start", "window_ns", "messages", "min", "p50", "max") == [
         (i * SECOND, SECOND, 100, 5, 5, 5) for i in range(4)
     ]
-    assert listed(gold["gaps"], "endpoint", "lost") == [("fast", 1)]
-    assert listed(gold["silences"], "endpoint", "from_time", "silence") == [
+    assert listed(gold["sequence_gaps"], "endpoint", "lost") == [("fast", 1)]
+    assert listed(gold["dropouts"], "endpoint", "from_time", "duration_ns") == [
         ("fast", 399 * SECOND // 100 + 5, hour - 399 * SECOND // 100 - 5),
         ("fast", hour, hour - 1),
     ]
     longer = tables.gold(messages(spark, rows), 60 * SECOND)
-    assert listed(longer["windows"].where("endpoint = 'slow'"), "time", "width", "messages") == [
+    assert listed(longer["traffic_windows"].where("endpoint = 'slow'"), "window_start", "window_ns", "messages") == [
         (0, 60 * SECOND, 480),
         (60 * SECOND, 60 * SECOND, 320),
     ]
@@ -141,8 +141,10 @@ def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
 
 def test_rates(spark: Any) -> None:
     rows = [message("a", i, time) for i, time in enumerate((0, 1, SECOND - 1, SECOND, 5 * SECOND))]
-    found = tables.rates(tables.windows(messages(spark, [*rows, message("a", 9, 2, epoch=2)]), SECOND // 2))
-    assert listed(found, "time", "width", "messages", "bytes", "rate") == [
+    found = tables.throughput(
+        tables.traffic_windows(messages(spark, [*rows, message("a", 9, 2, epoch=2)]), SECOND // 2)
+    )
+    assert listed(found, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
         (0, SECOND // 2, 3, 12, 6.0),
         (SECOND // 2, SECOND // 2, 1, 4, 2.0),
         (SECOND, SECOND // 2, 1, 4, 2.0),
@@ -154,20 +156,20 @@ def test_silences(spark: Any) -> None:
     base = 1_700_000_000 * SECOND + 123
     rows = [message("a", i, base + at) for i, at in enumerate((0, 10, SECOND + 10, SECOND + 20, 9 * SECOND))]
     rows += [message("b", 0, base)]
-    found = tables.silences(tables.windows(messages(spark, rows)), silence_ns=SECOND)
-    assert listed(found, "endpoint", "from_time", "to_time", "silence", "period") == [
+    found = tables.dropouts(tables.traffic_windows(messages(spark, rows)), dropout_ns=SECOND)
+    assert listed(found, "endpoint", "from_time", "to_time", "duration_ns", "period_ns") == [
         ("a", base + 10, base + SECOND + 10, SECOND, 10),
         ("a", base + SECOND + 20, base + 9 * SECOND, 8 * SECOND - 20, 10),
     ]
 
 
-def test_latency_counts_what_is_known_and_its_totals_come_from_its_windows(spark: Any) -> None:
+def test_latency_summary_adds_the_known_latencies_of_all_windows(spark: Any) -> None:
     late = np.random.default_rng(1).integers(1, 10**6, 5000).tolist()
     rows = [message("a", i, i * 10**6 + 10**9, publish_time=i * 10**6 + 10**9 - ns) for i, ns in enumerate(late)]
     rows += [message("a", 9999, 10**9)]
-    windows = tables.latency(tables.windows(messages(spark, rows)))
-    assert listed(windows, "time", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
-    total = tables.latency_totals(windows).collect()[0]
+    windows = tables.latency(tables.traffic_windows(messages(spark, rows)))
+    assert listed(windows, "window_start", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
+    total = tables.latency_summary(windows).collect()[0]
     assert (total["messages"], total["min"], total["max"]) == (5000, min(late), max(late))
     for name, rank in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
         assert total[name] == pytest.approx(np.percentile(late, 100 * rank, method="inverted_cdf"), rel=0.022)
@@ -183,7 +185,7 @@ def test_hops_follow_the_time_of_origin(spark: Any) -> None:
         rows += [message(endpoint, i, origin + after) for endpoint, after in times.items()]
     found = messages(spark, rows).withColumn("origin_time", F.expr(f"log_time - log_time % {SECOND} + 1"))
     found = found.unionByName(messages(spark, [message("other", 0, 7)]).withColumn("origin_time", F.lit(0)))
-    assert listed(tables.hops(found), "parent", "endpoint", "messages", "p50", "max", "from_origin") == [
+    assert listed(tables.hops(found), "parent", "endpoint", "messages", "p50", "max", "e2e_p50") == [
         (None, "sensor", 10, None, None, 4),
         ("filter", "planner", 10, 40, 40, 64),
         ("sensor", "filter", 10, 20, 20, 24),
@@ -193,25 +195,25 @@ def test_hops_follow_the_time_of_origin(spark: Any) -> None:
 def test_there_are_no_hops_without_a_time_of_origin(spark: Any) -> None:
     found = tables.hops(messages(spark, [message("a", 0, 1)]))
     assert found.count() == 0
-    assert found.columns == ["run", "parent", "endpoint", "messages", "p50", "p99", "max", "from_origin"]
+    assert found.columns == ["run", "parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50"]
 
 
 def test_checks_say_what_passed(spark: Any) -> None:
     rows = [message("a", i, i * SECOND, publish_time=i * SECOND - 10) for i in (0, 1, 3)]
     rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
-    limits = tables.Limits(lost=0, latency_p99_ns=5, silence_ns=3 * SECOND, epochs=1)
+    limits = tables.Limits(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)
     found = tables.gold(messages(spark, rows), limits=limits)["checks"]
-    assert listed(found, "endpoint", "check", "passed", "value", "limit") == [
-        ("a", "early", True, 0, 0),
+    assert listed(found, "endpoint", "check_name", "passed", "value", "threshold") == [
+        ("a", "dropout", True, 0, 3 * SECOND),
         ("a", "epochs", True, 1, 1),
         ("a", "latency p99", False, 10, 5),
         ("a", "lost", False, 1, 0),
-        ("a", "silence", True, 0, 3 * SECOND),
-        ("b", "early", False, 2, 0),
+        ("a", "negative latency", True, 0, 0),
+        ("b", "dropout", True, 0, 3 * SECOND),
         ("b", "epochs", False, 2, 1),
         ("b", "latency p99", True, 1, 5),
         ("b", "lost", True, 0, 0),
-        ("b", "silence", True, 0, 3 * SECOND),
+        ("b", "negative latency", False, 2, 0),
     ]
 
 

@@ -108,7 +108,7 @@ def test_hops_are_those_that_a_person_counts() -> None:
     columns = [[names.index(name) for name, *_ in messages], *zip(*(times for _, *times in messages), strict=True)]
     found = hops(names, *(np.array(column, np.int64) for column in columns))
     assert {
-        (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.from_origin) for hop in found
+        (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.e2e_p50) for hop in found
     } == by_hand(messages)
 
 
@@ -358,9 +358,7 @@ def test_the_tree_is_what_was_sent(prefix: str) -> None:
         tree = view.tree()
         child.say()
         sent = [tuple(one) for one in child.result()]
-    found = {
-        (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.from_origin) for hop in tree.hops
-    }
+    found = {(hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.e2e_p50) for hop in tree.hops}
     assert found == by_hand(sent)
     assert (tree.topics, tree.stamped, tree.messages, tree.cut) == (3, 3, 1500, 0)
     assert tree.lost == tree.left_out == dict.fromkeys(names, 0)
@@ -496,8 +494,8 @@ def test_the_command_shows_the_tree(prefix: str) -> None:
 
         with going_on(send):
             root, edge = wait_until(lambda: [row for row in objects("--tree") if row["messages"] > 1][:2] or None)
-            assert (root["parent"], root["endpoint"], root["p50"], root["from_origin"]) == (None, "camera", None, 0)
-            assert (edge["parent"], edge["endpoint"], edge["max"], edge["from_origin"]) == (
+            assert (root["parent"], root["endpoint"], root["p50"], root["e2e_p50"]) == (None, "camera", None, 0)
+            assert (edge["parent"], edge["endpoint"], edge["max"], edge["e2e_p50"]) == (
                 "camera",
                 "plan",
                 2000,

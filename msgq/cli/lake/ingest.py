@@ -44,8 +44,8 @@ def command(
         echo_json(asdict(done) | {"runs": runs})
     else:
         text = f"{in_units(done.messages)} new messages of {done.files} new files, {done.skipped} files known"
-        echo(f"{lake}: {text}, {len(done.problems)} places skipped; version {done.version}")
-    for problem in done.problems:
+        echo(f"{lake}: {text}, {len(done.read_errors)} places skipped; version {done.version}")
+    for problem in done.read_errors:
         echo(f"skipped: {problem}", err=True)
     if not done.files + done.skipped:
         raise click.ClickException("there was no recording to read")

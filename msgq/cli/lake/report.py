@@ -39,7 +39,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
         if recordings:
             with arguments.progress(opened, "ingest"):
                 done = opened.ingest(recordings)
-            for problem in done.problems:
+            for problem in done.read_errors:
                 echo(f"skipped: {problem}", err=True)
         with arguments.progress(opened, "report"):
             opened.refresh()

@@ -16,7 +16,8 @@ from msgq.cli.lake import arguments
 @arguments.master
 @options.as_json
 def command(lake: str, query: str, rows: int, version: int | None, master: str | None, as_json: bool) -> None:
-    """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ...
+    """Ask LAKE a question in SQL, about its tables: messages, read_errors, endpoints, sequence_gaps, throughput,
+    latency, checks, ...
 
     The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
     """

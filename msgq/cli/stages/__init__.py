@@ -105,7 +105,7 @@ def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
     name = "  " * depth + hop.endpoint
     times = " ".join(f"{_us(one):>9}" for one in (hop.p50, hop.p99, hop.max))
     counts = f"{in_units(tree.lost[hop.endpoint]):>9} {in_units(tree.left_out[hop.endpoint]):>9}"
-    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_us(hop.from_origin):>12} {counts}"
+    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_us(hop.e2e_p50):>12} {counts}"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))

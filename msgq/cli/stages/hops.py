@@ -26,7 +26,7 @@ class Hop:
     parent : None at the root.
     messages : that came so; 0 of an endpoint that has no edge.
     p50, p99, max : from the parent's publish time to the message's, ns; None at the root.
-    from_origin : median from the origin time to the message's publish time, ns.
+    e2e_p50 : median from the origin time to the message's publish time, ns.
     """
 
     parent: str | None
@@ -35,7 +35,7 @@ class Hop:
     p50: int | None = None
     p99: int | None = None
     max: int | None = None
-    from_origin: int | None = None
+    e2e_p50: int | None = None
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,13 @@ def _edges(names: Sequence[str], edge: Rows, hop: Rows, age: Rows) -> Iterator[H
     numbers, starts = np.unique(edge[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         parent, endpoint = divmod(number, len(names))
-        from_origin = percentile(np.sort(age[rows]), 0.5)
+        e2e_p50 = percentile(np.sort(age[rows]), 0.5)
         if not parent:
-            yield Hop(None, names[endpoint], len(rows), from_origin=from_origin)
+            yield Hop(None, names[endpoint], len(rows), e2e_p50=e2e_p50)
             continue
         times = np.sort(hop[rows])
         figures = percentile(times, 0.5), percentile(times, 0.99), int(times[-1])
-        yield Hop(names[parent - 1], names[endpoint], len(rows), *figures, from_origin)
+        yield Hop(names[parent - 1], names[endpoint], len(rows), *figures, e2e_p50)
 
 
 def _by_name(hop: Hop) -> tuple[str, str]:

@@ -16,7 +16,7 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 static const char MQC_EVENTS_SUFFIX[] = ":events";
 /* SCHEMA of msgq/common/queue_events.py */
 static const char MQC_EVENTS_FIELDS[] =
-    "[[\"event\", \"|u1\"], [\"row\", \"|u1\"], [\"priority\", \"<u2\"], [\"deliveries\", \"<u4\"], "
+    "[[\"event\", \"|u1\"], [\"handle\", \"|u1\"], [\"priority\", \"<u2\"], [\"deliveries\", \"<u4\"], "
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "
     "[\"size\", \"<u4\"], [\"pid\", \"<u4\"]]";
 

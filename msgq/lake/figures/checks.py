@@ -13,9 +13,9 @@ from msgq.lake.figures.times import since
 
 CHECKS = pa.schema(
     [
-        *((name, pa.string()) for name in ("run", "endpoint", "check")),
+        *((name, pa.string()) for name in ("run", "endpoint", "check_name")),
         ("passed", pa.bool_()),
-        *((name, pa.int64()) for name in ("value", "limit")),
+        *((name, pa.int64()) for name in ("value", "threshold")),
     ]
 )
 
@@ -28,50 +28,50 @@ class Limits:
     ----------
     lost : messages that may be missing of an endpoint in a run.
     latency_p99_ns : which 99 of 100 messages of an endpoint may not exceed.
-    silence_ns : how long an endpoint may be silent between two messages.
+    dropout_ns : how long an endpoint may be silent between two messages.
     epochs : lives of an endpoint's publishers in a run.
-    early_ns : how long before its publication a message may be recorded; more means that a clock jumped.
+    negative_latency_ns : how long before its publication a message may be recorded; more means that a clock jumped.
     """
 
     lost: int | None = 0
     latency_p99_ns: int | None = 100_000_000
-    silence_ns: int | None = None
+    dropout_ns: int | None = None
     epochs: int | None = None
-    early_ns: int | None = 0
+    negative_latency_ns: int | None = 0
 
 
 def checks(gold: Mapping[str, pa.Table], limits: Limits) -> pa.Table:
-    """Return what was checked of each endpoint: `CHECKS`. Input: endpoints, latency_totals, silences, of whole runs."""
-    endpoints, latency = gold["endpoints"], gold["latency_totals"]
+    """Return the checks of each endpoint: `CHECKS`. Input: endpoints, latency_summary and dropouts of whole runs."""
+    endpoints, latency = gold["endpoints"], gold["latency_summary"]
     wanted = [
         ("lost", endpoints, integers(endpoints, "lost"), limits.lost),
         ("epochs", endpoints, integers(endpoints, "epochs"), limits.epochs),
         ("latency p99", latency, integers(latency, "p99"), limits.latency_p99_ns),
         (
-            "early",
+            "negative latency",
             latency,
             np.maximum(since(np.zeros(len(latency), np.int64), integers(latency, "min")), 0),
-            limits.early_ns,
+            limits.negative_latency_ns,
         ),
-        ("silence", endpoints, _longest(endpoints, gold["silences"]), limits.silence_ns),
+        ("dropout", endpoints, _longest(endpoints, gold["dropouts"]), limits.dropout_ns),
     ]
     return pa.concat_tables([CHECKS.empty_table(), *(_check(*one[:3], one[3]) for one in wanted if one[3] is not None)])
 
 
-def _longest(endpoints: pa.Table, silences: pa.Table) -> Integers:
-    """Return the longest silence of each endpoint, ns; 0 where there is none."""
-    rows = [table.select(["run", "endpoint"]) for table in (endpoints, silences)]
+def _longest(endpoints: pa.Table, dropouts: pa.Table) -> Integers:
+    """Return the longest dropout of each endpoint, ns; 0 where there is none."""
+    rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
     every = pa.concat_tables(rows)
     groups = Groups(*(column(every, name) for name in ("run", "endpoint")))
-    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integers(silences, "silence"))))
+    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integers(dropouts, "duration_ns"))))
     return longest[groups.places()[: len(endpoints)]]
 
 
-def _check(name: str, table: pa.Table, value: Integers, limit: int) -> pa.Table:
+def _check(name: str, table: pa.Table, value: Integers, threshold: int) -> pa.Table:
     made = {
-        "check": pa.repeat(pa.scalar(name), len(table)),
-        "passed": value <= limit,
+        "check_name": pa.repeat(pa.scalar(name), len(table)),
+        "passed": value <= threshold,
         "value": value,
-        "limit": np.full(len(table), limit),
+        "threshold": np.full(len(table), threshold),
     }
     return table_of(CHECKS, rows_of(table, ["run", "endpoint"], np.arange(len(table))) | made)

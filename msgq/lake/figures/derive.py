@@ -1,8 +1,7 @@
 """What is made of messages where they are written: small tables, of which those of gold are made.
 
-A worker that writes a part gives each of its row groups to `derive`, and writes what comes back to the tables
-`derived/VERSION/NAME`, with the column `part` more. Everything there can be made anew from bronze, and is, where it is
-missing.
+A worker that writes a part gives each of its row groups to `derive`, and writes the result to the tables
+`aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from bronze.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from msgq.kinds import RECORDS
 from msgq.lake.figures import islands
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.stages import SPREADS, stage_windows
-from msgq.lake.figures.windows import HOUR, WINDOWS, is_of_kind, windows
+from msgq.lake.figures.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
 from msgq.lake.figures.work import EVENTS, event_hours, events
 
 _CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
@@ -29,7 +28,7 @@ FRAMES = pa.schema(
         *((name, pa.string()) for name in ("run", "endpoint")),
         *((name, pa.int64()) for name in ("epoch", "sequence", "log_time")),
         ("format", pa.string()),
-        ("bytes", pa.int64()),
+        ("size_bytes", pa.int64()),
     ]
 )
 #: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
@@ -37,11 +36,11 @@ FRAMES = pa.schema(
 HOURS = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
 #: Of what `derive` makes: with another number, everything is derived anew.
 VERSION = 1
-#: The tables that `derive` makes, and their columns, without `part`.
+#: The tables that `derive` makes, and their columns, without `bronze_file`.
 SCHEMAS: dict[str, pa.Schema] = {
-    "windows": WINDOWS,
+    "traffic_windows": WINDOWS,
     "islands": islands.schema(islands.EPOCH),
-    "cells": islands.schema(islands.CELL),
+    "key_islands": islands.schema(islands.CELL),
     "stages": SPREADS,
     "events": EVENTS,
     "frames": FRAMES,
@@ -58,9 +57,9 @@ def derive(rows: pa.Table) -> dict[str, pa.Table]:
         epoch and log_time, with texts as dictionaries.
     """
     made: dict[str, Callable[[pa.Table], pa.Table]] = {
-        "windows": windows,
+        "traffic_windows": traffic_windows,
         "islands": epoch_islands,
-        "cells": cell_islands,
+        "key_islands": cell_islands,
         "stages": stage_windows,
         "events": events,
         "frames": frames,
@@ -103,7 +102,7 @@ def cell_islands(rows: pa.Table) -> pa.Table:
     """
     is_state = is_of_kind(rows, RECORDS.name)
     if not is_state.any():
-        return SCHEMAS["cells"].empty_table()
+        return SCHEMAS["key_islands"].empty_table()
     mine = rows.select([*islands.EPOCH, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
     is_board = np.asarray(column(mine, "key").is_valid())
     whole, changes = heads(pc.binary_slice(column(mine, "data"), 0, _CHANGE.itemsize), _CHANGE)

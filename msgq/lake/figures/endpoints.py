@@ -20,7 +20,7 @@ ENDPOINTS = pa.schema(
         *((name, _TEXT) for name in ("run", "host", "endpoint", "encoding", "schema")),
         *((name, _NUMBER) for name in COUNTS),
         ("rate", pa.float64()),
-        *((name, _NUMBER) for name in ("epochs", "lost", "gaps")),
+        *((name, _NUMBER) for name in ("epochs", "lost", "sequence_gaps")),
         ("kind", _TEXT),
         *((name, _NUMBER) for name in ("publishers", "overwritten")),
     ]
@@ -30,7 +30,7 @@ PUBLISHERS = pa.schema(
         *((name, _TEXT) for name in (*_PLACE, "publisher")),
         *((name, _NUMBER) for name in COUNTS),
         ("rate", pa.float64()),
-        *((name, _NUMBER) for name in ("known", "min", "max", *RANKS)),
+        *((name, _NUMBER) for name in ("count", "min", "max", *RANKS)),
         ("histogram", histograms.TYPE),
     ]
 )
@@ -44,11 +44,13 @@ def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Tab
     """
     groups = Groups(*(column(windows, name) for name in _PLACE))
     made = rows_of(windows, _PLACE, groups.first) | totals(groups, windows)
-    made |= rows_of(windows, _NEWEST, groups.last_of(integers(windows, "last_time")))
-    made["rate"] = _rate(made["messages"], made["first_time"], made["last_time"])
+    made |= rows_of(windows, _NEWEST, groups.last_of(integers(windows, "end_time")))
+    made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
     made |= {f"{name}s": _distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
     lost, places = _sums(made, gaps, "lost")
-    return table_of(ENDPOINTS, made | {"lost": lost, "gaps": places, "overwritten": _sums(made, overwrites, "lost")[0]})
+    return table_of(
+        ENDPOINTS, made | {"lost": lost, "sequence_gaps": places, "overwritten": _sums(made, overwrites, "lost")[0]}
+    )
 
 
 def publishers(windows: pa.Table) -> pa.Table:
@@ -57,7 +59,7 @@ def publishers(windows: pa.Table) -> pa.Table:
     keys = (*_PLACE, "publisher")
     groups = Groups(*(column(named, name) for name in keys))
     made = rows_of(named, keys, groups.first) | totals(groups, named) | spreads.merged(groups, named)
-    made["rate"] = _rate(made["messages"], made["first_time"], made["last_time"])
+    made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
     return table_of(PUBLISHERS, made | spreads.percentiles(made, RANKS))
 
 

@@ -9,42 +9,44 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from msgq.lake.figures import derive, endpoints, islands, silences, stages, windows, work
+from msgq.lake.figures import derive, dropouts, endpoints, islands, stages, windows, work
 from msgq.lake.figures import hops as hop_tables
 from msgq.lake.figures.checks import CHECKS, Limits, checks
 from msgq.lake.figures.islands import CELL, EPOCH
 
 #: The columns of the tables that are made of each hour.
 HOURLY: dict[str, pa.Schema] = {
-    "windows": windows.WINDOWS,
-    "rates": windows.RATES,
+    "traffic_windows": windows.WINDOWS,
+    "throughput": windows.THROUGHPUT,
     "latency": windows.LATENCY,
     "stages": stages.STAGES,
     "frames": derive.FRAMES,
-    "work": work.WORK,
+    "queue_deliveries": work.DELIVERIES,
     "_hours": windows.WINDOWS,
-    "_intervals": silences.INTERVALS,
+    "_intervals": dropouts.INTERVALS,
     "_islands": islands.schema(EPOCH),
-    "_cells": islands.schema(CELL),
+    "_key_islands": islands.schema(CELL),
     "_stages": stages.SPREADS,
     "_edges": hop_tables.EDGES,
-    "_work": work.SPREADS,
+    "_queues": work.SPREADS,
 }
 _OVERWRITES = islands.jumps_schema(CELL)
 #: The columns of the tables that are made of each run.
 TOTALS: dict[str, pa.Schema] = {
-    "gaps": islands.jumps_schema(EPOCH),
+    "sequence_gaps": islands.jumps_schema(EPOCH),
     "overwrites": _OVERWRITES.set(
         _OVERWRITES.get_field_index("lost"), _OVERWRITES.field("lost").with_name("overwritten")
     ),
     "endpoints": endpoints.ENDPOINTS,
     "publishers": endpoints.PUBLISHERS,
-    "silences": silences.SILENCES,
-    "latency_totals": pa.schema([field for field in windows.LATENCY if field.name not in ("time", "width")]),
+    "dropouts": dropouts.DROPOUTS,
+    "latency_summary": pa.schema(
+        [field for field in windows.LATENCY if field.name not in ("window_start", "window_ns")]
+    ),
     "hops": hop_tables.HOPS,
-    "stage_totals": stages.TOTALS,
-    "work_windows": work.WINDOWS,
-    "work_totals": work.TOTALS,
+    "stage_summary": stages.TOTALS,
+    "queue_windows": work.WINDOWS,
+    "queue_summary": work.TOTALS,
     "checks": CHECKS,
 }
 
@@ -69,11 +71,11 @@ def _of_windows(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
     base = windows.merged(found)
     wide = windows.widened(base, at_least)
     return {
-        "windows": wide,
-        "rates": windows.rates(wide),
+        "traffic_windows": wide,
+        "throughput": windows.throughput(wide),
         "latency": windows.latency(wide),
         "_hours": windows.merged(base, windows.HOUR),
-        "_intervals": silences.intervals(base),
+        "_intervals": dropouts.intervals(base),
     }
 
 
@@ -83,15 +85,15 @@ def _of_stages(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
 
 
 def _of_events(found: pa.Table, _: int) -> dict[str, pa.Table]:
-    done = work.work(found)
-    return {"work": done, "_work": work.work_points(done)}
+    done = work.queue_deliveries(found)
+    return {"queue_deliveries": done, "_queues": work.queue_points(done)}
 
 
 #: By the name of what is derived, how the tables of an hour are made of it. The least width of windows is given, too.
 _MADE: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
-    "windows": _of_windows,
+    "traffic_windows": _of_windows,
     "islands": lambda found, _: {"_islands": islands.joined(found, EPOCH)},
-    "cells": lambda found, _: {"_cells": islands.joined(found, CELL)},
+    "key_islands": lambda found, _: {"_key_islands": islands.joined(found, CELL)},
     "stages": _of_stages,
     "events": _of_events,
     "frames": lambda found, _: {"frames": found},
@@ -108,18 +110,18 @@ def totals(found: Mapping[str, pa.Table], at_least: int, limits: Limits) -> dict
     at_least : the least width of windows, ns.
     limits : of `checks`.
     """
-    gaps, cells = islands.jumps(found["_islands"], EPOCH), islands.jumps(found["_cells"], CELL)
-    work_windows = work.widened(work.work_windows(found["_work"]), at_least)
+    gaps, cells = islands.jumps(found["_islands"], EPOCH), islands.jumps(found["_key_islands"], CELL)
+    queue_windows = work.widened(work.queue_windows(found["_queues"]), at_least)
     made = {
-        "gaps": gaps,
+        "sequence_gaps": gaps,
         "overwrites": cells.rename_columns(TOTALS["overwrites"].names),
         "endpoints": endpoints.endpoints(found["_hours"], gaps, cells),
         "publishers": endpoints.publishers(found["_hours"]),
-        "silences": silences.silences(found["_intervals"]),
-        "latency_totals": windows.latency_of(found["_hours"]),
+        "dropouts": dropouts.dropouts(found["_intervals"]),
+        "latency_summary": windows.latency_of(found["_hours"]),
         "hops": hop_tables.hops(found["_edges"]),
-        "stage_totals": stages.stage_totals(found["_stages"]),
-        "work_windows": work_windows,
-        "work_totals": work.work_totals(work_windows),
+        "stage_summary": stages.stage_summary(found["_stages"]),
+        "queue_windows": queue_windows,
+        "queue_summary": work.queue_summary(queue_windows),
     }
     return made | {"checks": checks(made, limits)}

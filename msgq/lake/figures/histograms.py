@@ -96,7 +96,7 @@ def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integer
 def periods(histograms: pa.Array) -> Integers:
     """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
 
-    As many of the longest do not count as the root of how many there are: some silences are no period, however long.
+    As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
     The intervals within bursts are many, and take no time.
     """
     of, count, lengths = _flat(histograms)

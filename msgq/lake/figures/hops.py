@@ -18,9 +18,9 @@ MESSAGES = pa.schema(
     [(name, pa.string()) for name in ("run", "endpoint")]
     + [(name, pa.int64()) for name in ("publish_time", "origin_time")]
 )
-#: Edges as they are added up: `hop_` from the parent's publish_time, `age_` from origin_time to the message's.
-EDGES = pa.schema([*_TEXTS, ("messages", pa.int64()), *spreads.columns("hop_"), *spreads.columns("age_")])
-HOPS = pa.schema([*_TEXTS, *((name, pa.int64()) for name in ("messages", "p50", "p99", "max", "from_origin"))])
+#: Edges as they are added up: `hop_` from the parent's publish_time, `e2e_` from origin_time to the message's.
+EDGES = pa.schema([*_TEXTS, ("messages", pa.int64()), *spreads.columns("hop_"), *spreads.columns("e2e_")])
+HOPS = pa.schema([*_TEXTS, *((name, pa.int64()) for name in ("messages", "p50", "p99", "max", "e2e_p50"))])
 
 
 def edges(messages: pa.Table) -> pa.Table:
@@ -48,7 +48,7 @@ def edges(messages: pa.Table) -> pa.Table:
         "parent": names.take(pa.array(order[parent[groups.first]], mask=~has_parent[groups.first])),
         "messages": groups.sizes,
         **spreads.spread(groups, since(published, published[parent]), has_parent, "hop_"),
-        **spreads.spread(groups, since(published, origin), np.ones(len(order), np.bool_), "age_"),
+        **spreads.spread(groups, since(published, origin), np.ones(len(order), np.bool_), "e2e_"),
     }
     return table_of(EDGES, made)
 
@@ -56,8 +56,8 @@ def edges(messages: pa.Table) -> pa.Table:
 def hops(edges: pa.Table) -> pa.Table:
     """Return the edges of all chains, with percentiles: `HOPS`. Input: `EDGES`, of parts of the chains."""
     groups = Groups(*(column(edges, name) for name in _EDGE))
-    hop, age = (spreads.merged(groups, edges, prefix) for prefix in ("hop_", "age_"))
+    hop, age = (spreads.merged(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
     made = rows_of(edges, _EDGE, groups.first) | {"messages": groups.sum(integers(edges, "messages"))}
     made |= spreads.percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
-    made |= spreads.percentiles(age, {"from_origin": 0.5}, "age_") | {"hop_max": hop["hop_max"]}
-    return table_of(HOPS, {name.removeprefix("hop_").removeprefix("age_"): one for name, one in made.items()})
+    made |= spreads.percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
+    return table_of(HOPS, {name.removeprefix("hop_").removeprefix("e2e_"): one for name, one in made.items()})

@@ -27,7 +27,7 @@ _PLACES = ("base", "base_time", "turned", "low", "low_time", "high", "high_time"
 _TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
 )
-_JUMPS = ("before", "after", "lost", "from_time", "to_time")
+_JUMPS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
 
 
 def schema(keys: Sequence[str]) -> pa.Schema:
@@ -147,7 +147,8 @@ def joined(found: pa.Table, keys: Sequence[str]) -> pa.Table:
 def jumps(found: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return what is missing between islands: `jumps_schema`. Input: what `islands` or `joined` has given.
 
-    before, after : the sequences around it. lost : numbers between them. from_time, to_time : log_time around it, ns.
+    previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
+    ns.
     """
     it = _covered(found, keys)
     jumped = it.begins.copy()

@@ -1,7 +1,8 @@
 """Spreads of durations: how many there are of each, the least, the greatest, and their histogram; spreads add up.
 
-Of a duration with the prefix `wait_` these are the columns wait_known: how many rows have it; wait_min, wait_max: ns,
-NULL where none has; wait_histogram: see `msgq.lake.figures.histograms`. Percentiles are made of them.
+A duration with the prefix `queue_time_` has these columns: queue_time_count: rows that have the duration;
+queue_time_min and queue_time_max: ns, NULL if no row has it; queue_time_histogram: see
+`msgq.lake.figures.histograms`. Percentiles are made of histograms.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgq.lake.figures.times import LEAST, MOST
 
 def columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a spread. ranks : the names of percentiles that are among them."""
-    numbers = [(f"{prefix}{name}", pa.int64()) for name in ("known", "min", *ranks, "max")]
+    numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
     return [*numbers, (f"{prefix}histogram", histograms.TYPE)]
 
 
@@ -34,7 +35,7 @@ def merged(groups: Groups, table: pa.Table, prefix: str = "") -> dict[str, pa.Ar
     """Return one spread for each group of rows that have spreads."""
     histogram = histograms.merged(groups, column(table, f"{prefix}histogram"))
     least, most = integers(table, f"{prefix}min", MOST), integers(table, f"{prefix}max", LEAST)
-    known = groups.sum(integers(table, f"{prefix}known"))
+    known = groups.sum(integers(table, f"{prefix}count"))
     return _columns(prefix, known, groups.min(least), groups.max(most), histogram)
 
 
@@ -48,7 +49,7 @@ def percentiles(spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], pre
 def _columns(prefix: str, known: Integers, least: Integers, most: Integers, histogram: pa.Array) -> dict[str, pa.Array]:
     none = known == 0
     return {
-        f"{prefix}known": pa.array(known),
+        f"{prefix}count": pa.array(known),
         f"{prefix}min": pa.array(least, mask=none),
         f"{prefix}max": pa.array(most, mask=none),
         f"{prefix}histogram": histogram,

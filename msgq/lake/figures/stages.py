@@ -14,7 +14,7 @@ from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_
 from msgq.lake.figures.times import begins
 from msgq.lake.figures.windows import TIME, aligned, filling
 
-DURATIONS = ("wait", "work", "age")
+DURATIONS = ("queue_time", "processing_time", "e2e_latency")
 RANKS = {"p50": 0.5, "p99": 0.99}
 _KEYS = ("run", "stage", "endpoint")
 _RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
@@ -51,13 +51,13 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     whole, times = _records(column(mine, "data"))
     published, origin, received, sent = (times[name] for name in timing.FIELDS)
     made = {
-        "time": window[groups.first],
-        "width": np.full(groups.count, width),
+        "window_start": window[groups.first],
+        "window_ns": np.full(groups.count, width),
         "messages": groups.sum(whole),
         "malformed": groups.sum(~whole),
-        **spreads.spread(groups, received - sent, whole & (sent > 0), "wait_"),
-        **spreads.spread(groups, published - received, whole, "work_"),
-        **spreads.spread(groups, published - origin, whole & (origin > 0), "age_"),
+        **spreads.spread(groups, received - sent, whole & (sent > 0), "queue_time_"),
+        **spreads.spread(groups, published - received, whole, "processing_time_"),
+        **spreads.spread(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
     }
     return table_of(SPREADS, rows_of(mine, _KEYS, groups.first) | made)
 
@@ -76,7 +76,7 @@ def merged(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
     """Return windows of which no two are the same: `SPREADS`. width : ns, of all or of each; 0: as they are."""
     time, widths = aligned(windows, width)
     groups = Groups(*(column(windows, name) for name in _KEYS), time, widths)
-    made = {"time": time[groups.first], "width": widths[groups.first], **_totals(groups, windows)}
+    made = {"window_start": time[groups.first], "window_ns": widths[groups.first], **_totals(groups, windows)}
     return table_of(SPREADS, rows_of(windows, _KEYS, groups.first) | made)
 
 
@@ -92,7 +92,7 @@ def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     return stages(merged(windows, filling(known, _KEYS, at_least)))
 
 
-def stage_totals(windows: pa.Table, *by: str) -> pa.Table:
+def stage_summary(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, stage, endpoint, and what else is named. Input: `STAGES` or `SPREADS`."""
     keys = (*_KEYS, *by)
     groups = Groups(*(column(windows, name) for name in keys))

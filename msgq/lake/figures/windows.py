@@ -20,16 +20,16 @@ RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 _TEXTS = ("host", "encoding", "schema", "kind", "publisher")
 KEYS = ("run", "endpoint", "epoch", *_TEXTS)
-COUNTS = ("messages", "bytes", "bytes_max", "first_time", "last_time")
+COUNTS = ("messages", "size_bytes", "max_size_bytes", "start_time", "end_time")
 _OF_KEYS: list[tuple[str, pa.DataType]] = [
     *((name, pa.string()) for name in ("run", "endpoint")),
     ("epoch", pa.int64()),
     *((name, pa.string()) for name in _TEXTS),
 ]
 _PLACE: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
-TIME: list[tuple[str, pa.DataType]] = [("time", pa.int64()), ("width", pa.int64())]
+TIME: list[tuple[str, pa.DataType]] = [("window_start", pa.int64()), ("window_ns", pa.int64())]
 WINDOWS = pa.schema([*_OF_KEYS, *TIME, *((name, pa.int64()) for name in COUNTS), *spreads.columns()])
-RATES = pa.schema([*_PLACE, *TIME, ("messages", pa.int64()), ("bytes", pa.int64()), ("rate", pa.float64())])
+THROUGHPUT = pa.schema([*_PLACE, *TIME, ("messages", pa.int64()), ("size_bytes", pa.int64()), ("rate", pa.float64())])
 _LATE: list[tuple[str, pa.DataType]] = [
     *((name, pa.int64()) for name in ("messages", "min", "max", *RANKS)),
     ("histogram", histograms.TYPE),
@@ -37,29 +37,29 @@ _LATE: list[tuple[str, pa.DataType]] = [
 LATENCY = pa.schema([*_PLACE, *TIME, *_LATE])
 
 
-def windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
+def traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """Return what came in each window of `width` ns of log_time.
 
     Input: run, endpoint, epoch, host, encoding, schema, kind, publisher, bytes, publish_time, and log_time, which is
     never NULL. Fastest where messages come by run, endpoint, epoch and time. Output: `WINDOWS`, in their order; see
-    `msgq.spark.tables.windows`.
+    `msgq.spark.tables.traffic_windows`.
     """
     times = integers(messages, "log_time")
     window = begins(times, width)
     groups = Groups(*(column(messages, name) for name in KEYS), window)
-    sizes = integers(messages, "bytes")
+    sizes = integers(messages, "size_bytes")
     late = since(times, integers(messages, "publish_time"))
     known = (late != 0) & ~is_of_kind(messages, RECORDS.name)
     if column(messages, "publish_time").null_count:
         known &= np.asarray(column(messages, "publish_time").is_valid())
     made = {
-        "time": window[groups.first],
-        "width": np.full(groups.count, width),
+        "window_start": window[groups.first],
+        "window_ns": np.full(groups.count, width),
         "messages": groups.sizes,
-        "bytes": groups.sum(sizes),
-        "bytes_max": groups.max(sizes),
-        "first_time": groups.min(times),
-        "last_time": groups.max(times),
+        "size_bytes": groups.sum(sizes),
+        "max_size_bytes": groups.max(sizes),
+        "start_time": groups.min(times),
+        "end_time": groups.max(times),
         **spreads.spread(groups, late, known),
     }
     return table_of(WINDOWS, rows_of(messages, KEYS, groups.first) | made)
@@ -79,13 +79,13 @@ def merged(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
     """Return windows of which no two are the same. width : ns, of all or of each; 0: as they are."""
     time, widths = aligned(windows, width)
     groups = Groups(*(column(windows, name) for name in KEYS), time, widths)
-    made = {"time": time[groups.first], "width": widths[groups.first], **totals(groups, windows)}
+    made = {"window_start": time[groups.first], "window_ns": widths[groups.first], **totals(groups, windows)}
     return table_of(WINDOWS, rows_of(windows, KEYS, groups.first) | made | spreads.merged(groups, windows))
 
 
 def aligned(windows: pa.Table, width: int | Integers) -> tuple[Integers, Integers]:
     """Return where the windows begin that are so wide, and how wide each is. width : as `merged` takes it."""
-    time, widths = integers(windows, "time"), integers(windows, "width")
+    time, widths = integers(windows, "window_start"), integers(windows, "window_ns")
     if np.any(width):
         widths = np.broadcast_to(np.asarray(width, np.int64), time.shape)
     return begins(time, widths), widths
@@ -95,10 +95,10 @@ def totals(groups: Groups, windows: pa.Table) -> dict[str, Integers]:
     """Return what came in all windows of each group."""
     return {
         "messages": groups.sum(integers(windows, "messages")),
-        "bytes": groups.sum(integers(windows, "bytes")),
-        "bytes_max": groups.max(integers(windows, "bytes_max")),
-        "first_time": groups.min(integers(windows, "first_time")),
-        "last_time": groups.max(integers(windows, "last_time")),
+        "size_bytes": groups.sum(integers(windows, "size_bytes")),
+        "max_size_bytes": groups.max(integers(windows, "max_size_bytes")),
+        "start_time": groups.min(integers(windows, "start_time")),
+        "end_time": groups.max(integers(windows, "end_time")),
     }
 
 
@@ -113,7 +113,7 @@ def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
 
 def filling(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> Integers:
     """Return the width that each row needs, ns. Input: keys, time, messages."""
-    time, messages = integers(rows, "time"), integers(rows, "messages")
+    time, messages = integers(rows, "window_start"), integers(rows, "messages")
     of = Groups(*(column(rows, name) for name in keys), time // HOUR)
     place = of.places()
     total, found = of.sum(messages), np.full(of.count, HOUR)
@@ -124,39 +124,39 @@ def filling(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> Integers:
     return found[place]
 
 
-def rates(windows: pa.Table) -> pa.Table:
-    """Return how much came of each endpoint in each window: `RATES`."""
-    groups = Groups(*(column(windows, name) for name in ("run", "endpoint", "time", "width")))
-    messages, widths = groups.sum(integers(windows, "messages")), integers(windows, "width")[groups.first]
+def throughput(windows: pa.Table) -> pa.Table:
+    """Return how much came of each endpoint in each window: `THROUGHPUT`."""
+    groups = Groups(*(column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
+    messages, widths = groups.sum(integers(windows, "messages")), integers(windows, "window_ns")[groups.first]
     made = {
         "messages": messages,
-        "bytes": groups.sum(integers(windows, "bytes")),
+        "size_bytes": groups.sum(integers(windows, "size_bytes")),
         "rate": messages * (NS_PER_S / widths),
     }
-    return table_of(RATES, rows_of(windows, ["run", "endpoint", "time", "width"], groups.first) | made)
+    return table_of(THROUGHPUT, rows_of(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first) | made)
 
 
 def latency(windows: pa.Table) -> pa.Table:
     """Return percentiles of the latency of each endpoint in each window, where any is known: `LATENCY`."""
-    return latency_of(windows, "time", "width")
+    return latency_of(windows, "window_start", "window_ns")
 
 
 def latency_of(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, endpoint, and what else is named. Input: windows, perhaps some of one time."""
-    return _latency(windows.filter(pc.greater(windows.column("known"), 0)), ("run", "endpoint", *by))
+    return _latency(windows.filter(pc.greater(windows.column("count"), 0)), ("run", "endpoint", *by))
 
 
-def latency_totals(latency: pa.Table, *by: str) -> pa.Table:
+def latency_summary(latency: pa.Table, *by: str) -> pa.Table:
     """Return the percentiles of each run, endpoint, and what else is named. Input: `LATENCY`, perhaps with coarser
     values in run, endpoint, time. Output: run, endpoint, `by`, and the columns of `LATENCY` from `messages` on.
     """
-    known = latency.append_column("known", latency.column("messages"))
+    known = latency.append_column("count", latency.column("messages"))
     return _latency(known, ("run", "endpoint", *by))
 
 
 def _latency(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     groups = Groups(*(column(rows, name) for name in keys))
     spread = spreads.merged(groups, rows)
-    made = spread | {"messages": spread["known"]} | spreads.percentiles(spread, RANKS)
+    made = spread | {"messages": spread["count"]} | spreads.percentiles(spread, RANKS)
     schema = pa.schema([*(rows.schema.field(name) for name in keys), *_LATE])
     return table_of(schema, rows_of(rows, keys, groups.first) | made)

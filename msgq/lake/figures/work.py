@@ -31,30 +31,48 @@ EVENTS = pa.schema([*_ABOUT, *((name, pa.int64()) for name, _ in FIELDS)])
 _QUEUE = ("run", "queue", "epoch")
 _OF_QUEUE: list[tuple[str, pa.DataType]] = [("run", _TEXT), ("queue", _TEXT), ("epoch", _NUMBER)]
 #: A delivery of a message, or a message that was never taken, or refused.
-WORK = pa.schema(
+DELIVERIES = pa.schema(
     [
         *_OF_QUEUE,
         *((name, _NUMBER) for name in ("number", "deliveries")),
         ("priority", pa.int32()),
-        *((name, _NUMBER) for name in ("size", "sent_time", "taken_time", "waiting_ns", "ended_time", "service_ns")),
+        *(
+            (name, _NUMBER)
+            for name in (
+                "size_bytes",
+                "sent_time",
+                "delivered_time",
+                "queue_time_ns",
+                "ended_time",
+                "processing_time_ns",
+            )
+        ),
         ("outcome", _TEXT),
-        ("row", pa.int32()),
+        ("handle", pa.int32()),
         ("pid", _NUMBER),
         ("publisher", _TEXT),
     ]
 )
-DURATIONS = ("waiting", "service")
+DURATIONS = ("queue_time", "processing_time")
 RANKS = {"p50": 0.5, "p99": 0.99}
-COUNTS = ("sent", "taken", "acknowledged", "returned", "refused", "redelivered")
+COUNTS = ("sent", "delivered", "acknowledged", "requeued", "rejected", "redelivered")
 _SPREADS = [field for name in DURATIONS for field in spreads.columns(f"{name}_")]
 _FIGURES = [field for name in DURATIONS for field in spreads.columns(f"{name}_", RANKS)]
 _COUNTED: list[tuple[str, pa.DataType]] = [(name, _NUMBER) for name in COUNTS]
 #: What happened to a queue in a second, as it is added up. change: of the messages that wait.
-SPREADS = pa.schema([*_OF_QUEUE, ("time", _NUMBER), *_COUNTED, ("change", _NUMBER), *_SPREADS])
-WINDOWS = pa.schema([*_OF_QUEUE, ("time", _NUMBER), ("width", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_FIGURES])
+SPREADS = pa.schema([*_OF_QUEUE, ("window_start", _NUMBER), *_COUNTED, ("change", _NUMBER), *_SPREADS])
+WINDOWS = pa.schema(
+    [*_OF_QUEUE, ("window_start", _NUMBER), ("window_ns", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_FIGURES]
+)
 TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_FIGURES])
 #: What ends a delivery, or takes its place. The first of these that is told counts.
 _ENDS = (Event.REFUSED, Event.ACKNOWLEDGED, Event.RECEIVED, Event.RETURNED)
+OUTCOMES = {
+    Event.REFUSED: "rejected",
+    Event.ACKNOWLEDGED: "acknowledged",
+    Event.RECEIVED: "received",
+    Event.RETURNED: "requeued",
+}
 _NEVER = MOST  # stands for a time that nobody told
 
 
@@ -86,8 +104,11 @@ def event_hours(events: pa.Table) -> Integers:
     return np.where(refused, happened // HOUR, np.where(sent > 0, sent // HOUR, -1))
 
 
-def work(events: pa.Table) -> pa.Table:
-    """Return each delivery of each message: `WORK`; see `msgq.spark.tables.work`. Input: `EVENTS`, in any order."""
+def queue_deliveries(events: pa.Table) -> pa.Table:
+    """Return each delivery of each message: `DELIVERIES`. Input: `EVENTS`, in any order.
+
+    The columns are described in `msgq.spark.tables.queue_deliveries`.
+    """
     event, happened, sequence = (integers(events, name) for name in ("event", "publish_time", "sequence"))
     refused = event == Event.REFUSED
     keys: list[pa.Array | Integers] = [column(events, name) for name in _QUEUE]
@@ -104,28 +125,29 @@ def work(events: pa.Table) -> pa.Table:
         told.min(np.where(before > 0, before, _NEVER)),
         ends[Event.RECEIVED],
     ]
-    taken_time, ended = _first_of(taken_at), _first_of(list(ends.values()))
-    outcome = np.where(deliveries == 0, "waiting", "open")
+    delivered_time, ended = _first_of(taken_at), _first_of(list(ends.values()))
+    outcome = np.where(deliveries == 0, "pending", "in_flight")
     for end in reversed(_ENDS):
-        outcome = np.where(ends[end] < _NEVER, end.name.lower(), outcome)
+        outcome = np.where(ends[end] < _NEVER, OUTCOMES[end], outcome)
     follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
     begun = np.where(deliveries == 1, np.where(sent > 0, sent, _NEVER), np.where(follows, np.roll(ended, 1), _NEVER))
-    has_service = np.isin(outcome, ("acknowledged", "returned"))
+    is_processed = np.isin(outcome, ("acknowledged", "requeued"))
     who = told.last_of(np.where(event != Event.RETURNED, -sequence, -_NEVER))
     nobody = event[who] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
     made = {
         "number": pa.array(integers(events, "number")[told.first], mask=refused[told.first]),
         "deliveries": deliveries,
-        **{name: told.max(integers(events, name)) for name in ("priority", "size")},
+        "priority": told.max(integers(events, "priority")),
+        "size_bytes": told.max(integers(events, "size")),
         "sent_time": pa.array(sent, mask=sent <= 0),
-        "taken_time": pa.array(taken_time, mask=taken_time == _NEVER),
-        "waiting_ns": pa.array(since(taken_time, begun), mask=(taken_time == _NEVER) | (begun == _NEVER)),
+        "delivered_time": pa.array(delivered_time, mask=delivered_time == _NEVER),
+        "queue_time_ns": pa.array(since(delivered_time, begun), mask=(delivered_time == _NEVER) | (begun == _NEVER)),
         "ended_time": pa.array(ended, mask=ended == _NEVER),
-        "service_ns": pa.array(since(ended, taken_time), mask=~has_service | (taken_time == _NEVER)),
+        "processing_time_ns": pa.array(since(ended, delivered_time), mask=~is_processed | (delivered_time == _NEVER)),
         "outcome": pa.array(outcome.tolist(), _TEXT),
-        **{name: column(events, name).take(pa.array(who, mask=nobody)) for name in ("row", "pid", "publisher")},
+        **{name: column(events, name).take(pa.array(who, mask=nobody)) for name in ("handle", "pid", "publisher")},
     }
-    found = table_of(WORK, rows_of(events, _QUEUE, told.first) | made)
+    found = table_of(DELIVERIES, rows_of(events, _QUEUE, told.first) | made)
     was_taken = np.zeros(int(message.max(initial=-1)) + 1, np.bool_)
     was_taken[message[deliveries > 0]] = True
     return found.filter(pa.array((deliveries > 0) | ~was_taken[message]))
@@ -139,35 +161,35 @@ def _first_of(times: list[Integers]) -> Integers:
     return found
 
 
-def work_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what happened to queues in each window of `width` ns: `SPREADS`. Input: `WORK`, whole messages."""
+def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
+    """Return what happened to queues in each window of `width` ns: `SPREADS`. Input: `DELIVERIES`, whole messages."""
     outcome = column(work, "outcome")
-    refused, returned = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("refused", "returned"))
+    rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
     done = np.asarray(pc.is_in(outcome, pa.array(["acknowledged", "received"])), np.bool_)
     deliveries, ended = integers(work, "deliveries"), integers(work, "ended_time", _NEVER)
-    sent, known = integers(work, "sent_time", _NEVER), integers(work, "taken_time", _NEVER)
+    sent, known = integers(work, "sent_time", _NEVER), integers(work, "delivered_time", _NEVER)
     taken_at = np.where(deliveries > 0, np.where(known < _NEVER, known, ended), _NEVER)
     keys = [column(work, name) for name in (*_QUEUE, "number")]
-    message = Groups(*keys, sent, np.where(refused, ended, -1)).places()
+    message = Groups(*keys, sent, np.where(rejected, ended, -1)).places()
     order = np.lexsort((deliveries, message))
     first, following = np.zeros(len(order), np.bool_), np.full(len(order), _NEVER)
     begins = np.diff(message[order], prepend=-1) != 0
     first[order[begins]] = True
     following[order[:-1]] = np.where(begins[1:], _NEVER, taken_at[order[1:]])
-    waiting, service = (integers(work, name, _NEVER) for name in ("waiting_ns", "service_ns"))
+    queue_time, processing_time = (integers(work, name, _NEVER) for name in ("queue_time_ns", "processing_time_ns"))
     points = _Points(len(order))
-    points.add(np.where(first & ~refused, np.where(sent < _NEVER, sent, taken_at), _NEVER), sent=1, change=1)
-    points.add(taken_at, taken=1, redelivered=(deliveries > 1).astype(np.int64), change=-1, waiting=waiting)
-    points.add(np.where(done, ended, _NEVER), acknowledged=1, service=service)
-    points.add(np.where(returned, ended, _NEVER), returned=1, change=1, service=service)
-    points.add(np.where(refused, ended, _NEVER), refused=1)
+    points.add(np.where(first & ~rejected, np.where(sent < _NEVER, sent, taken_at), _NEVER), sent=1, change=1)
+    points.add(taken_at, delivered=1, redelivered=(deliveries > 1).astype(np.int64), change=-1, queue_time=queue_time)
+    points.add(np.where(done, ended, _NEVER), acknowledged=1, processing_time=processing_time)
+    points.add(np.where(requeued, ended, _NEVER), requeued=1, change=1, processing_time=processing_time)
+    points.add(np.where(rejected, ended, _NEVER), rejected=1)
     # It was taken again, so that it had come back, though nobody told.
-    points.add(np.where(returned, _NEVER, following), change=1)
+    points.add(np.where(requeued, _NEVER, following), change=1)
     return points.windows(work, width)
 
 
 class _Points:
-    """What happened to rows of `WORK`, and when."""
+    """What happened to rows of `DELIVERIES`, and when."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -178,53 +200,57 @@ class _Points:
         rows = np.flatnonzero(time < _NEVER)
         every = dict.fromkeys((*COUNTS, "change"), 0) | dict.fromkeys(DURATIONS, _NEVER) | values
         one = {name: np.broadcast_to(value, (self._rows,))[rows].astype(np.int64) for name, value in every.items()}
-        self._found.append({"row": rows, "time": time[rows], **one})
+        self._found.append({"row_number": rows, "window_start": time[rows], **one})
 
     def windows(self, work: pa.Table, width: int) -> pa.Table:
         """Return them by window."""
         found = {name: np.concatenate([one[name] for one in self._found]) for name in self._found[0]}
-        mine = work.select(list(_QUEUE)).take(pa.array(found["row"]))
-        window = begins(found["time"], width)
+        mine = work.select(list(_QUEUE)).take(pa.array(found["row_number"]))
+        window = begins(found["window_start"], width)
         groups = Groups(*(column(mine, name) for name in _QUEUE), window)
-        made: dict[str, pa.Array | Integers] = {"time": window[groups.first]}
+        made: dict[str, pa.Array | Integers] = {"window_start": window[groups.first]}
         made |= {name: groups.sum(found[name]) for name in (*COUNTS, "change")}
         for name in DURATIONS:
             made |= spreads.spread(groups, found[name], found[name] < _NEVER, f"{name}_")
         return table_of(SPREADS, rows_of(mine, _QUEUE, groups.first) | made)
 
 
-def work_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
+def queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """Return what happened to queues in each window: `WINDOWS`.
 
     Input: `SPREADS` of whole runs, in windows of `width` ns; several may be of one time.
     """
-    groups = Groups(*(column(points, name) for name in (*_QUEUE, "time")))
-    found = _added(groups, points, (*_QUEUE, "time"))
+    groups = Groups(*(column(points, name) for name in (*_QUEUE, "window_start")))
+    found = _added(groups, points, (*_QUEUE, "window_start"))
     of = Groups(*(column(found, name) for name in _QUEUE))
     waits = np.cumsum(integers(found, "change"))
     before = np.where(of.first > 0, waits[of.first - 1], 0) if len(found) else waits
     backlog, widths = waits - before[of.ids], np.full(len(found), width)
-    return _figures(found.append_column("backlog", pa.array(backlog)).append_column("width", pa.array(widths)), WINDOWS)
+    return _figures(
+        found.append_column("backlog", pa.array(backlog)).append_column("window_ns", pa.array(widths)), WINDOWS
+    )
 
 
 def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     """Return windows as wide as they need to be, by what happened: `WINDOWS`. Input: the same."""
     happened = np.sum([integers(windows, name) for name in COUNTS], axis=0)
     width = filling(windows.append_column("messages", pa.array(happened)), ("run", "queue"), at_least)
-    time = integers(windows, "time")
-    wide = windows.drop_columns(["time", "width"]).append_column("time", pa.array(begins(time, width)))
-    wide = wide.append_column("width", pa.array(width))
-    keys = (*_QUEUE, "time", "width")
+    time = integers(windows, "window_start")
+    wide = windows.drop_columns(["window_start", "window_ns"]).append_column(
+        "window_start", pa.array(begins(time, width))
+    )
+    wide = wide.append_column("window_ns", pa.array(width))
+    keys = (*_QUEUE, "window_start", "window_ns")
     groups = Groups(*(column(wide, name) for name in keys))
     backlog = integers(wide, "backlog")[groups.last_of(time)]
     return _figures(_added(groups, wide, keys).append_column("backlog", pa.array(backlog)), WINDOWS)
 
 
-def work_totals(windows: pa.Table, *by: str) -> pa.Table:
+def queue_summary(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, queue, and what else is named: `TOTALS`. Input: `WINDOWS`."""
     keys = ("run", "queue", *by)
     groups = Groups(*(column(windows, name) for name in keys))
-    newest = Groups(integers(windows, "time"), integers(windows, "epoch")).places()
+    newest = Groups(integers(windows, "window_start"), integers(windows, "epoch")).places()
     backlog = integers(windows, "backlog")[groups.last_of(newest)]
     found = _added(groups, windows, keys).append_column("backlog", pa.array(backlog))
     fields = list(TOTALS)

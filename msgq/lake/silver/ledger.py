@@ -1,8 +1,8 @@
 """The ledger of silver: which parts of bronze are decoded, and in which files of which tables that is.
 
-    LAKE/silver_parts    the ledger
+    LAKE/silver_manifest    the ledger
     LAKE/silver/TABLE    decoded messages, a table a schema
-    LAKE/undecoded       what could not be decoded
+    LAKE/decode_errors     what could not be decoded
 
 One commit to the ledger makes a decoding count, of all endpoints at once: a reader of an endpoint reads the files that
 the ledger names. The tables follow it, each in one commit, for those who read them as they are. After a kill the next
@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from msgq.decoding.arrow_types import common_columns
 from msgq.lake.directory import Directory
 from msgq.lake.silver.parts import LEDGER
-from msgq.lake.silver.rows import UNDECODED, Family
-from msgq.lake.silver.tables import UNDECODED_TABLE, Known, Tables, silver_table
+from msgq.lake.silver.rows import DECODE_ERRORS, Family
+from msgq.lake.silver.tables import DECODE_ERRORS_TABLE, Known, Tables, silver_table
 from msgq.lake.table import ConflictError, File, Snapshot, Table, has_table, table_places
 
 _FILES_MAX = 64  # of the ledger, until they become one
@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
     Attributes
     ----------
-    table : its name, or UNDECODED_TABLE.
+    table : its name, or DECODE_ERRORS_TABLE.
     files : below the table's directory.
     columns : of the table, those that the endpoint has: `FIXED`, publisher and key of what is no topic, and fields.
     own : the same in the types that they have in this endpoint, to which they can be cast.
@@ -74,7 +74,7 @@ class _State:
     @cached_property
     def parts(self) -> set[str]:
         """The parts that are decoded."""
-        return set(self.files.column("part").to_pylist())
+        return set(self.files.column("bronze_file").to_pylist())
 
     @cached_property
     def tables(self) -> dict[str, Known]:
@@ -82,8 +82,8 @@ class _State:
         found: dict[str, Known] = {}
         seen: set[tuple[str, bytes]] = set()
         for row in self.files.to_pylist():
-            name, text = row["table"], row["columns"]
-            if name in (None, UNDECODED_TABLE) or (name, text) in seen:
+            name, text = row["table_name"], row["column_types"]
+            if name in (None, DECODE_ERRORS_TABLE) or (name, text) in seen:
                 continue
             seen.add((name, text))
             family, columns = _described(row)
@@ -97,31 +97,31 @@ class Ledger:
     def __init__(self, lake: Directory) -> None:
         """Look at a lake that may not exist yet."""
         self._lake = lake
-        self._table = Table(lake, "silver_parts")
+        self._table = Table(lake, "silver_manifest")
 
     # ---- reading ----
 
     def endpoints(self) -> list[str]:
         """Return the endpoints of which something is decoded, sorted."""
-        wanted = pc.field("endpoint").is_valid() & (pc.field("table") != UNDECODED_TABLE)
+        wanted = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
         return sorted(self._state().read(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
 
     def sources(self, endpoint: str) -> list[Source]:
         """Return where the decoded messages of an endpoint are."""
         state = self._state()
-        rows = state.read((pc.field("endpoint") == endpoint) & (pc.field("table") != UNDECODED_TABLE))
+        rows = state.read((pc.field("endpoint") == endpoint) & (pc.field("table_name") != DECODE_ERRORS_TABLE))
         files: dict[str, dict[str, None]] = {}
         fields: dict[str, pa.Schema] = {}
         for row in rows.sort_by("file").to_pylist():
-            name, found = row["table"], _columns(row)
+            name, found = row["table_name"], _columns(row)
             files.setdefault(name, {})[row["file"]] = None
             fields[name] = common_columns(fields[name], found) if name in fields else found
         return [Source(name, list(found), *_chosen(state.tables[name], fields[name])) for name, found in files.items()]
 
-    def undecoded(self) -> Source:
+    def decode_errors(self) -> Source:
         """Return where that is which could not be decoded."""
-        files = self._state().files.filter(pc.field("table") == UNDECODED_TABLE).column("file")
-        return Source(UNDECODED_TABLE, sorted(files.to_pylist()), UNDECODED, UNDECODED)
+        files = self._state().files.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
+        return Source(DECODE_ERRORS_TABLE, sorted(files.to_pylist()), DECODE_ERRORS, DECODE_ERRORS)
 
     # ---- writing ----
 
@@ -170,7 +170,9 @@ class Ledger:
         whole = base is not None and (bool(away) or len(base.files) >= _FILES_MAX)
         if whole:
             kept = state.read(None)
-            rows.insert(0, kept.filter(pc.invert(pc.is_in(kept.column("part"), pa.array(sorted(away), pa.string())))))
+            rows.insert(
+                0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
+            )
         for name, files in _files(made.values()):
             silver_table(self._lake, name).sync(files)  # they count by the ledger, before their tables have them
         file = self._table.write(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
@@ -178,11 +180,11 @@ class Ledger:
 
     def _sync(self, state: _State) -> None:
         wanted: dict[str, list[dict[str, Any]]] = {}
-        for row in state.files.select(["table", "file", "rows", "bytes", "columns"]).to_pylist():
-            if row["table"] is not None:
-                wanted.setdefault(row["table"], []).append(row)
+        for row in state.files.select(["table_name", "file", "row_count", "size_bytes", "column_types"]).to_pylist():
+            if row["table_name"] is not None:
+                wanted.setdefault(row["table_name"], []).append(row)
         there = [place.removeprefix("silver/") for place in table_places(self._lake, "silver")]
-        aside = [UNDECODED_TABLE] if has_table(self._lake, UNDECODED_TABLE) else []
+        aside = [DECODE_ERRORS_TABLE] if has_table(self._lake, DECODE_ERRORS_TABLE) else []
         for name in sorted({*wanted, *there, *aside}):
             self._sync_table(name, wanted.get(name, []), state)
 
@@ -196,7 +198,7 @@ class Ledger:
         remove = [path for path in there if path not in files]
         if not add and not remove:
             return
-        columns = UNDECODED if name == UNDECODED_TABLE else state.tables[name].columns if add else pa.schema([])
+        columns = DECODE_ERRORS if name == DECODE_ERRORS_TABLE else state.tables[name].columns if add else pa.schema([])
         is_anew = base is not None and add and len(remove) == len(there)  # columns may have other types
         if base is not None and not is_anew:
             before = base.columns.remove(base.columns.get_field_index(_DATE.name))
@@ -211,16 +213,16 @@ class Ledger:
 
 def _described(row: Mapping[str, Any]) -> tuple[Family, pa.Schema]:
     """Return the family and the columns of a file."""
-    return Family(row["encoding"], row["schema"], row["sourced"]), _columns(row)
+    return Family(row["encoding"], row["schema"], row["has_source"]), _columns(row)
 
 
 def _columns(row: Mapping[str, Any]) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(row["columns"]))
+    return pa.ipc.read_schema(pa.py_buffer(row["column_types"]))
 
 
 def _file(row: Mapping[str, Any]) -> File:
     date = row["file"].partition("/")[0].removeprefix(f"{_DATE.name}=")
-    return File(row["file"], row["bytes"], {_DATE.name: date}, row["rows"])
+    return File(row["file"], row["size_bytes"], {_DATE.name: date}, row["row_count"])
 
 
 def _chosen(table: Known, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
@@ -238,17 +240,21 @@ def _decoded(wanted: set[str], made: dict[str, pa.Table], tables: Tables, run: R
     while todo := sorted(wanted - set(fitting)):
         for rows in run(todo, tables.known()):
             if _fits(rows, tables):
-                fitting[rows.column("part")[0].as_py()] = rows
+                fitting[rows.column("bronze_file")[0].as_py()] = rows
     return fitting
 
 
 def _files(every: Iterable[pa.Table]) -> Iterator[tuple[str, list[str]]]:
     """Give each table in rows of the ledger, and the files that these have in it."""
-    rows = pa.concat_tables([LEDGER.empty_table(), *every]).filter(pc.field("table").is_valid())
-    found = rows.group_by("table").aggregate([("file", "distinct")])
-    yield from zip(found.column("table").to_pylist(), found.column("file_distinct").to_pylist(), strict=True)
+    rows = pa.concat_tables([LEDGER.empty_table(), *every]).filter(pc.field("table_name").is_valid())
+    found = rows.group_by("table_name").aggregate([("file", "distinct")])
+    yield from zip(found.column("table_name").to_pylist(), found.column("file_distinct").to_pylist(), strict=True)
 
 
 def _fits(rows: pa.Table, tables: Tables) -> bool:
-    files = rows.filter(pc.and_(pc.is_null(rows.column("endpoint")), pc.is_valid(rows.column("table")))).to_pylist()
-    return tables.take((row["table"], *_described(row)) for row in files if row["table"] != UNDECODED_TABLE)
+    files = rows.filter(
+        pc.and_(pc.is_null(rows.column("endpoint")), pc.is_valid(rows.column("table_name")))
+    ).to_pylist()
+    return tables.take(
+        (row["table_name"], *_described(row)) for row in files if row["table_name"] != DECODE_ERRORS_TABLE
+    )

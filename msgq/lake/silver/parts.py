@@ -18,7 +18,7 @@ from msgq.errors import RecordingError
 from msgq.lake.directory import Directory
 from msgq.lake.parts import messages_table
 from msgq.lake.silver.rows import NEEDED, SOURCES, Family, RowDecoder
-from msgq.lake.silver.tables import UNDECODED_TABLE, Tables, silver_table
+from msgq.lake.silver.tables import DECODE_ERRORS_TABLE, Tables, silver_table
 
 _WAITING_ROWS = 1 << 18  # of a table
 _WAITING_BYTES = 64 << 20
@@ -32,16 +32,16 @@ _GROWING = ("sequence", "publish_time", "log_time")
 #: with its fields in their own types. A part of which nothing can be said has one row, without a file.
 LEDGER = pa.schema(
     [
-        ("part", pa.string()),
-        ("table", pa.string()),
+        ("bronze_file", pa.string()),
+        ("table_name", pa.string()),
         ("file", pa.string()),
         ("endpoint", pa.string()),
-        ("rows", pa.int64()),
+        ("row_count", pa.int64()),
         ("encoding", pa.string()),
         ("schema", pa.string()),
-        ("sourced", pa.bool_()),
-        ("bytes", pa.int64()),
-        ("columns", pa.binary()),
+        ("has_source", pa.bool_()),
+        ("size_bytes", pa.int64()),
+        ("column_types", pa.binary()),
     ]
 )
 
@@ -51,7 +51,7 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
 
     Parameters
     ----------
-    part : below "messages", as "date=2026-05-01/class=small/NAME.parquet".
+    part : below "messages", as "date=2026-05-01/size_class=small/NAME.parquet".
     schemas : by `schema_id`.
     tables : what is known of others; those that are new come to it.
 
@@ -69,7 +69,7 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
                         name = tables.place(decoded.family, decoded.rows.schema)
                         files.add(name, decoded.family, decoded.rows, decoded.fields)
                     if decoded.undecoded.num_rows:
-                        files.add(UNDECODED_TABLE, None, decoded.undecoded, pa.schema([]))
+                        files.add(DECODE_ERRORS_TABLE, None, decoded.undecoded, pa.schema([]))
             files.finish()
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"cannot decode the part {path}: {error}") from error
@@ -188,17 +188,17 @@ class _Files:
         for name, table in self._tables.items():
             for file in table.files:
                 family = table.family or Family("", "", False)
-                about: dict[str, Any] = {"part": self._part, "table": name, "file": file.path}
-                about |= {"encoding": family.encoding, "schema": family.schema, "sourced": family.sourced}
+                about: dict[str, Any] = {"bronze_file": self._part, "table_name": name, "file": file.path}
+                about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
                 size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
-                more = {"rows": sum(file.rows.values()), "bytes": size, "columns": _text(file.columns)}
+                more = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
                 rows.append(about | more)
                 texts = {fields: _text(fields) for fields in set(table.fields.values())}
                 rows += [
-                    about | {"endpoint": endpoint, "rows": count, "columns": texts[table.fields[endpoint]]}
+                    about | {"endpoint": endpoint, "row_count": count, "column_types": texts[table.fields[endpoint]]}
                     for endpoint, count in sorted(file.rows.items())
                 ]
-        return pa.Table.from_pylist(rows or [{"part": self._part, "rows": 0}], LEDGER)
+        return pa.Table.from_pylist(rows or [{"bronze_file": self._part, "row_count": 0}], LEDGER)
 
 
 def _text(columns: pa.Schema) -> bytes:
@@ -213,7 +213,7 @@ def _writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter
         filesystem=lake.files,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[*texts, *(name for name in ("epoch", "element") if name in columns.names)],
+        use_dictionary=[*texts, *(name for name in ("epoch", "element_index") if name in columns.names)],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _GROWING if name in columns.names},
         write_statistics=[name for name in columns.names if name != "data" or "reason" not in columns.names],
         write_page_index=True,

@@ -28,12 +28,12 @@ FIXED = pa.schema(
         ("sequence", pa.int64()),
         ("publish_time", pa.int64()),
         ("log_time", pa.int64()),
-        ("element", pa.int32()),
+        ("element_index", pa.int32()),
     ]
 )
 _OF_MESSAGES = FIXED.names[:-1]
 #: Messages that could not be decoded.
-UNDECODED = pa.schema(
+DECODE_ERRORS = pa.schema(
     [
         *(FIXED.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
         ("reason", pa.string()),
@@ -64,17 +64,17 @@ class Family(NamedTuple):
     ----------
     encoding : of the payloads.
     schema : its name; empty where messages have none with a text.
-    sourced : whether rows say publisher and key: those of what is no topic.
+    has_source : whether rows say publisher and key: those of what is no topic.
     """
 
     encoding: str
     schema: str
-    sourced: bool
+    has_source: bool
 
     @property
     def own(self) -> int:
         """How many columns rows have before their fields."""
-        return len(FIXED) + (len(_OF_SOURCE) if self.sourced else 0)
+        return len(FIXED) + (len(_OF_SOURCE) if self.has_source else 0)
 
 
 class Decoded(NamedTuple):
@@ -87,7 +87,7 @@ class Decoded(NamedTuple):
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
         are too large, as 1 and 1.5 belong into one table.
-    undecoded : `UNDECODED`.
+    undecoded : `DECODE_ERRORS`.
     """
 
     family: Family
@@ -203,8 +203,8 @@ def _pieces(group: pa.Table) -> Iterator[pa.Table]:
 def _set_aside(family: Family, group: pa.Table, reason: str) -> Decoded:
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
-    columns = [_plain(group.column(name), name) for name in UNDECODED.names[:-2]]
-    undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=UNDECODED)
+    columns = [_plain(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
+    undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
     return Decoded(family, FIXED.empty_table(), pa.schema([]), undecoded)
 
 
@@ -212,18 +212,18 @@ def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | Non
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
-    undecoded = UNDECODED.empty_table()
+    undecoded = DECODE_ERRORS.empty_table()
     value, element = values.value, values.element
     if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
         failed = values.reason.is_valid()
-        columns = [_plain(group.column(name).filter(failed), name) for name in UNDECODED.names[:-2]]
+        columns = [_plain(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
         more = [values.reason.filter(failed), values.data.filter(failed)]
-        undecoded = pa.table([*columns, *more], schema=UNDECODED)
+        undecoded = pa.table([*columns, *more], schema=DECODE_ERRORS)
         good = values.reason.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
-    sources = _OF_SOURCE if family.sourced else ()
+    sources = _OF_SOURCE if family.has_source else ()
     names, arrays = value_names(value.type, sources), field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:

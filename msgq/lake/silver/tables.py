@@ -23,13 +23,13 @@ _SIMILAR_MAX = 64  # tables of one family; from then on messages share one with 
 _COLUMNS_MAX = 500  # of a table that others may join
 _LABEL_MAX = 60  # letters
 #: The place of what could not be decoded, which no table of silver is called.
-UNDECODED_TABLE = "undecoded"
+DECODE_ERRORS_TABLE = "decode_errors"
 _Fits = Callable[[pa.DataType, pa.DataType], bool]
 
 
 def silver_table(lake: Directory, name: str) -> Table:
     """Return a table of silver, or that of what could not be decoded."""
-    return Table(lake, name if name == UNDECODED_TABLE else f"silver/{name}", ["date"])
+    return Table(lake, name if name == DECODE_ERRORS_TABLE else f"silver/{name}", ["date"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from msgq.recording.reader.contents import Contents
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
 _SOURCE = ("kind", "publisher", "key")  # fields of MessageSource
 HIDDEN = ("lost_before", "lost_after")
-_TYPES = dict.fromkeys((*NAMES, "origin_time", "offset", *HIDDEN), pa.int64()) | {
+_TYPES = dict.fromkeys((*NAMES, "origin_time", "byte_offset", *HIDDEN), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),
@@ -123,7 +123,7 @@ class _Batch:
             return pa.array(epochs[self.columns.code[:rows]])
         if name in HIDDEN:
             return self._hidden[name].column(self.columns.code[:rows], self.columns.sequence[:rows])
-        if name == "offset":
+        if name == "byte_offset":
             return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
         return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])
 

@@ -29,7 +29,7 @@ _OPEN_MAX = 200  # files at a time
 def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
     """Return what writes rows of decoded messages to a new file."""
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
-    numbers = [name for name in ("epoch", "element") if name in columns.names]
+    numbers = [name for name in ("epoch", "element_index") if name in columns.names]
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts + numbers}
     return pq.ParquetWriter(where, columns, filesystem=filesystem, **options)
 

@@ -221,8 +221,8 @@ class LogReader:
         columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
             (binary), in the order wanted; None is all of these. Beyond them "origin_time" (int64, 0 where it is not
             known), "kind", "publisher", "key" (dictionaries; "" where there is none), "channel" (int32, index in
-            `channels`), "offset" (int64, where in the file the chunk is), "lost_before" and "lost_after" (int64; losses
-            next to the message that no gap in the sequences shows, null: none).
+            `channels`), "byte_offset" (int64, where in the file the chunk is), "lost_before" and "lost_after" (int64;
+            losses next to the message that no gap in the sequences shows, null: none).
         rows : at most so many a batch; large payloads make smaller ones.
         """
         with _needed():

@@ -22,7 +22,7 @@ _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
 _FIELDS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
 _SOURCE = ("publisher", "key")  # of what is no topic
-_ELEMENT = "element"
+_ELEMENT = "element_index"
 #: What could not be decoded.
 UNDECODED = pa.schema(
     [
@@ -41,7 +41,7 @@ class DecodedBatch(NamedTuple):
     Attributes
     ----------
     rows : of the messages that were decoded: log_time, publish_time, sequence, epoch, origin_time (int64; the last one
-        is null where it is not known); publisher and key (string) of what is no topic; element (int32) of struct
+        is null where it is not known); publisher and key (string) of what is no topic; element_index (int32) of struct
         schemas, which numbers the elements of a message; then its fields, or `value` of what has none, or `data` where
         nobody says what it is. A field that has the name of another column has a _ behind it.
     undecoded : of the others: endpoint, log_time, publish_time, sequence, epoch, reason and data, the payload.

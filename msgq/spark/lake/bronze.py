@@ -1,6 +1,6 @@
 """Bronze in a lake: each message once.
 
-    LAKE/messages/date=.../class=.../*.parquet, a Delta table
+    LAKE/messages/date=.../size_class=.../*.parquet, a Delta table
 
 Workers read recordings and write parts where they belong; what is there already is left out; one commit adds the rest.
 What is derived of the parts follows, and is made good by the next one who writes where somebody was killed in between.
@@ -35,7 +35,7 @@ from msgq.recording.format.problem import Problem, valid_text
 from msgq.spark import tables
 from msgq.spark.lake.store import Store
 from msgq.spark.lake.tasks import Found, done, done_of_each, done_with, given_tasks, planned, together
-from msgq.spark.source.arrow_batches import PROBLEMS, message_rows, problem_rows, spark_schema
+from msgq.spark.source.arrow_batches import READ_ERRORS, message_rows, read_error_rows, spark_schema
 from msgq.spark.source.cores import cores
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, file_partitions
@@ -66,14 +66,14 @@ class Ingested:
     ----------
     messages : that are new in the lake.
     files, skipped : that were read, and that had been read before and are the same.
-    problems : what could not be read.
+    read_errors : what could not be read.
     version : of the messages with which it ended; those that other ingests added meanwhile are among them.
     """
 
     messages: int
     files: int
     skipped: int
-    problems: list[Problem]
+    read_errors: list[Problem]
     version: int
 
 
@@ -141,23 +141,26 @@ class Bronze:
         found = self._table.snapshot()
         return -1 if found is None else found.version
 
-    def problems(self) -> DataFrame:
+    def read_errors(self) -> DataFrame:
         """Return what could not be read."""
-        rows = pa.Table.from_batches(problem_rows(self._inputs.problems(), PROBLEMS), PROBLEMS)
-        return self._store.spark.createDataFrame(rows, spark_schema(PROBLEMS))
+        rows = pa.Table.from_batches(read_error_rows(self._inputs.read_errors(), READ_ERRORS), READ_ERRORS)
+        return self._store.spark.createDataFrame(rows, spark_schema(READ_ERRORS))
 
     # ---- writing ----
 
-    def ingest(self, files: Sequence[Path], problems: list[Problem], schemas: Schemas | None) -> Ingested:
-        """Add recordings, but for those that were read before and did not change. problems : that are known so far."""
+    def ingest(self, files: Sequence[Path], read_errors: list[Problem], schemas: Schemas | None) -> Ingested:
+        """Add recordings, except for unchanged ones that were read before.
+
+        read_errors : those found before; new ones are appended.
+        """
         self.heal()
-        found = {path: one for path in files if (one := _input(path, problems)) is not None}
+        found = {path: one for path in files if (one := _input(path, read_errors)) is not None}
         known = self._inputs.known()
         new = {path: one for path, one in found.items() if one not in known}
         options = Options((), schemas=schemas, cores=cores(self._store.spark))
-        work = list(file_partitions(options, list(new), problems))
-        messages = self._add(list(new.values()), problems, self._of_files(work, options))
-        return Ingested(messages, len(new), len(found) - len(new), problems, self.version())
+        work = list(file_partitions(options, list(new), read_errors))
+        messages = self._add(list(new.values()), read_errors, self._of_files(work, options))
+        return Ingested(messages, len(new), len(found) - len(new), read_errors, self.version())
 
     def append(self, messages: DataFrame, recordings: str | None) -> int:
         """Add rows, the texts of their schemas from recordings; return how many are new."""
@@ -227,21 +230,21 @@ class Bronze:
         new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
         if not new.num_rows:
             return
-        first, last = pc.min(new["first_time"]).as_py(), pc.max(new["last_time"]).as_py()
+        first, last = pc.min(new["start_time"]).as_py(), pc.max(new["end_time"]).as_py()
         options = Options((recordings,), start=first, end=last + 1)
         for log in options.opened(options.files([]), []):
             for _ in log.batches([]):
                 continue
             write_schemas(self._store, (channel.schema for channel in log.channels))
 
-    def _add(self, inputs: Sequence[Input], problems: list[Problem], found: Found) -> int:
+    def _add(self, inputs: Sequence[Input], read_errors: list[Problem], found: Found) -> int:
         """Commit what workers have found, but for messages that are there; return how many were added."""
         write_schemas(self._store, found.schemas)
-        problems += [problem for problem in dict.fromkeys(found.problems) if problem not in problems]
+        read_errors += [problem for problem in dict.fromkeys(found.read_errors) if problem not in read_errors]
         written = self._commit(found.written)
         self._derived.add(written.derived, [file.path for file in written.parts])
-        unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
-        self._inputs.add([one for one in inputs if one.path not in unread], problems)
+        unread = {problem.path for problem in read_errors if problem.errno}  # the next ingest tries again
+        self._inputs.add([one for one in inputs if one.path not in unread], read_errors)
         return sum(file.rows for file in written.parts)
 
     def _commit(self, written: Written) -> Written:
@@ -293,11 +296,11 @@ class Bronze:
                 yield from part_keys(Directory(uri), part, number, number >= len(doubtful))
 
         def write(repeats: pa.Table) -> Found:
-            part, rows = parts[repeats.column("part")[0].as_py()], np.asarray(repeats.column("row"))
+            part, rows = parts[repeats.column("file_number")[0].as_py()], np.asarray(repeats.column("row_number"))
             return Found(write_parts(part_without(Directory(uri), part, rows), Directory(uri)))
 
         compared = planned(self._store.spark, parts).mapInArrow(keys, spark_schema(KEYS))
-        found = done_of_each(tables.repeats(compared), "part", write)
+        found = done_of_each(tables.repeats(compared), "file_number", write)
         return {parts[number]: one for number, one in found.items()}
 
     def _remove(self, written: Written) -> None:
@@ -329,8 +332,8 @@ class Bronze:
 
 def _groups(files: Iterable[File], ranges: pa.Table) -> list[list[str]]:
     """Return the parts that are to be put together: small ones of one date and class, in the order of their times."""
-    times = ranges.group_by("part").aggregate([("first_time", "min")])
-    first = dict(zip(times["part"].to_pylist(), times["first_time_min"].to_pylist(), strict=True))
+    times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
+    first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
     folders: dict[str, list[File]] = {}
     for file in files:
         if file.size < _SMALL_BYTES:
@@ -342,12 +345,12 @@ def _groups(files: Iterable[File], ranges: pa.Table) -> list[list[str]]:
     return [group for group in groups if len(group) > 1]
 
 
-def _input(path: Path, problems: list[Problem]) -> Input | None:
+def _input(path: Path, read_errors: list[Problem]) -> Input | None:
     """Return a file as it is now; None (and note it) where nobody can know."""
     try:
         status = path.stat()
     except OSError as error:
-        problems.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
+        read_errors.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
         return None
     return Input(valid_text(path.absolute()), status.st_size, status.st_mtime_ns)
 
@@ -382,8 +385,8 @@ def _plain_nulls() -> Iterator[None]:
 def _read_and_write(piece: Partition, options: Options, lake: str) -> Found:
     """Read pieces of files, and write them into a lake."""
     found = Found()
-    logs = list(piece.opened(options, found.problems))
+    logs = list(piece.opened(options, found.read_errors))
     found.written = write_parts((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), Directory(lake))
     found.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
-    found.problems += [problem for log in logs for problem in log.problems]
+    found.read_errors += [problem for log in logs for problem in log.problems]
     return found

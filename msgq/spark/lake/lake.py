@@ -75,9 +75,9 @@ class Lake:
         ------
         RecordingError : nothing is at a path; the lake cannot be written.
         """
-        problems: list[Problem] = []
-        files = Options(tuple(str(Path(path).absolute()) for path in paths)).files(problems)
-        return self._bronze.ingest(files, problems, schemas)
+        read_errors: list[Problem] = []
+        files = Options(tuple(str(Path(path).absolute()) for path in paths)).files(read_errors)
+        return self._bronze.ingest(files, read_errors, schemas)
 
     @spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
@@ -98,15 +98,15 @@ class Lake:
         return self._bronze.append(messages, recordings)
 
     def messages(self) -> DataFrame:
-        """Return all messages: the columns that the source gives, `schema_id`, `options`, `bytes` of the payload,
-        `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `class`: "large" from 64 KiB on, else "small", and
-        timestamps.
+        """Return all messages: the columns that the source gives, `schema_id`, `options`, `size_bytes` of the payload,
+        `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
+        and timestamps.
         """
         return tables.with_timestamps(self._bronze.messages())
 
-    def problems(self) -> DataFrame:
-        """Return what could not be read: file, offset in bytes, reason."""
-        return self._bronze.problems()
+    def read_errors(self) -> DataFrame:
+        """Return what could not be read: file, byte_offset, reason."""
+        return self._bronze.read_errors()
 
     @spark_errors()
     def optimize(self, keep_hours: int = 168) -> Optimized:
@@ -157,9 +157,9 @@ class Lake:
             raise InvalidValueError(f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._there()}")
         return tables.with_timestamps(table, "publish_time", "log_time")
 
-    def undecoded(self) -> DataFrame:
+    def decode_errors(self) -> DataFrame:
         """Return what could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
-        return tables.with_timestamps(self._silver.undecoded())
+        return tables.with_timestamps(self._silver.decode_errors())
 
     def _there(self) -> str:
         names = self.endpoints()
@@ -171,8 +171,8 @@ class Lake:
 
         Parameters
         ----------
-        window_ns : the least width of `windows`, `rates`, `latency`, `stages` and `work_windows`, which are 1, 10, 60,
-            600 or 3600 s wide.
+        window_ns : the least width of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
+            `queue_windows`, which are 1, 10, 60, 600 or 3600 s wide.
         limits : of `checks`.
         every : all runs, as after a change of the limits.
 
@@ -208,7 +208,7 @@ class Lake:
 
         endpoints : of these also the table of silver, as `silver_` and the endpoint's name.
         """
-        found = {"messages": self.messages(), "problems": self.problems(), "undecoded": self.undecoded()}
+        found = {"messages": self.messages(), "read_errors": self.read_errors(), "decode_errors": self.decode_errors()}
         found |= {name: self.table(name) for name in self.names()}
         found |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
         for name, table in found.items():

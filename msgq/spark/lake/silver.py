@@ -47,9 +47,9 @@ class Silver:
         found = [self._of_endpoint(source, endpoint, wanted) for source in sources]
         return reduce(lambda one, other: one.union(other), found)
 
-    def undecoded(self) -> DataFrame:
+    def decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._rows(self._ledger.undecoded())
+        return self._rows(self._ledger.decode_errors())
 
     def refresh(self, every: bool) -> int:
         """Decode what is new, or every message again; return how many parts of bronze that was."""

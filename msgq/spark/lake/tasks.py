@@ -28,7 +28,7 @@ class Found:
     """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
 
     written: Written = field(default_factory=Written)
-    problems: list[Problem] = field(default_factory=list)
+    read_errors: list[Problem] = field(default_factory=list)
     schemas: set[Schema] = field(default_factory=set)
 
 
@@ -37,7 +37,7 @@ def together(every: Iterable[Found]) -> Found:
     all_of_it = Found()
     for found in every:
         all_of_it.written.add(found.written)
-        all_of_it.problems += found.problems
+        all_of_it.read_errors += found.read_errors
         all_of_it.schemas |= found.schemas
     return all_of_it
 

@@ -29,7 +29,7 @@ _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of t
 #: What says where a message came from, beside its endpoint's name.
 SOURCES = ("kind", "publisher", "key")
 #: What was skipped, where, and why.
-PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
+READ_ERRORS = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
 
 
 _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
@@ -56,7 +56,7 @@ def decoded_schema(value: pa.DataType) -> pa.Schema:
     `element` counts the values of a message (0 unless it has several); where there is no `value`, `reason` says why and
     `data` has the payload.
     """
-    more = [("element", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
+    more = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
     sources = [MESSAGES.field(name) for name in SOURCES]
     return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in more] + sources)
@@ -121,7 +121,7 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
 
 def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
-    made = ("value", "element", "reason", "data")
+    made = ("value", "element_index", "reason", "data")
     direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
     decoder = ColumnDecoder(value)
@@ -139,7 +139,7 @@ def _made(values: Values) -> dict[str, pa.Array]:
     element = np.zeros(count, np.int32) if values.element is None else values.element
     reason = pa.nulls(count, pa.string()) if values.reason is None else values.reason
     data = pa.nulls(count, pa.binary()) if values.data is None else values.data
-    return {"value": values.value, "element": pa.array(element, pa.int32()), "reason": reason, "data": data}
+    return {"value": values.value, "element_index": pa.array(element, pa.int32()), "reason": reason, "data": data}
 
 
 def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:
@@ -173,8 +173,8 @@ def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), _ROWS)
 
 
-def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give problems, if there are any: what a schema has of file, offset, reason, errno; NULL in its other columns."""
+def read_error_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give read errors: those of file, byte_offset, reason and errno that a schema has; its other columns are NULL."""
     if problems:
-        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
+        rows = [{"file": p.path, "byte_offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, schema)

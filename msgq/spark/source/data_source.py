@@ -26,7 +26,7 @@ from msgq.spark.source.value_types import value_type
 class RecordingSource(DataSource):
     """Recordings: batch, and stream of those that are being written.
 
-    Options: path, endpoints, exclude, start, end, clock, decode, problems, partitionBytes; of streams also
+    Options: path, endpoints, exclude, start, end, clock, decode, readErrors, partitionBytes; of streams also
     maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
     docs/spark.md.
     """
@@ -49,8 +49,8 @@ class RecordingSource(DataSource):
         return arrow_batches.spark_schema(self._columns())
 
     def _columns(self) -> pa.Schema:
-        if self.wanted.problems:
-            return arrow_batches.PROBLEMS
+        if self.wanted.read_errors:
+            return arrow_batches.READ_ERRORS
         if self.wanted.decode is None:
             return MESSAGES
         if self.wanted.live:
@@ -66,8 +66,8 @@ class RecordingSource(DataSource):
         raise RecordingError(text, self.wanted.decode or "")
 
     def _columns_of(self, wanted: StructType) -> pa.Schema:
-        if self.wanted.problems:
-            return arrow_batches.arrow_schema(wanted, arrow_batches.PROBLEMS)
+        if self.wanted.read_errors:
+            return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS)
         known = MESSAGES if self.wanted.decode is None else arrow_batches.decoded_schema(pa.null())
         return arrow_batches.arrow_schema(wanted, pa.schema([*known, *PLACES]))
 
@@ -99,7 +99,7 @@ class RecordingReader(DataSourceReader):
         """Return the pieces, by the summaries of the files, or what takes their place."""
         problems: list[Problem] = []
         found: list[InputPartition] = list(file_partitions(self._options, self._options.files(problems), problems))
-        return found + ([Partition([], [], problems)] if problems and self._options.problems else [])
+        return found + ([Partition([], [], problems)] if problems and self._options.read_errors else [])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition.
@@ -107,7 +107,7 @@ class RecordingReader(DataSourceReader):
         Raises
         ------
         RecordingError : a file could be opened where the query was planned, and cannot be here (unless `failOnDataLoss`
-            is false, or problems are wanted).
+            is false, or read errors are wanted).
         """
         if not isinstance(partition, Partition):  # Spark makes one of its own where there are none
             return
@@ -115,5 +115,5 @@ class RecordingReader(DataSourceReader):
             yield from log_rows(log, self._options, self._columns)
             refuse_unread(self._options, log.problems)
         refuse_unread(self._options, partition.problems)
-        if self._options.problems:
-            yield from arrow_batches.problem_rows(partition.problems, self._columns)
+        if self._options.read_errors:
+            yield from arrow_batches.read_error_rows(partition.problems, self._columns)

@@ -35,7 +35,7 @@ NAMES = (
     "decode",
     "schemas",
     "importPaths",
-    "problems",
+    "readErrors",
     "partitionBytes",
     "cores",
     "maxBytesPerTrigger",
@@ -53,7 +53,7 @@ _OF_RECORDINGS = (
     "clock",
     "schemas",
     "importPaths",
-    "problems",
+    "readErrors",
     "cores",
     "failOnDataLoss",
 )
@@ -74,7 +74,7 @@ class Options:
     clock : by which all times are, "host" or "wall", as LogReader has them.
     decode : the endpoint whose payloads become values; None: none.
     schemas : for endpoints of which the recordings say nothing; None: for none.
-    problems : what could not be read, instead of messages.
+    read_errors : what could not be read, instead of messages.
     partition_bytes : of a partition, before compression; None: by the size and the cores.
     cores : for which there should be tasks; None: those of this machine, where the query is planned.
     max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
@@ -92,7 +92,7 @@ class Options:
     clock: str = HOST
     decode: str | None = None
     schemas: Schemas | None = None
-    problems: bool = False
+    read_errors: bool = False
     partition_bytes: int | None = None
     cores: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -131,7 +131,7 @@ class Options:
             _clock(options.get("clock", HOST)),
             options.get("decode"),
             _schemas(options),
-            _flag("problems", options.get("problems", "false")),
+            _flag("readErrors", options.get("readErrors", "false")),
             _bytes("partitionBytes", options.get("partitionBytes")),
             _count("cores", options.get("cores")),
             _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),

@@ -40,10 +40,10 @@ class Partition(InputPartition):
 
 def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the rows of a piece of a file."""
-    if options.problems:
+    if options.read_errors:
         for _ in log.batches([]):
             continue
-        yield from arrow_batches.problem_rows(log.problems, columns)
+        yield from arrow_batches.read_error_rows(log.problems, columns)
     elif options.decode is not None:
         yield from arrow_batches.decoded_rows(log, columns)
     else:
@@ -51,9 +51,9 @@ def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[p
 
 
 def refuse_unread(options: Options, problems: list[Problem]) -> None:
-    """Raise RecordingError where a file that was planned could not be read, unless problems or losses are fine."""
+    """Raise RecordingError if a planned file could not be read, unless read errors or losses are accepted."""
     unread = next((problem for problem in problems if problem.errno), None)
-    if unread is not None and options.fail_on_data_loss and not options.problems:
+    if unread is not None and options.fail_on_data_loss and not options.read_errors:
         text = f"{unread}, though it was there when this was planned; put recordings where all workers see them, or go"
         raise RecordingError(f"{text} on without it: option('failOnDataLoss', 'false')", errno=unread.errno)
 

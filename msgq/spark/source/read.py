@@ -31,7 +31,7 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     Parameters
     ----------
     paths : files, directories of whatever depth, patterns.
-    columns : these only; None is those of `spark.read.format("msgq")`. Beyond them there are "file" and "offset".
+    columns : these only; None is those of `spark.read.format("msgq")`. Beyond them there are "file" and "byte_offset".
     options : of the source, as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``.
 
     Raises

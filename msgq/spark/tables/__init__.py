@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgq.spark.tables.checks import Limits, checks
-from msgq.spark.tables.decoding import silver, undecoded
+from msgq.spark.tables.decoding import decode_errors, silver
 from msgq.spark.tables.deduplication import repeats
 from msgq.spark.tables.endpoints import endpoints, publishers
-from msgq.spark.tables.gaps import gaps
+from msgq.spark.tables.gaps import sequence_gaps
 from msgq.spark.tables.hops import hops
-from msgq.spark.tables.latency import latency, latency_totals
+from msgq.spark.tables.latency import latency, latency_summary
 from msgq.spark.tables.overwrites import overwrites
 from msgq.spark.tables.pictures import frames
-from msgq.spark.tables.rates import rates, silences
-from msgq.spark.tables.stages import stage_totals, stages
+from msgq.spark.tables.rates import dropouts, throughput
+from msgq.spark.tables.stages import stage_summary, stages
 from msgq.spark.tables.times import with_timestamps
-from msgq.spark.tables.windows import NS, widened, windows
-from msgq.spark.tables.work import work, work_totals, work_windows
+from msgq.spark.tables.windows import NS, traffic_windows, widened
+from msgq.spark.tables.work import queue_deliveries, queue_summary, queue_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,28 +31,28 @@ __all__ = [
     "NS",
     "Limits",
     "checks",
+    "decode_errors",
+    "dropouts",
     "endpoints",
     "frames",
-    "gaps",
     "gold",
     "hops",
     "latency",
-    "latency_totals",
+    "latency_summary",
     "overwrites",
     "publishers",
-    "rates",
+    "queue_deliveries",
+    "queue_summary",
+    "queue_windows",
     "repeats",
-    "silences",
+    "sequence_gaps",
     "silver",
-    "stage_totals",
+    "stage_summary",
     "stages",
-    "undecoded",
+    "throughput",
+    "traffic_windows",
     "widened",
-    "windows",
     "with_timestamps",
-    "work",
-    "work_totals",
-    "work_windows",
 ]
 
 
@@ -65,22 +65,22 @@ def gold(messages: DataFrame, window_ns: int = NS, limits: Limits | None = None)
     limits : of `checks`.
     """
     made: dict[str, DataFrame] = {}
-    seconds = windows(messages)
-    made["windows"] = widened(seconds, window_ns)
-    made["gaps"] = gaps(messages)
+    seconds = traffic_windows(messages)
+    made["traffic_windows"] = widened(seconds, window_ns)
+    made["sequence_gaps"] = sequence_gaps(messages)
     made["overwrites"] = overwrites(messages)
-    made["endpoints"] = endpoints(made["windows"], made["gaps"], made["overwrites"])
-    made["publishers"] = publishers(made["windows"])
-    made["rates"] = rates(made["windows"])
-    made["silences"] = silences(seconds)
-    made["latency"] = latency(made["windows"])
-    made["latency_totals"] = latency_totals(made["latency"])
+    made["endpoints"] = endpoints(made["traffic_windows"], made["sequence_gaps"], made["overwrites"])
+    made["publishers"] = publishers(made["traffic_windows"])
+    made["throughput"] = throughput(made["traffic_windows"])
+    made["dropouts"] = dropouts(seconds)
+    made["latency"] = latency(made["traffic_windows"])
+    made["latency_summary"] = latency_summary(made["latency"])
     made["hops"] = hops(messages)
     made["stages"] = widened(stages(messages), window_ns)
-    made["stage_totals"] = stage_totals(made["stages"])
-    made["work"] = work(messages)
-    made["work_windows"] = widened(work_windows(made["work"]), window_ns)
-    made["work_totals"] = work_totals(made["work_windows"])
+    made["stage_summary"] = stage_summary(made["stages"])
+    made["queue_deliveries"] = queue_deliveries(messages)
+    made["queue_windows"] = widened(queue_windows(made["queue_deliveries"]), window_ns)
+    made["queue_summary"] = queue_summary(made["queue_windows"])
     made["frames"] = frames(messages)
     made["checks"] = checks(made, limits)
     return made

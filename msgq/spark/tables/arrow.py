@@ -33,7 +33,7 @@ def of_messages(messages: DataFrame, columns: Sequence[str], function: Function,
     columns : that it needs, of those of a lake: what messages do not say is made up. Those without one of log_time and
         sequence are left out, if it needs them.
     """
-    known = {"kind": kind(messages), "bytes": payload_bytes(messages).cast("long")}
+    known = {"kind": kind(messages), "size_bytes": payload_bytes(messages).cast("long")}
     known |= {name: said(messages, name) for name in ("publisher", "key")}
     known |= {name: said(messages, name, "long") for name in ("lost_before", "lost_after")}
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))

@@ -22,16 +22,16 @@ _PLACE = ["run", "endpoint"]
 def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataFrame:
     """Return what was checked of each endpoint.
 
-    Input: tables of gold: endpoints, latency_totals, silences. Output: run, endpoint, check, passed: boolean, value and
-    limit: long, ns or a count, so that value <= limit passes.
+    Input: tables of gold: endpoints, latency_summary, dropouts. Output: run, endpoint, check_name; passed: boolean;
+    value and threshold: long, ns or a count. A value up to the threshold passes.
     """
-    latency = gold["latency_totals"].select(*_PLACE, "min", "p99")
-    silence = gold["silences"].groupBy(*_PLACE).agg(F.max("silence").alias("silence"))
+    latency = gold["latency_summary"].select(*_PLACE, "min", "p99")
+    longest = gold["dropouts"].groupBy(*_PLACE).agg(F.max("duration_ns").alias("duration_ns"))
     every = gold["endpoints"].select(*_PLACE, "lost", "epochs")
-    every = every.join(latency, _PLACE, "full").join(silence, _PLACE, "left")
+    every = every.join(latency, _PLACE, "full").join(longest, _PLACE, "left")
     return of_keys(every, _PLACE, partial(_checks, limits=limits or Limits()), arrow.CHECKS)
 
 
 def _checks(every: pa.Table, limits: Limits) -> pa.Table:
-    tables = {"endpoints": "lost", "latency_totals": "min", "silences": "silence"}
+    tables = {"endpoints": "lost", "latency_summary": "min", "dropouts": "duration_ns"}
     return arrow.checks({name: every.filter(every.column(of).is_valid()) for name, of in tables.items()}, limits)

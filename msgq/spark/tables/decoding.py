@@ -32,9 +32,10 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
         "double". Fields that a message does not have are NULL; those that are not named here are left out.
     schemas : their texts by `schema_id`.
 
-    Output: run, epoch, sequence, publish_time, log_time; element: int, counts the values of a message that has several;
-    then the fields, or `value`. A field whose name is one of these, in any case, or that of a timestamp of theirs or
-    `date`, has a _ behind it. What cannot be decoded, or is not of this type, is left out: see `undecoded`.
+    Output: run, epoch, sequence, publish_time, log_time; element_index: int, counts the values of a message that has
+    several; then the fields, or `value`. A field whose name is one of these, in any case, or that of a timestamp of
+    theirs or `date`, has a _ behind it. What cannot be decoded, or is not of this type, is left out: see
+    `decode_errors`.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
@@ -56,7 +57,7 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     return _needed(messages).mapInArrow(rows, spark_schema(columns))
 
 
-def undecoded(
+def decode_errors(
     messages: DataFrame, value: DataType | str | None = None, schemas: Mapping[int, Schema] | None = None
 ) -> DataFrame:
     """Return the messages that `silver` leaves out, and why; of any endpoints, those without an encoding excepted.
@@ -68,7 +69,7 @@ def undecoded(
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.rows import UNDECODED
+    from msgq.lake.silver.rows import DECODE_ERRORS
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = None if value is None else to_arrow_type(_type(value))
@@ -77,7 +78,7 @@ def undecoded(
         for decoded in _decoded(batches, schemas, kind):
             yield from decoded.undecoded.to_batches()
 
-    return _needed(messages).mapInArrow(rows, spark_schema(UNDECODED))
+    return _needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS))
 
 
 def _type(value: DataType | str) -> DataType:

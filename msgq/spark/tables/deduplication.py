@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 def repeats(keys: DataFrame) -> DataFrame:
     """Return which rows to leave out, so that each message is there once.
 
-    Input: `msgq.lake.repeats.KEYS`. Output: part, row, of those that are not known whose message another row has: a
-    known one, or one that comes first in the order of part and row. Shuffles by `KEY`; no payload is moved.
+    Input: `msgq.lake.repeats.KEYS`. Output: file_number, row_number, of rows that are not committed and whose message
+    another row has: a committed one, or an earlier one in the order of file_number and row_number. Shuffles by `KEY`;
+    no payload is moved.
     """
-    same = Window.partitionBy(*KEY, "identity").orderBy(F.col("known").desc(), "part", "row")
+    same = Window.partitionBy(*KEY, "identity").orderBy(F.col("is_committed").desc(), "file_number", "row_number")
     ranked = keys.withColumn("_copy", F.row_number().over(same))
-    return ranked.where(~F.col("known") & (F.col("_copy") > 1)).select("part", "row")
+    return ranked.where(~F.col("is_committed") & (F.col("_copy") > 1)).select("file_number", "row_number")
 
 
 def payload_bytes(messages: DataFrame) -> Column:
     """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
-    return F.col("bytes") if "bytes" in messages.columns else F.octet_length("data")
+    return F.col("size_bytes") if "size_bytes" in messages.columns else F.octet_length("data")

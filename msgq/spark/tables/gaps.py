@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 _COLUMNS = (*islands.EPOCH, "sequence", "log_time", "kind", "lost_before", "lost_after")
 
 
-def gaps(messages: DataFrame) -> DataFrame:
+def sequence_gaps(messages: DataFrame) -> DataFrame:
     """Return the places at which sequences jump.
 
     Input: run, endpoint, epoch, sequence, log_time, and where they are there kind, lost_before and lost_after.
     Duplicates and messages out of order make no gap. All publishers of a channel number together. State (kind
     "records") has no gaps: see `overwrites`.
 
-    Output, a row for each gap: run, endpoint, epoch; before, after: the sequences around it; lost: messages between
-    them; from_time, to_time: log_time around it, ns. For losses before the first message of an epoch, or after its last
-    one, both times are those of that message, and the sequence on the far side is of no message.
+    Output, a row for each gap: run, endpoint, epoch; previous_sequence, next_sequence: around it; lost: messages
+    between them; from_time, to_time: log_time around it, ns. For losses before the first message of an epoch, or after
+    its last one, both times are those of that message, and the sequence on the far side is of no message.
 
     The numbers of an epoch are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is
     a step back. A gap that takes 2**31 numbers, with what is in the minutes around it, is not seen. Epoch 0 (a file

@@ -25,7 +25,7 @@ def hops(messages: DataFrame) -> DataFrame:
     Timing topics are left out: what a stage says of a message leads to nothing.
 
     Output, a row for each edge: run; parent: NULL at the root; endpoint; messages; p50, p99, max: from the parent's
-    publish_time to the message's, ns; from_origin: median from origin_time, ns. Percentiles are right to 2.2 %.
+    publish_time to the message's, ns; e2e_p50: median from origin_time, ns. Percentiles are right to 2.2 %.
     """
     if "origin_time" not in messages.columns:
         return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS))

@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 def latency(windows: DataFrame) -> DataFrame:
     """Return percentiles of log_time - publish_time of each endpoint in each window.
 
-    Input: `windows` or `widened` as the functions of these names make them. Records have no latency: see there.
+    Input: `traffic_windows` or `widened` as the functions of these names make them. Records have no latency: see there.
 
-    Output: run, endpoint, time: the window's beginning, ns; width: its length, ns; messages: whose latency is known,
+    Output: run, endpoint, window_start: ns; window_ns: its length; messages: whose latency is known,
     one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
     `msgq.lake.figures.histograms`.
     """
     return of_keys(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY)
 
 
-def latency_totals(latency: DataFrame, *by: str) -> DataFrame:
+def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
     """Return the percentiles of each run, endpoint, and what else is named, by adding histograms.
 
-    Input: what `latency` gives, perhaps with coarser values in run, endpoint, time. Output: the same columns, without
-    time and width unless they are named.
+    Input: what `latency` gives, perhaps with coarser values in run, endpoint, window_start. Output: the same columns,
+    without window_start and window_ns unless they are named.
     """
     columns = arrow_fields(latency, ["run", "endpoint", *by])
-    kept = [field for field in arrow.LATENCY if field.name not in ("run", "endpoint", "time", "width")]
+    kept = [field for field in arrow.LATENCY if field.name not in ("run", "endpoint", "window_start", "window_ns")]
     function = partial(_totals, by=by)
     return of_keys(latency, ("run", "endpoint"), function, pa.schema([*columns, *kept]))
 
 
 def _totals(latency: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    return arrow.latency_totals(latency, *by)
+    return arrow.latency_summary(latency, *by)

@@ -24,7 +24,7 @@ def overwrites(messages: DataFrame) -> DataFrame:
     order, overwrite nothing; what was there before the first change that was recorded is not known.
 
     Output, a row for each place: run, endpoint, epoch; key: of a board, else NULL; index: of a vector, else NULL;
-    before, after: the counts around it, of which there are 32 bits; overwritten: values between them; from_time,
+    previous_sequence, next_sequence: the counts around it, of 32 bits; overwritten: values between them; from_time,
     to_time: log_time around it, ns.
     """
     found = of_messages(state(messages), _COLUMNS, cell_islands, islands.schema(islands.CELL))

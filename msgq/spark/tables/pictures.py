@@ -24,11 +24,13 @@ def frames(messages: DataFrame) -> DataFrame:
     """Return pointers to the messages that are pictures: JPEG, PNG, or ROS 2's Image in CDR.
 
     Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg", "png" or "raw";
-    bytes.
+    size_bytes.
     """
     kind = F.col("picture") if "picture" in messages.columns else _format()
     return (
         messages.withColumn("format", kind)
         .where(F.col("format").isNotNull())
-        .select("run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("bytes"))
+        .select(
+            "run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("size_bytes")
+        )
     )

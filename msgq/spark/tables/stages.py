@@ -23,14 +23,16 @@ _COLUMNS = ("run", "endpoint", "log_time", "data")
 def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return what stages said on their timing topics in each window of `window_ns` of log_time.
 
-    Input: run, endpoint, log_time, data. Of each record, whose times must be possible: `wait` is from sent to received,
-    `work` from received to publish_time, `age` from origin_time to publish_time. A message of which nobody told when it
-    was sent has no wait, one without an origin no age.
+    Input: run, endpoint, log_time, data. Records with impossible times are malformed. Durations of a record:
 
-    Output: run; stage; endpoint: whose messages it handled; time: the window's beginning, ns; width: `window_ns`;
-    messages; malformed: records of another size, or with times that cannot be; for each of wait, work, age: wait_known:
-    how many messages have it; wait_min, wait_p50, wait_p99, wait_max: ns, NULL where none has, percentiles right to
-    2.2 %; wait_histogram: see `msgq.lake.figures.histograms`.
+    - queue_time: from sent to received; unknown if the time of sending is,
+    - processing_time: from received to publish_time,
+    - e2e_latency: from origin_time to publish_time; unknown without an origin.
+
+    Output: run; stage; endpoint: whose messages it handled; window_start: ns; window_ns: `window_ns`; messages;
+    malformed: records of another size, or with impossible times; for each duration, as queue_time_count: messages that
+    have it; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns, NULL if none has it, percentiles right
+    to 2.2 %; queue_time_histogram: see `msgq.lake.figures.histograms`.
     """
     told = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
     found = of_messages(told, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.SPREADS)
@@ -41,11 +43,11 @@ def _stages(found: pa.Table) -> pa.Table:
     return arrow.stages(arrow.merged(found))
 
 
-def stage_totals(stages: DataFrame, *by: str) -> DataFrame:
+def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
     """Return the same of each run, stage, endpoint, and what else is named, by adding histograms.
 
-    Input: what `stages` gives, perhaps with coarser values in run, stage, endpoint, time. Output: the same columns,
-    without time and width unless they are named.
+    Input: what `stages` gives, perhaps with coarser values in run, stage, endpoint, window_start. Output: the same
+    columns, without window_start and window_ns unless they are named.
     """
     fields = list(arrow.TOTALS)
     schema = pa.schema([*fields[: len(_KEYS)], *arrow_fields(stages, by), *fields[len(_KEYS) :]])
@@ -53,4 +55,4 @@ def stage_totals(stages: DataFrame, *by: str) -> DataFrame:
 
 
 def _totals(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    return arrow.stage_totals(stages, *by)
+    return arrow.stage_summary(stages, *by)

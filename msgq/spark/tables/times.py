@@ -10,17 +10,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIMES = (
-    *("publish_time", "log_time", "origin_time", "time", "first_time", "last_time", "from_time", "to_time"),
-    *("sent_time", "taken_time", "ended_time"),
+    *("publish_time", "log_time", "origin_time", "window_start", "start_time", "end_time", "from_time", "to_time"),
+    *("sent_time", "delivered_time", "ended_time"),
 )
 
 
 def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     """Return a table with a timestamp beside each time, at the end.
 
-    Input: any of the columns `times`, long ns since the epoch; none named: publish_time, log_time, origin_time, time,
-    first_time, last_time, from_time, to_time, sent_time, taken_time, ended_time. Output: the same columns, then for
-    each of them one more: log_timestamp of log_time, timestamp of time: a timestamp, in microseconds, rounded down.
+    Input: any of the columns `times`, long ns since the epoch; none named: publish_time, log_time, origin_time,
+    window_start, start_time, end_time, from_time, to_time, sent_time, delivered_time, ended_time. Output: the same
+    columns, then a timestamp for each of them, in microseconds, rounded down: log_timestamp of log_time,
+    window_timestamp of window_start.
     """
     there = [name for name in times or _TIMES if name in table.columns]
-    return table.withColumns({f"{name}stamp": F.timestamp_micros(F.expr(f"{name} div 1000")) for name in there})
+    return table.withColumns({_timestamp(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in there})
+
+
+def _timestamp(time: str) -> str:
+    return "window_timestamp" if time == "window_start" else f"{time}stamp"

@@ -14,31 +14,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NS = NS_PER_S  # of the public names
-_COLUMNS = (*arrow.KEYS, "log_time", "publish_time", "bytes")
+_COLUMNS = (*arrow.KEYS, "log_time", "publish_time", "size_bytes")
 _PLACE: tuple[str, ...] = ("run", "endpoint")
 
 
-def windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
+def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return what came in each window of `window_ns` of log_time.
 
-    Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema, kind, publisher and time, the
-    window's beginning, ns: these, publisher NULL where an endpoint has one only; width: `window_ns`; messages; bytes,
-    bytes_max: of payloads; first_time, last_time: log_time, ns; of log_time - publish_time, ns, where the two differ (a
-    recorder that does not know when a message was published writes its own time twice), but not of records, whose
-    values may have been there for hours when the recorder looked: known: how many messages; min, max: NULL where known
-    is 0; histogram: see `msgq.lake.figures.histograms`.
+    Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema, kind, publisher (NULL if the
+    endpoint has one only) and window_start, ns: these columns; window_ns: `window_ns`; messages; size_bytes,
+    max_size_bytes: of payloads; start_time, end_time: log_time, ns; then the latency, log_time - publish_time, ns:
+    count: messages whose latency is known; min, max: NULL where count is 0; histogram: see
+    `msgq.lake.figures.histograms`. The latency is unknown where the two times are equal (a recorder that does not know
+    when a message was published writes its own time twice), and for records, whose values may be hours old when the
+    recorder starts.
     """
-    found = of_messages(messages, _COLUMNS, partial(arrow.windows, width=window_ns), arrow.WINDOWS)
+    found = of_messages(messages, _COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS)
     return of_keys(found, _PLACE, arrow.merged, arrow.WINDOWS)
 
 
 def widened(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return windows as wide as each endpoint needs, so that those of slow ones are few.
 
-    Input: `windows`, `stages` or `work_windows` as the functions of these names make them, of which whole numbers are
-    in a second. Output: the same columns. The width of an endpoint (of a stage, of a queue) in an hour is the least of
-    1, 10, 60, 600 and 3600 s, but not less than `window_ns`, in which those of its windows that have anything have 64
-    messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a message.
+    Input: `traffic_windows`, `stages` or `queue_windows` as the functions of these names make them, of which whole
+    numbers are in a second. Output: the same columns. The width of an endpoint (of a stage, of a queue) in an hour is
+    the least of 1, 10, 60, 600 and 3600 s, but not less than `window_ns`, in which those of its windows that have
+    anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
+    message.
     """
     keys, function, schema = _PLACE, arrow.widened, arrow.WINDOWS
     if "stage" in windows.columns:

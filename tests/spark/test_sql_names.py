@@ -1,0 +1,34 @@
+"""Names of tables and columns work without quotes where Spark reserves all words of the standard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql import DataFrame
+
+from msgq.spark.source.arrow_batches import MESSAGES, READ_ERRORS
+from msgq.spark.tables.times import _TIMES, _timestamp
+from tests.unit.test_sql_names import METHODS, NAMES
+
+ENFORCE = "spark.sql.ansi.enforceReservedKeywords"
+OF_SPARK = {*map(_timestamp, _TIMES), *MESSAGES.names, *READ_ERRORS.names, "age"}
+
+
+def test_names_are_no_attributes_of_data_frames() -> None:
+    assert (NAMES | OF_SPARK) & set(dir(DataFrame)) <= METHODS
+
+
+def test_names_work_without_quotes(spark: Any) -> None:
+    names = sorted(NAMES | OF_SPARK)
+    spark.conf.set(ENFORCE, "true")
+    try:
+        reserved = {word for word, is_reserved in spark.sql("FROM sql_keywords()").collect() if is_reserved}
+        assert not {name.upper() for name in names} & reserved
+        rows = ", ".join(f"1 AS {name}" for name in names)
+        query = f"SELECT {', '.join(names)} FROM (SELECT {rows}) AS traffic_windows WHERE window_start = 1"
+        assert spark.sql(query).collect() == [(1,) * len(names)]
+    finally:
+        spark.conf.unset(ENFORCE)

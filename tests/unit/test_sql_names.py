@@ -1,0 +1,73 @@
+"""Names of tables and columns that work without quotes in Spark, DuckDB and Polars, and as attributes in Python."""
+
+from __future__ import annotations
+
+import keyword
+
+import pytest
+
+pytest.importorskip("deltalake")
+import pyarrow as pa
+
+from msgq.lake import columns, inputs, ranges, repeats, schema_texts
+from msgq.lake.figures import derive, gold
+from msgq.lake.silver import parts, rows
+
+#: Reserved by Spark in ANSI mode, from its page "ANSI Compliance".
+_SPARK_WORDS = (
+    "all and anti any as authorization both case cast check collate column constraint create cross current_date "
+    "current_time current_timestamp current_user distinct else end escape except false fetch filter for foreign from "
+    "full grant group having in inner intersect into is join lateral leading left minus natural not null offset on "
+    "only or order outer overlaps primary references right select semi session_user some sql table then time to "
+    "trailing union unique unknown user using when where with within "
+)
+SPARK = frozenset(_SPARK_WORDS.split())
+#: Reserved by DuckDB, or a type or function without quotes: `duckdb_keywords()`.
+_DUCKDB_WORDS = (
+    "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create "
+    "default deferrable desc describe distinct do else end except false fetch for foreign from group having in "
+    "initially intersect into lambda lateral leading limit not null offset on only or order pivot pivot_longer "
+    "pivot_wider placing primary qualify references returning select show some summarize symmetric table then to "
+    "trailing true union unique unpivot using variadic when where window with anti asof at authorization binary "
+    "collation concurrently cross freeze full generated glob ilike inner is isnull join left like natural notnull "
+    "outer overlaps positional right semi similar tablesample try_cast unpack verbose between bigint bit boolean char "
+    "character coalesce columns dec decimal exists extract float grouping_id int integer interval map national nchar "
+    "none nullif numeric out overlay position precision real row setof smallint struct substring time timestamp treat "
+    "trim values varchar xmlattributes "
+)
+DUCKDB = frozenset(_DUCKDB_WORDS.split())
+#: Names of statistics that data frames have as methods, too: df["count"].
+METHODS = {"count", "index", "max", "min", "schema", "size"}
+SCHEMAS: list[pa.Schema] = [
+    *(columns.BRONZE, columns.PLACES, inputs._FILES, inputs._READ_ERRORS, ranges.RANGES, repeats.KEYS),
+    *(schema_texts._COLUMNS, parts.LEDGER, rows.FIXED, rows.DECODE_ERRORS),
+    *(*gold.HOURLY.values(), *gold.TOTALS.values(), *derive.SCHEMAS.values()),
+]
+TABLES = {
+    *("messages", "silver_manifest", "decode_errors", "read_errors", "ingested_files", "schemas", "ranges"),
+    *(*gold.HOURLY, *gold.TOTALS, *derive.SCHEMAS),
+}
+NAMES = {field.name for schema in SCHEMAS for field in schema} | TABLES
+
+
+def test_names_are_reserved_by_no_engine() -> None:
+    assert not {name for name in NAMES if not name.isidentifier() or name != name.lower()}
+    assert not NAMES & (SPARK | DUCKDB)
+    assert not {name for name in NAMES if keyword.iskeyword(name) or keyword.issoftkeyword(name)}
+
+
+def test_names_are_no_attributes_of_data_frames() -> None:
+    found = set()
+    for library in ("pandas", "polars"):
+        found |= NAMES & set(dir(pytest.importorskip(library).DataFrame))
+    assert found <= METHODS
+
+
+@pytest.mark.ci
+def test_the_words_of_duckdb_are_those_of_the_installed_one() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+    assert not NAMES & {name for (name,) in duckdb.sql(query).fetchall()}
+    columns_of = ", ".join(f"1 AS {name}" for name in sorted(NAMES))
+    duckdb.sql(f"CREATE TABLE traffic_windows AS SELECT {columns_of}")
+    assert duckdb.sql(f"SELECT {', '.join(sorted(NAMES))} FROM traffic_windows").fetchall() == [(1,) * len(NAMES)]
