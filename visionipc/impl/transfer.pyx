@@ -65,7 +65,7 @@ cdef class Outgoing:
                  size_t size, uint64_t server_id):
         self.endpoint = endpoint
         self._publisher = publisher
-        publisher._have_memory()  # a frame that is rendered shall also be sent
+        publisher._populate_ring()  # a frame that is rendered shall also be sent
         self._leases = leases
         self._regions = regions
         self._views = [View(region, size, True) for region in regions]
