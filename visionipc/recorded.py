@@ -14,8 +14,8 @@ from msgq.common.units import NS_PER_S
 from visionipc.formats import FrameFormat, Geometry
 
 if TYPE_CHECKING:
-    from msgq.decoding.definitions import Struct
-    from msgq.decoding.values import ValueReader
+    from msgq.decoding.cdr_reader import ValueReader
+    from msgq.decoding.type_model import Struct
 
 _HEADER = "std_msgs/Header header\n"
 _SEPARATOR = "=" * 80
@@ -110,7 +110,7 @@ def _struct(schema: Schema) -> Struct:
 
 @lru_cache
 def _reader() -> ValueReader:
-    from msgq.decoding.values import ValueReader
+    from msgq.decoding.cdr_reader import ValueReader
 
     return ValueReader(_struct(IMAGE), is_cdr=True)
 

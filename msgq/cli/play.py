@@ -19,7 +19,7 @@ from msgq.cli.common.keys import DOWN, RIGHT, UP, has_keys, keys, pressed
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.recording import Player, PlayerStats
-from msgq.recording.player.names import Remap
+from msgq.recording.player.remapping import Remap
 from msgq.recording.player.schedule import TIME_SOURCES
 
 _TICK_S = 0.1

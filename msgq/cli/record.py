@@ -20,10 +20,10 @@ from msgq.cli.common.signals import interruptible
 from msgq.common import naming
 from msgq.common.texts import plural, some
 from msgq.errors import RecordingError
-from msgq.recording.format.writer import COMPRESSIONS
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.mcap_io.segment_writer import COMPRESSIONS
+from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
-from msgq.recording.recorder.ros_images import FrameStream
+from msgq.recording.recorder.rolling_writer import RecordingLimits
 from visionipc import wire
 
 _TICK_S = 0.1

@@ -6,7 +6,7 @@ import struct as layout
 from collections.abc import Mapping
 from typing import Any
 
-from msgq.decoding.definitions import Array, Number, Sequence, Struct, Text, Type
+from msgq.decoding.type_model import Array, Number, Sequence, Struct, Text, Type
 
 _BEGIN = b"\0\1\0\0"  # CDR of version 1, little-endian
 _FORMS = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}

@@ -12,9 +12,9 @@ import pyarrow as pa
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import UNFIT, arrow_array, conformed, text_column, value_column
+from msgq.decoding.columnar_plan import Plan, plan_of
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.events import HEAD, event_heads, event_values, is_event, other_layout
-from msgq.decoding.plans import Plan, plan_of
 from msgq.decoding.schema_types import kind_of
 from msgq.decoding.typed import Kind
 

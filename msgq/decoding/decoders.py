@@ -15,13 +15,13 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
+from msgq.decoding.capnproto.capnp_reader import StructReader
 from msgq.decoding.capnproto.schema import struct_of
-from msgq.decoding.capnproto.words import StructReader
+from msgq.decoding.cdr_reader import ValueReader
+from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
 from msgq.decoding.flatbuffer.schema import table_of
-from msgq.decoding.flatbuffer.tables import TableReader
 from msgq.decoding.json_values import json_value
 from msgq.decoding.structs import schema_struct
-from msgq.decoding.values import ValueReader
 
 Decode = Callable[[bytes], Any]
 NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself

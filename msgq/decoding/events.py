@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from msgq.common.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import arrow_array
-from msgq.decoding.heads import heads
+from msgq.decoding.fixed_headers import heads
 
 HEAD = np.dtype(list(FIELDS))
 #: By the number of an event what it is; "": there is none of this number.

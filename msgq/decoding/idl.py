@@ -6,8 +6,8 @@ bit masks, optional and mutable members) is read as `Unknown`, so that it only h
 
 from __future__ import annotations
 
-from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
 from msgq.decoding.idl_tokens import Constant, Tokens
+from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
 
 _NESTING_MAX = 50  # of types in each other
 _NUMBERS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from msgq.decoding.definitions import PLACEHOLDER, Array, Number, Sequence, Struct, Text, Type
+from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, Type
 
 _NUMBERS = {
     **{f"{sign}int{8 * size}": Number(f"{sign or 'i'}{size}") for sign in ("", "u") for size in (1, 2, 4, 8)},

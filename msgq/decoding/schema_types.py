@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from msgq.common.schema import Schema
-from msgq.decoding import definitions
-from msgq.decoding.capnproto import kinds as capnproto
+from msgq.decoding import type_model
+from msgq.decoding.capnproto import schema_types as capnproto
 from msgq.decoding.capnproto.schema import struct_of as capnproto_struct
-from msgq.decoding.flatbuffer import kinds as flatbuffer
+from msgq.decoding.flatbuffer import schema_types as flatbuffer
 from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.json_schema import json_kind
 from msgq.decoding.structs import schema_struct
@@ -131,22 +131,22 @@ class _Kinds:
 
     # ROS, DDS
 
-    def of_definition(self, of: definitions.Type) -> Kind | None:
+    def of_definition(self, of: type_model.Type) -> Kind | None:
         """Return the type of a type in a definition, as `plans` make it."""
         match of:
-            case definitions.Number():
+            case type_model.Number():
                 return NUMBERS[of.code]
-            case definitions.Text() | definitions.Enum():
+            case type_model.Text() | type_model.Enum():
                 return TEXT
-            case definitions.Array() | definitions.Sequence() if definitions.is_octets(of):
+            case type_model.Array() | type_model.Sequence() if type_model.is_octets(of):
                 return BINARY
-            case definitions.Array():
+            case type_model.Array():
                 return list_of(self.of_definition(of.of), of.length)
-            case definitions.Sequence():
+            case type_model.Sequence():
                 return list_of(self.of_definition(of.of))
-            case definitions.Struct():
+            case type_model.Struct():
                 make = lambda: struct_of(  # noqa: E731
-                    (name, self.of_definition(kind)) for name, kind in of.fields if definitions.bounds(kind).least
+                    (name, self.of_definition(kind)) for name, kind in of.fields if type_model.bounds(kind).least
                 )
                 return self.within(id(of), len(of.fields), make)
         raise ValueError(f"it has {of}")

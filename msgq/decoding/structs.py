@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgq.common.schema import Schema
-from msgq.decoding.definitions import Struct
 from msgq.decoding.idl import idl_struct
 from msgq.decoding.rosmsg import ros1_struct, ros2_struct
+from msgq.decoding.type_model import Struct
 
 _DEFINITIONS: dict[tuple[str, str], Callable[[str, str], Struct]] = {
     ("ros1", "ros1msg"): ros1_struct,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from msgq.lake.directory import Directory
 from msgq.lake.table import Table
-from msgq.recording.format.problem import Problem
+from msgq.recording.mcap_io.problem import Problem
 
 #: ingest_number : of the reading; a file as it was last is that of the greatest.
 _FILES = pa.schema(

@@ -11,21 +11,21 @@ from msgq.common.extras import extra_of, lacking
 if TYPE_CHECKING:
     from msgq.decoding.decoders import Undecoded
     from msgq.decoding.schemas import Schemas
-    from msgq.recording.format.doctor import Finding, examine
-    from msgq.recording.format.new_log import Writer
-    from msgq.recording.format.problem import Problem
-    from msgq.recording.format.recover import Recovery, recover, reindex
+    from msgq.recording.comparison.compare import Comparison, Difference, Tally, Tolerance, compare
+    from msgq.recording.export.decoded_tables import DecodedBatch
+    from msgq.recording.log_reader import LogReader
+    from msgq.recording.mcap_io.log_writer import Writer
+    from msgq.recording.mcap_io.problem import Problem
     from msgq.recording.player.player import Player, PlayerStats
-    from msgq.recording.player.replaying import replay
+    from msgq.recording.player.replay import replay
     from msgq.recording.player.schedule import playback_messages
-    from msgq.recording.reader.comparing import Comparison, Difference, Tally, Tolerance, compare
-    from msgq.recording.reader.extras import Attachment, Header, Metadata
+    from msgq.recording.reader.attachments import Attachment, Header, Metadata
     from msgq.recording.reader.message import EndpointInfo, Message
-    from msgq.recording.reader.reader import LogReader
-    from msgq.recording.reader.tables import DecodedBatch
-    from msgq.recording.recorder.output import RecordingLimits
+    from msgq.recording.recorder.frame_receiver import FrameStream
     from msgq.recording.recorder.recorder import Recorder, RecorderStats
-    from msgq.recording.recorder.ros_images import FrameStream
+    from msgq.recording.recorder.rolling_writer import RecordingLimits
+    from msgq.recording.repair.doctor import Finding, examine
+    from msgq.recording.repair.recover import Recovery, recover, reindex
 
 __all__ = [
     "Attachment",
@@ -60,35 +60,35 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Attachment": "recording.reader.extras",
-    "Comparison": "recording.reader.comparing",
-    "DecodedBatch": "recording.reader.tables",
-    "Difference": "recording.reader.comparing",
+    "Attachment": "recording.reader.attachments",
+    "Comparison": "recording.comparison.compare",
+    "DecodedBatch": "recording.export.decoded_tables",
+    "Difference": "recording.comparison.compare",
     "EndpointInfo": "recording.reader.message",
-    "Finding": "recording.format.doctor",
-    "Recovery": "recording.format.recover",
-    "examine": "recording.format.doctor",
-    "recover": "recording.format.recover",
-    "reindex": "recording.format.recover",
-    "RecordingLimits": "recording.recorder.output",
-    "Header": "recording.reader.extras",
-    "Metadata": "recording.reader.extras",
-    "FrameStream": "recording.recorder.ros_images",
-    "LogReader": "recording.reader.reader",
+    "Finding": "recording.repair.doctor",
+    "Recovery": "recording.repair.recover",
+    "examine": "recording.repair.doctor",
+    "recover": "recording.repair.recover",
+    "reindex": "recording.repair.recover",
+    "RecordingLimits": "recording.recorder.rolling_writer",
+    "Header": "recording.reader.attachments",
+    "Metadata": "recording.reader.attachments",
+    "FrameStream": "recording.recorder.frame_receiver",
+    "LogReader": "recording.log_reader",
     "Message": "recording.reader.message",
     "Player": "recording.player.player",
     "PlayerStats": "recording.player.player",
-    "Problem": "recording.format.problem",
+    "Problem": "recording.mcap_io.problem",
     "Recorder": "recording.recorder.recorder",
     "RecorderStats": "recording.recorder.recorder",
     "Schemas": "decoding.schemas",
-    "Tally": "recording.reader.comparing",
-    "Tolerance": "recording.reader.comparing",
+    "Tally": "recording.comparison.compare",
+    "Tolerance": "recording.comparison.compare",
     "Undecoded": "decoding.decoders",
-    "Writer": "recording.format.new_log",
-    "compare": "recording.reader.comparing",
+    "Writer": "recording.mcap_io.log_writer",
+    "compare": "recording.comparison.compare",
     "playback_messages": "recording.player.schedule",
-    "replay": "recording.player.replaying",
+    "replay": "recording.player.replay",
 }
 
 

@@ -22,11 +22,11 @@ from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, I
 from msgq.kinds import QUEUE, RECORDS, kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
+from msgq.simulation.choices import Order
+from msgq.simulation.endpoints import as_played, consume, observe, subscribe
 from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
-from msgq.simulation.order import Order
-from msgq.simulation.places import as_played, consume, observe, subscribe
-from msgq.simulation.sending import SentMessage, describe_sent_entry
+from msgq.simulation.sent_messages import SentMessage, describe_sent_entry
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 Given = PlaybackMessage | tuple[int, str, bytes]

@@ -18,11 +18,11 @@ from msgq.impl.base.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
+from msgq.simulation.choices import Order
 from msgq.simulation.engine import Engine, Given
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
-from msgq.simulation.order import Order
-from msgq.simulation.sending import SentMessage
+from msgq.simulation.sent_messages import SentMessage
 
 
 class Simulation:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
+from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
 
 
 def invented(of: Type, chance: random.Random) -> Any:

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
+from msgq.decoding.capnproto.capnp_reader import StructReader
 from msgq.decoding.capnproto.compiled import compiled
-from msgq.decoding.capnproto.kinds import Field, List, Scalar, Struct, Void
 from msgq.decoding.capnproto.schema import struct_of
-from msgq.decoding.capnproto.words import StructReader
+from msgq.decoding.capnproto.schema_types import Field, List, Scalar, Struct, Void
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import InvalidValueError
 

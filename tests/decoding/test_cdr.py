@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
+from msgq.decoding.cdr_reader import ValueReader
 from msgq.decoding.cdr_writing import cdr_bytes
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.idl import idl_struct
 from msgq.decoding.rosmsg import ros1_struct, ros2_struct
-from msgq.decoding.values import ValueReader
 from tests.decoding.invented import invented, same
 
 LINE = "=" * 80

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
 from msgq.decoding.decoders import Decoders, Undecoded
-from msgq.decoding.flatbuffer.kinds import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
+from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
 from msgq.decoding.flatbuffer.schema import table_of
-from msgq.decoding.flatbuffer.tables import TableReader
+from msgq.decoding.flatbuffer.schema_types import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
 from tests.decoding.invented import same
 
 FILES = Path(__file__).parent / "files"

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
 from msgq.decoding.idl import idl_struct
+from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
 
 ROS = """\
 ================================================================================

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from msgq.decoding.definitions import PLACEHOLDER, Array, Number, Sequence, Struct, Text, is_octets
 from msgq.decoding.rosmsg import ros1_struct, ros2_struct
+from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, is_octets
 
 LINE = "=" * 80
 

@@ -1,9 +1,9 @@
 /* Chunks of recordings that are written and read, the tallies of their channels, and the columns of decoded messages. */
 #include "steps.h"
 
-#include "decoding/unpack.h"
-#include "format/chunk.h"
-#include "format/scan.h"
+#include "decoding/cdr_columns.h"
+#include "mcap_io/chunk_buffer.h"
+#include "mcap_io/scan.h"
 
 enum { ROOM = 200 };
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("deltalake")
 from msgq.lake.directory import Directory
 from msgq.lake.inputs import Input, Inputs
-from msgq.recording.format.problem import Problem
+from msgq.recording.mcap_io.problem import Problem
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from msgq.common.message_source import MessageSource
 from msgq.common.queue_events import Event
 from msgq.common.record_changes import Change, change_schema, packed
 from msgq.common.schema import Schema
-from msgq.recording.format import conventions
-from msgq.recording.format.new_log import Writer
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.log_writer import Writer
 from visionipc.recorded import IMAGE
 
 NS = 1_000_000_000
@@ -49,7 +49,7 @@ class Log:
         key = endpoint, source, schema
         if key not in self._channels:
             tracked = source.kind == "topic" and age_ns is not None
-            said = conventions.channel_metadata(len(self._channels) + 1, conventions.RECEIVED, tracked, source)
+            said = metadata_keys.channel_metadata(len(self._channels) + 1, metadata_keys.RECEIVED, tracked, source)
             self._channels[key] = self._writer.channel(endpoint, schema, metadata=said)
         time = BEGIN + round(ms * MS)
         origin = 0 if age_ns is None else time - age_ns

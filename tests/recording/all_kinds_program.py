@@ -62,7 +62,7 @@ def frames() -> None:
 def main(log: str, output: str, seed: int, drop: float) -> None:
     """Replay a log into the program, and write what it sent."""
     from msgq.recording import LogReader, replay
-    from msgq.recording.player.replaying import write_sent
+    from msgq.recording.player.replay import write_sent
     from msgq.simulation import Faults
 
     faults = Faults(drop=drop, delay=drop, reorder=drop, restart=drop / 4)

@@ -12,7 +12,7 @@ import pytest
 
 import msgq
 from msgq.recording import LogReader, Recorder
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.recorder.rolling_writer import RecordingLimits
 from tests.support import wait_until
 
 Losses = dict[str, int | None]

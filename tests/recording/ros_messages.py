@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from msgq import Schema
-from msgq.decoding.definitions import Array, Number, Sequence, Struct, Text, Type
 from msgq.decoding.structs import schema_struct
+from msgq.decoding.type_model import Array, Number, Sequence, Struct, Text, Type
 
 CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 FORMATS = dict(zip(CODES, "?bBhHiIqQfd", strict=True))

@@ -19,11 +19,11 @@ from mcap import records
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, compare
-from msgq.recording.format.compression import decompress
-from msgq.recording.format.container import encoded as record
-from msgq.recording.format.container import summary
-from msgq.recording.format.recover import recover
-from msgq.recording.reader import comparing as comparing_module
+from msgq.recording.comparison import compare as comparing_module
+from msgq.recording.mcap_io.compression import decompress
+from msgq.recording.mcap_io.record_structs import encoded as record
+from msgq.recording.mcap_io.record_structs import summary
+from msgq.recording.repair.recover import recover
 from tests.command import main
 from tests.fork_server import ForkedProcess
 from tests.recording.logs import channel, chunk, encoded, head, message, write

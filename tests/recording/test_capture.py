@@ -8,7 +8,7 @@ import pytest
 
 import msgq
 from msgq.impl.sources import open_source
-from msgq.recording.format.chunk import Chunk
+from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.recorder.capture import Capture
 from tests.support import DEADLINE, Task
 

@@ -15,7 +15,7 @@ from mcap.opcode import Opcode
 
 from msgq.common.message_source import MessageSource
 from msgq.recording import LogReader
-from msgq.recording.format.container import HEAD
+from msgq.recording.mcap_io.record_structs import HEAD
 from tests.command import run
 from tests.recording import all_kinds
 from tests.recording.logs import FOREIGN, by_library, channel, chunk, chunks, message, write, write_foreign, write_log

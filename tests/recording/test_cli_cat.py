@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from msgq.common.schema import Schema
-from msgq.recording.format.new_log import Writer
+from msgq.recording.mcap_io.log_writer import Writer
 from tests.command import run
 
 SECOND = 1_000_000_000

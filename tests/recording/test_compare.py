@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Tolerance, compare, replay
-from msgq.recording.reader.values import difference
+from msgq.recording.comparison.value_diff import difference
 from msgq.simulation import Simulation
 from tests.recording.logs import write_log
 

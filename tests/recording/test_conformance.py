@@ -11,8 +11,8 @@ import pytest
 from mcap.opcode import Opcode
 
 from msgq.recording import LogReader, examine, recover, reindex
-from msgq.recording.format.container import HEAD, MAGIC
-from msgq.recording.reader.copying import write_mcap
+from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
+from msgq.recording.merge.log_copy import write_mcap
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("conformance")]  # one process writes the files

@@ -15,11 +15,11 @@ from mcap.opcode import Opcode
 import msgq
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
-from msgq.recording.format.container import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encoded
-from msgq.recording.format.doctor import Examination, Finding, examine
-from msgq.recording.format.inside import parsed
-from msgq.recording.format.new_log import Writer
-from msgq.recording.format.scan import crc32
+from msgq.recording.mcap_io.log_writer import Writer
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encoded
+from msgq.recording.mcap_io.scan import crc32
+from msgq.recording.repair.chunk_parser import parsed
+from msgq.recording.repair.doctor import Examination, Finding, examine
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
 from tests.support import wait_until
 

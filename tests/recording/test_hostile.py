@@ -13,7 +13,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.format.container import summary
+from msgq.recording.mcap_io.record_structs import summary
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encoded, head, message, write, write_foreign
 
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from msgq.recording import LogReader
-from msgq.recording.format.recover import recover
+from msgq.recording.repair.recover import recover
 from tests.recording.kinds import CASES
 from tests.recording.logs import by_library
 

@@ -21,10 +21,10 @@ from mcap import records
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Recorder
-from msgq.recording.format.recover import recover, reindex
-from msgq.recording.format.writer import Compressor
-from msgq.recording.reader.copying import write_mcap, write_pieces
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.mcap_io.segment_writer import Compressor
+from msgq.recording.merge.log_copy import write_mcap, write_pieces
+from msgq.recording.recorder.rolling_writer import RecordingLimits
+from msgq.recording.repair.recover import recover, reindex
 from tests.command import run
 from tests.recording import logs
 from tests.recording.losses import FEWEST, Bus, Losses, bus, counted, holding, record, stated

@@ -14,8 +14,8 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording.reader.message import Message
-from msgq.recording.reader.messages import messages
-from msgq.recording.reader.ordering import FoundMessages
+from msgq.recording.reader.message_builder import messages
+from msgq.recording.reader.time_order import FoundMessages
 
 CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
 

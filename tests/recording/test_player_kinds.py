@@ -17,8 +17,8 @@ from msgq import errors
 from msgq.common.message_source import MessageSource
 from msgq.common.record_changes import Change, change_schema, packed
 from msgq.recording import LogReader, Player, Writer
-from msgq.recording.format import conventions
-from msgq.recording.player.names import Names
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.player.remapping import Names
 from msgq.recording.player.schedule import latched
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
@@ -335,7 +335,7 @@ def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path)
     with Writer(tmp_path / "a.mcap") as writer:
         for name, size in (("front", 4096), ("rear", 64)):
             told = MessageSource("channel", name, options=json.dumps({"slot_bytes": size}))
-            number = writer.channel("channel/c", metadata=conventions.channel_metadata(1, "", source=told))
+            number = writer.channel("channel/c", metadata=metadata_keys.channel_metadata(1, "", source=told))
             writer.write(number, bytes(size), BEGIN)
     with Player(tmp_path / "a.mcap") as player:
         subscriber = msgq.Channel("c").subscriber()

@@ -23,15 +23,15 @@ from msgq import errors
 from msgq.common import naming
 from msgq.common.selection import Selection
 from msgq.impl.ring.topic import unlink_topic
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.format.writer import Compressor, Segment
-from msgq.recording.reader.reader import LogReader
-from msgq.recording.recorder import ros_images
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.segment_writer import Compressor, Segment
+from msgq.recording.recorder import frame_receiver
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.ros_images import FrameReceiver, FrameStream
+from msgq.recording.recorder.rolling_writer import RecordingLimits
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -262,7 +262,7 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
         waiting.set()
         return False
 
-    monkeypatch.setattr(ros_images, "_connected", never)
+    monkeypatch.setattr(frame_receiver, "_connected", never)
     recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameStream("nobody")], **QUICK)
     assert waiting.wait(DEADLINE)
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
@@ -298,7 +298,7 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
         go_on.wait(10)
         return b""
 
-    monkeypatch.setattr(ros_images, "message", slow)
+    monkeypatch.setattr(frame_receiver, "message", slow)
     feed = FrameReceiver(FrameStream(camera.name), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
@@ -323,7 +323,7 @@ def test_a_frame_that_cannot_be_compressed_is_reported(
     def broken(*_: object) -> bytes:
         raise TypeError("no such picture")
 
-    monkeypatch.setattr(ros_images, "message", broken)
+    monkeypatch.setattr(frame_receiver, "message", broken)
     choice = FrameStream(camera.name)
     recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
     wait_until(lambda: camera.stats(0).clients)

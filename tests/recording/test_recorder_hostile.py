@@ -13,7 +13,7 @@ import msgq
 from msgq.common import naming
 from msgq.impl.sources import open_source
 from msgq.recording import LogReader
-from msgq.recording.format.chunk import Chunk
+from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.recorder import Recorder

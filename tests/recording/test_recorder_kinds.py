@@ -15,10 +15,10 @@ import msgq
 from msgq import errors
 from msgq.common import naming, queue_events
 from msgq.recording import LogReader
-from msgq.recording.format.recover import recover
-from msgq.recording.reader.copying import write_mcap
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.merge.log_copy import write_mcap
 from msgq.recording.recorder.recorder import Recorder
+from msgq.recording.recorder.rolling_writer import RecordingLimits
+from msgq.recording.repair.recover import recover
 from tests.support import Child, hear, run_child, say, wait_until
 
 ITEM = [("x", "<f8"), ("n", "<i4")]

@@ -22,9 +22,9 @@ from msgq.impl.ring.topic import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
-from msgq.recording.recorder.arrivals import Arrival
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
+from msgq.recording.recorder.file_watcher import Arrival
 from tests.support import Child, wait_until
 
 

@@ -18,12 +18,12 @@ from mcap.stream_reader import StreamReader
 
 import msgq
 from msgq import errors
-from msgq.recording.format.chunk import RECORD_HEADER, Chunk
-from msgq.recording.format.writer import Compressor
-from msgq.recording.reader.reader import LogReader
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io.chunk_buffer import RECORD_HEADER, Chunk
+from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
-from msgq.recording.recorder.memory import Memory
 from msgq.recording.recorder.recorder import Recorder
+from msgq.recording.recorder.snapshot_buffer import Memory
 from tests.support import LONGER, Child, Task, say, wait_until
 
 CHUNK = 16 << 10

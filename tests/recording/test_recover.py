@@ -20,12 +20,12 @@ from mcap.reader import make_reader
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.format import recover as module
-from msgq.recording.format.container import HEAD, summary
-from msgq.recording.format.container import encoded as record
-from msgq.recording.format.doctor import examine
-from msgq.recording.format.recover import Recovery, recover, reindex
-from msgq.recording.format.survey import Survey
+from msgq.recording.mcap_io.record_structs import HEAD, summary
+from msgq.recording.mcap_io.record_structs import encoded as record
+from msgq.recording.repair import recover as module
+from msgq.recording.repair.doctor import examine
+from msgq.recording.repair.recover import Recovery, recover, reindex
+from msgq.recording.repair.repair_plan import Survey
 from tests.recording.logs import FOREIGN, by_library, channel, chunk, encoded, head, message, write, write_foreign
 from tests.support import in_fork
 

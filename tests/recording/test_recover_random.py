@@ -18,9 +18,9 @@ from mcap.writer import CompressionType
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.format.doctor import examine
-from msgq.recording.format.new_log import Writer
-from msgq.recording.format.recover import recover
+from msgq.recording.mcap_io.log_writer import Writer
+from msgq.recording.repair.doctor import examine
+from msgq.recording.repair.recover import recover
 from tests.recording.logs import FOREIGN, by_library, write_foreign
 from tests.support import LONGER
 
@@ -112,7 +112,7 @@ def test_cut_at_many_places(tmp_path: Path, kind: str) -> None:
         check(tmp_path / "a.mcap", f"{kind}, cut to {size} bytes")
 
 
-RECOVER = "import sys; from pathlib import Path; from msgq.recording.format.recover import recover; {ready}; {work}"
+RECOVER = "import sys; from pathlib import Path; from msgq.recording.repair.recover import recover; {ready}; {work}"
 
 
 def large(path: Path) -> Path:

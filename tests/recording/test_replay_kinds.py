@@ -15,7 +15,7 @@ import pytest
 
 import msgq
 from msgq.recording import LogReader, Player, compare, playback_messages, replay
-from msgq.recording.player.replaying import write_sent
+from msgq.recording.player.replay import write_sent
 from msgq.simulation import Faults, Simulation
 from tests.command import run
 from tests.recording.all_kinds import BEGIN, MS, Log, fill_with_frames, write

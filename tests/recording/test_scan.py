@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.format.scan import TALLY, Columns, crc32
+from msgq.recording.mcap_io.scan import TALLY, Columns, crc32
 from tests.recording.logs import encoded, message
 
 CODES = np.zeros(4, np.int32)

@@ -12,7 +12,7 @@ from pybag.mcap.record_reader import McapChunkedReader
 
 import msgq
 from msgq.recording import LogReader, Recorder
-from msgq.recording.format.recover import recover
+from msgq.recording.repair.recover import recover
 from tests.support import wait_until
 
 SCHEMA = msgq.Schema("Number", "json", b'{"type": "object"}')

@@ -19,7 +19,7 @@ from msgq import Schema
 from msgq.decoding.arrow_types import value_column
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader, Writer
-from msgq.recording.reader import parquet
+from msgq.recording.export import parquet
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
 from tests.unit.test_plans import plain
@@ -185,8 +185,8 @@ def test_polars_has_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow"])
 def test_a_library_that_is_missing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log = written(tmp_path / "a.mcap", [("/p", POINT, point_bytes(0))])
-    for module in [module for module in sys.modules if module.startswith("msgq.recording.reader.")]:
-        if module.endswith((".frames", ".tables")):
+    for module in [module for module in sys.modules if module.startswith("msgq.recording.export.")]:
+        if module.endswith((".to_pandas", ".decoded_tables")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     ask = {"pandas": log.to_pandas, "polars": log.to_polars, "pyarrow": log.to_arrow}[name]
@@ -246,7 +246,7 @@ def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.
     """Each file has the columns of all its messages, however many files at a time may be open."""
     monkeypatch.setattr(parquet, "_ROWS", 2)
     monkeypatch.setattr(parquet, "_OPEN_MAX", 2)
-    monkeypatch.setattr("msgq.recording.reader.tables._ROWS", 8)
+    monkeypatch.setattr("msgq.recording.export.decoded_tables._ROWS", 8)
     texts = ['{"a": 1}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
     messages = [(f"e{i}", NUMBER, text.encode()) for text in texts for i in range(5)]
     log = written(tmp_path / "a.mcap", messages)

@@ -17,12 +17,12 @@ import msgq
 from msgq.errors import StateError
 from msgq.impl.base import clock
 from msgq.recording import LogReader, Player, Recorder
-from msgq.recording.format import conventions, origins
-from msgq.recording.format.container import HEAD, MAGIC
-from msgq.recording.format.new_log import Writer
-from msgq.recording.format.recover import recover
-from msgq.recording.format.scan import Columns
-from msgq.recording.reader.copying import write_mcap, write_pieces
+from msgq.recording.mcap_io import metadata_keys, origins
+from msgq.recording.mcap_io.log_writer import Writer
+from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
+from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.merge.log_copy import write_mcap, write_pieces
+from msgq.recording.repair.recover import recover
 
 COUNT = 3000
 
@@ -184,9 +184,9 @@ def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path)
     start = clock.time_ns()
     ages = [0, 1_000, 5_000_000, 3_000_000_000]
     with Writer(tmp_path / "log.mcap") as writer:
-        tracked = conventions.channel_metadata(1, conventions.PUBLISHED, tracked=True)
+        tracked = metadata_keys.channel_metadata(1, metadata_keys.PUBLISHED, tracked=True)
         channel = writer.channel("tracked", metadata=tracked)
-        plain = writer.channel("plain", metadata=conventions.channel_metadata(1, conventions.PUBLISHED))
+        plain = writer.channel("plain", metadata=metadata_keys.channel_metadata(1, metadata_keys.PUBLISHED))
         for number, age in enumerate(ages):
             now = start + number * 1_000_000
             writer.write(channel, b"%d" % number, now, origin_time=now - age if age else 0)

@@ -12,7 +12,7 @@ from msgq import errors
 from msgq.common import naming
 from msgq.impl.ring.topic import unlink_topic
 from msgq.impl.sources import Source, open_source
-from msgq.recording.format.chunk import Chunk
+from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.recorder.capture import Capture
 from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
 

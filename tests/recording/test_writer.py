@@ -20,8 +20,8 @@ from mcap.stream_reader import CRCValidationError, StreamReader
 import msgq
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording import LogReader, Recorder, Writer
-from msgq.recording.format import conventions, new_log
-from msgq.recording.reader.copying import write_mcap
+from msgq.recording.mcap_io import log_writer, metadata_keys
+from msgq.recording.merge.log_copy import write_mcap
 from tests.support import wait_until
 
 COUNTED = {"epoch": "1", "sequence": "published"}
@@ -274,7 +274,7 @@ def test_equal_schemas_are_written_once(tmp_path: Path) -> None:
 
 
 def figures(path: Path) -> dict[str, dict[str, Any]]:
-    found = LogReader(path).files[0].metadata[conventions.FIGURES]
+    found = LogReader(path).files[0].metadata[metadata_keys.FIGURES]
     return {number: json.loads(text) for number, text in found.items() if number != "at"}
 
 
@@ -453,7 +453,7 @@ def test_more_channels_than_one_call_of_the_system_writes(tmp_path: Path) -> Non
 
 
 def test_no_more_channels_than_mcap_can_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_log, "CHANNEL_IDS", 10)  # of 65536
+    monkeypatch.setattr(log_writer, "CHANNEL_IDS", 10)  # of 65536
     with Writer(tmp_path / "a.mcap") as writer:
         assert [writer.channel("a") for _ in range(9)] == list(range(1, 10))
         with pytest.raises(RecordingError, match="9 channels are all"):

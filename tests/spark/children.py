@@ -8,7 +8,7 @@ from functools import partial
 
 import msgq
 from msgq.recording import Recorder
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.recorder.rolling_writer import RecordingLimits
 from tests.support import hear, say, wait_until
 
 LIFETIME = 800  # seconds after which a forgotten child ends by itself; Spark takes longer than others

@@ -15,8 +15,8 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.queue_events import FORMAT, SCHEMA, Event
 from msgq.common.schema import Schema
-from msgq.recording.format import conventions
-from msgq.recording.format.new_log import Writer
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.log_writer import Writer
 from tests.spark.rows import SECOND
 
 RUN = "ab" * 16
@@ -49,13 +49,13 @@ def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
     """Write a log in the order of log_time; messages of one endpoint, epoch, schema and source have one channel."""
     numbers: dict[Any, int] = {}
     with Writer(path) as writer:
-        writer.add_metadata(conventions.RECORDING, {"run": run, "host": "h"})
+        writer.add_metadata(metadata_keys.RECORDING, {"run": run, "host": "h"})
         for said in sorted(messages, key=lambda said: said.log_time):
             key = (said.endpoint, said.epoch, said.schema, said.source)
             if key not in numbers:
                 state = said.source.kind == "records"
-                counting = conventions.RECEIVED if state else conventions.PUBLISHED
-                metadata = conventions.channel_metadata(said.epoch, counting, source=said.source)
+                counting = metadata_keys.RECEIVED if state else metadata_keys.PUBLISHED
+                metadata = metadata_keys.channel_metadata(said.epoch, counting, source=said.source)
                 numbers[key] = writer.channel(said.endpoint, said.schema, metadata=metadata)
             times = said.log_time, said.publish_time
             writer.write(numbers[key], said.data, *times, said.sequence, said.origin_time)

@@ -15,7 +15,7 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
-from msgq.recording.format.writer import channel_records
+from msgq.recording.mcap_io.segment_writer import channel_records
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.lake.export import write_log

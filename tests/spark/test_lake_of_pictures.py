@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.common.schema import Schema
 from msgq.recording import LogReader
-from msgq.recording.format.new_log import Writer
+from msgq.recording.mcap_io.log_writer import Writer
 from tests.support import LONGER, ROOT
 
 COUNT, SIZE = 10 * int(50 * LONGER), 1_000_000  # MSGQ_STRESS=4: 2 GB

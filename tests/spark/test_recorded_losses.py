@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
-from msgq.recording.reader.copying import write_pieces
-from msgq.recording.recorder.output import RecordingLimits
+from msgq.recording.merge.log_copy import write_pieces
+from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake
 from msgq.spark.lake.export import write_log

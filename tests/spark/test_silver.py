@@ -21,7 +21,7 @@ from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.silver.rows import NEEDED, RowDecoder
-from msgq.recording.format.conventions import file_name
+from msgq.recording.mcap_io.recording_files import file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.source.arrow_batches import spark_schema

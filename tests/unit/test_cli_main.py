@@ -129,7 +129,7 @@ def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
 
 
 def test_only_arrow_batches_need_arrow() -> None:
-    modules = "msgq.cli.play, msgq.recording.reader.copying, msgq.recording.player.replaying"
+    modules = "msgq.cli.play, msgq.recording.merge.log_copy, msgq.recording.player.replay"
     result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {modules}")
     assert result.returncode == 0, result.stderr
 

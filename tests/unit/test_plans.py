@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
-from msgq.decoding.plans import NoPlanError, Plan, plan_of
-from msgq.decoding.values import ValueReader
+from msgq.decoding.cdr_reader import ValueReader
+from msgq.decoding.columnar_plan import NoPlanError, Plan, plan_of
+from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
 from tests.recording.ros_messages import CODES, Encoder
 
 EMPTY = Struct("empty", ())

@@ -9,7 +9,7 @@ import pytest
 import msgq
 from msgq.errors import InvalidValueError
 from msgq.simulation import Simulation
-from msgq.simulation.order import Order, Random
+from msgq.simulation.choices import Order, Random
 from tests.support import run_child
 from tests.unit import simulated
 

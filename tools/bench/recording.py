@@ -28,7 +28,7 @@ from rich.table import Table
 import msgq
 from msgq.common.schema import Schema
 from msgq.recording import LogReader, Player, Recorder, Writer
-from msgq.recording.reader.copying import write_mcap
+from msgq.recording.merge.log_copy import write_mcap
 from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, TYPE
 from tools.bench.workspace import SHARED, remove_rings
 

@@ -7,8 +7,8 @@
 #define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
 
-#include "format/crc.h"
-#include "format/scan.h"
+#include "mcap_io/crc.h"
+#include "mcap_io/scan.h"
 
 enum { FILES = 64, FILE_BYTES = 1 << 20, ROWS_MAX = 64, CODES = 8, MAGIC = 8, CHUNK = 6 };
 

@@ -7,7 +7,7 @@
 #define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
 
-#include "decoding/unpack.h"
+#include "decoding/cdr_columns.h"
 
 enum { STEPS_MAX = 40, SLOTS_MAX = 2 * STEPS_MAX, MESSAGES_MAX = 8, BYTES_MAX = 200 };
 

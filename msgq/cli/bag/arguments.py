@@ -15,7 +15,7 @@ from msgq.common.selection import Selection
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas
-from msgq.recording.reader.contents import CLOCKS, HOST
+from msgq.recording.reader.log_view import CLOCKS, HOST
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 output = click.option(

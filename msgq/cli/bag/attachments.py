@@ -9,7 +9,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, in_bytes
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.format.new_log import new_file
+from msgq.recording.mcap_io.log_writer import new_file
 
 
 @click.command(epilog=options.EXIT_CODES)

@@ -15,7 +15,7 @@ from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Undecoded, as_json
 from msgq.recording import LogReader, Message
-from msgq.recording.reader.texts import json_row
+from msgq.recording.export.text_export import json_row
 
 
 @click.command(epilog=options.EXIT_CODES)

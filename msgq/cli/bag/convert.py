@@ -9,7 +9,7 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import no_terminal
 from msgq.recording import LogReader
-from msgq.recording.format.new_log import new_file
+from msgq.recording.mcap_io.log_writer import new_file
 
 _FORMATS = ("parquet", "jsonl", "csv")
 _STDOUT = Path("-")
@@ -47,13 +47,13 @@ def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: boo
 
 
 def _write(log: LogReader, output: Path, kind: str) -> int:
-    from msgq.recording.reader import texts
+    from msgq.recording.export import text_export
 
     if kind == "parquet":
         if output == _STDOUT:
             raise click.UsageError("Parquet needs a file; give another output, or --to jsonl")
         return log.to_parquet(output)
     if output == _STDOUT:
-        return texts.WRITERS[kind](log, no_terminal("the texts of others"))
+        return text_export.WRITERS[kind](log.decoded(), no_terminal("the texts of others"))
     with new_file(output) as unfinished, unfinished.open("w", newline="") as file:
-        return texts.WRITERS[kind](log, file)
+        return text_export.WRITERS[kind](log.decoded(), file)

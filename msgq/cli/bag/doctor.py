@@ -9,8 +9,8 @@ import click
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_units, styled
-from msgq.recording.format import conventions
-from msgq.recording.format.doctor import Examination
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.repair.doctor import Examination
 
 _EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
 _COLOURS = {"error": "red", "warning": "yellow"}
@@ -28,7 +28,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     """
     failed = False
     output = console()
-    for path in (path for log in logs for path in conventions.segments(log)):
+    for path in (path for log in logs for path in recording_files.segments(log)):
         examination, found = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for one in examination:
             found[one.severity] += 1

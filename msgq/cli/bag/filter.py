@@ -17,7 +17,7 @@ from msgq.cli.common import options
 @options.as_json
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
     """Write some of the messages of LOGS, which are one log together, into another file."""
-    from msgq.recording.reader.copying import write_mcap
+    from msgq.recording.merge.log_copy import write_mcap
 
     log = arguments.open_log(logs, **chosen)
     with arguments.showing_progress(log):

@@ -13,8 +13,8 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.recording import EndpointInfo, LogReader
-from msgq.recording.format import conventions
-from msgq.recording.reader.summing import Sums
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.reader.totals import Sums
 
 SUMMARY, FULL_SCAN = "summary", "full scan"
 
@@ -69,7 +69,7 @@ def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
 
 
 def _about(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
-    runs = {file.metadata.get(conventions.RECORDING, {}).get("run") for file in log.files}
+    runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
         "size": sum(file.size for file in log.files),

@@ -12,8 +12,8 @@ import click
 from msgq.cli.common import signals
 from msgq.cli.common.render import echo, echo_json, in_bytes, in_units
 from msgq.errors import RecordingError
-from msgq.recording.format import conventions
-from msgq.recording.format.recover import Recovery
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.repair.recover import Recovery
 
 
 def options(function: Callable[..., None]) -> Callable[..., None]:
@@ -59,10 +59,10 @@ def _leave() -> NoReturn:
 def _ways(log: Path, output: Path | None, what: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
     """Give each file, and where its whole one goes; None: beside it, or to its own place."""
     if in_place or not log.is_dir():
-        yield from ((path, output) for path in conventions.segments(log))
+        yield from ((path, output) for path in recording_files.segments(log))
         return
-    with _new_directory(output or conventions.beside(Path(os.path.normpath(log)), what)) as directory:
-        yield from ((path, directory / path.name) for path in conventions.segments(log))
+    with _new_directory(output or recording_files.beside(Path(os.path.normpath(log)), what)) as directory:
+        yield from ((path, directory / path.name) for path in recording_files.segments(log))
 
 
 @contextmanager

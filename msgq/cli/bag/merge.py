@@ -19,7 +19,7 @@ def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_c
 
     Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
     """
-    from msgq.recording.reader.copying import write_mcap
+    from msgq.recording.merge.log_copy import write_mcap
 
     opened = [arguments.open_log([path], max_chunk_bytes=max_chunk_bytes) for path in logs]
     with arguments.showing_progress(*opened):

@@ -6,8 +6,8 @@ import click
 
 from msgq.cli.bag import arguments, mending
 from msgq.cli.common import options
-from msgq.recording.format import conventions
-from msgq.recording.format.recover import recover
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.repair.recover import recover
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -23,4 +23,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
     with a chunk above --max-chunk-bytes is left alone: it may be a good one.
     """
-    mending.mend(logs, recover, conventions.RECOVERED, output, in_place, max_chunk_bytes, as_json)
+    mending.mend(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)

@@ -6,8 +6,8 @@ import click
 
 from msgq.cli.bag import arguments, mending
 from msgq.cli.common import options
-from msgq.recording.format import conventions
-from msgq.recording.format.recover import reindex
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.repair.recover import reindex
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -21,4 +21,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
     file is NAME.reindexed.mcap.
     """
-    mending.mend(logs, reindex, conventions.REINDEXED, output, in_place, max_chunk_bytes, as_json)
+    mending.mend(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)

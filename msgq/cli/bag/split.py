@@ -24,7 +24,7 @@ def command(
     The pieces are segments in a new directory, which can be read as one log again. For one piece from here to there
     see `msgq bag filter`.
     """
-    from msgq.recording.reader.copying import write_pieces
+    from msgq.recording.merge.log_copy import write_pieces
 
     log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
     with arguments.showing_progress(log):

@@ -13,9 +13,9 @@ import click
 from msgq.cli.common import comparisons
 from msgq.common.selection import Selection
 from msgq.recording import LogReader, compare, replay
-from msgq.recording.player.names import Remap
 from msgq.recording.player.plan import played_endpoints
-from msgq.recording.player.replaying import write_sent
+from msgq.recording.player.remapping import Remap
+from msgq.recording.player.replay import write_sent
 from msgq.simulation import SentMessage
 
 

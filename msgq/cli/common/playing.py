@@ -13,7 +13,7 @@ from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from msgq.recording import Player, PlayerStats
-    from msgq.recording.player.names import Remap
+    from msgq.recording.player.remapping import Remap
 
 
 def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Remap:

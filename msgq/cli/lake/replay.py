@@ -11,7 +11,7 @@ from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json, in_units
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.lake import arguments
-from msgq.recording.player.names import Remap
+from msgq.recording.player.remapping import Remap
 
 
 @click.command(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from msgq.common.texts import some
-from msgq.decoding.capnproto.kinds import Data, Field, List, Opaque, Scalar, Struct, Text, Type, Void
-from msgq.decoding.capnproto.words import StructReader
+from msgq.decoding.capnproto.capnp_reader import StructReader
+from msgq.decoding.capnproto.schema_types import Data, Field, List, Opaque, Scalar, Struct, Text, Type, Void
 
 #: What the parameters of generic structs are, by the struct that has them.
 _Bindings: TypeAlias = tuple[tuple[int, tuple[Type, ...]], ...]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgq.decoding.flatbuffer.kinds import (
+from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
+from msgq.decoding.flatbuffer.schema_types import (
     FixedArray,
     FixedStruct,
     Scalar,
@@ -19,7 +20,6 @@ from msgq.decoding.flatbuffer.kinds import (
     Vector,
     inline_size,
 )
-from msgq.decoding.flatbuffer.tables import TableReader
 
 _NESTING_MAX = 50  # of structs in each other
 _NONE, _STRING, _VECTOR, _OBJECT, _UNION, _ARRAY = 0, 13, 14, 15, 16, 17

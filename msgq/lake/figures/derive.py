@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.decoding.heads import heads
+from msgq.decoding.fixed_headers import heads
 from msgq.kinds import RECORDS
 from msgq.lake.figures import islands
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
-from msgq.decoding.heads import heads
+from msgq.decoding.fixed_headers import heads
 from msgq.lake.figures import spreads
 from msgq.lake.figures.grouping import Groups, Integers, column, integers, rows_of, table_of
 from msgq.lake.figures.times import begins

@@ -10,10 +10,10 @@ from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.kinds.playback import EndpointSpec
-from msgq.recording.format.scan import Columns
-from msgq.recording.player.names import Names, Remap
-from msgq.recording.player.outline import Outline, may_be
-from msgq.recording.reader.reader import LogReader
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.player.log_index import Outline, may_be
+from msgq.recording.player.remapping import Names, Remap
 from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
 
 _RAW = "/image"

@@ -19,11 +19,11 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import RECORDS
 from msgq.kinds.playback import PlaybackTarget
-from msgq.recording.player.names import Names, Remap
+from msgq.recording.log_reader import LogReader
+from msgq.recording.player.batch_sender import Sending
+from msgq.recording.player.remapping import Names, Remap
 from msgq.recording.player.schedule import TIME_SOURCES, Schedule, Ticks, latched, timed
-from msgq.recording.player.sending import Sending
 from msgq.recording.player.writers import Writers
-from msgq.recording.reader.reader import LogReader
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers

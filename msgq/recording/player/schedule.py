@@ -18,10 +18,10 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.kinds import QUEUE
 from msgq.kinds.playback import PlaybackMessage
-from msgq.recording.player.names import Names, Remap
-from msgq.recording.player.rows import NO_AGE, published
-from msgq.recording.reader.bursts import MessageBatch, Waiting
-from msgq.recording.reader.reader import LogReader
+from msgq.recording.log_reader import LogReader
+from msgq.recording.player.remapping import Names, Remap
+from msgq.recording.player.ring_sender import NO_AGE, published
+from msgq.recording.reader.column_batches import MessageBatch, Waiting
 
 TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.

@@ -12,9 +12,9 @@ from msgq.common.texts import some
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
-from msgq.recording.player.names import Names
+from msgq.recording.log_reader import LogReader
 from msgq.recording.player.plan import plan
-from msgq.recording.reader.reader import LogReader
+from msgq.recording.player.remapping import Names
 from msgq.topic.playback import TopicWriter
 
 if TYPE_CHECKING:

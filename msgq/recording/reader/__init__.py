@@ -1,1 +1,1 @@
-"""Logs: messages, decoded, copied and compared."""
+"""Messages of logs in the order of time."""

@@ -1,1 +1,1 @@
-"""From the bus into files."""
+"""Records endpoints into files."""

@@ -9,8 +9,8 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "format/chunk.h"
-#include "recorder/arrivals.h"
+#include "mcap_io/chunk_buffer.h"
+#include "recorder/file_watcher.h"
 #include "sources/source.h"
 
 enum {

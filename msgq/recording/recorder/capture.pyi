@@ -3,8 +3,8 @@
 from typing import final
 
 from msgq.impl.sources.source import Source
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.recorder.arrivals import Arrivals
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.recorder.file_watcher import Arrivals
 
 TURN: int  # messages that a source may give before the next one's turn
 NO_CHANNEL: str  # why messages are `unnumbered`

@@ -11,8 +11,8 @@ from msgq.impl.base.clock cimport host_offset_ns
 from msgq.impl.base.core cimport mq_now_ns
 from msgq.impl.sources.core cimport mq_source, mq_source_is_described
 from msgq.impl.sources.source cimport RecordSource, Source
-from msgq.recording.format.chunk cimport Chunk, mq_log_chunk
-from msgq.recording.recorder.arrivals cimport Arrivals, mq_arrivals
+from msgq.recording.mcap_io.chunk_buffer cimport Chunk, mq_log_chunk
+from msgq.recording.recorder.file_watcher cimport Arrivals, mq_arrivals
 
 import os
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.recorder.memory import Memory
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.recorder.snapshot_buffer import Memory
 
 _FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written
 _SPARE = 8  # written ones that are kept, to be filled again

@@ -21,11 +21,11 @@ from msgq.decoding.stamps import time_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source, open_source
 from msgq.kinds import Kind
-from msgq.recording.format import conventions
-from msgq.recording.format.hidden import Hidden, HiddenLosses
-from msgq.recording.format.writer import ChannelRecords, channel_records
-from msgq.recording.recorder.arrivals import Arrival, Arrivals
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses
+from msgq.recording.mcap_io.segment_writer import ChannelRecords, channel_records
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
+from msgq.recording.recorder.file_watcher import Arrival, Arrivals
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
@@ -402,7 +402,7 @@ class RecordedEndpoints:
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
             recorded = self.all[number]
             publisher, key = recorded.source.part(part)
-            counting = conventions.PUBLISHED if counted else conventions.RECEIVED
+            counting = metadata_keys.PUBLISHED if counted else metadata_keys.RECEIVED
             epoch = self._epoch(recorded.endpoint, number, tap_epoch)
             described = message_source.TOPIC
             if recorded.source.kind != kinds.TOPIC.name:

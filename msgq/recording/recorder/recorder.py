@@ -23,16 +23,16 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
-from msgq.recording.format import conventions
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.format.writer import ChannelRecords, Compressor, channel_records
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.segment_writer import ChannelRecords, Compressor, channel_records
 from msgq.recording.recorder.capture import TURN, Capture
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.recording.recorder.ledger import Ledger
-from msgq.recording.recorder.memory import Memory
-from msgq.recording.recorder.output import Output, RecordingLimits
-from msgq.recording.recorder.ros_images import FrameReceiver, FrameStream
+from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
+from msgq.recording.recorder.loss_accounting import Ledger
+from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
+from msgq.recording.recorder.snapshot_buffer import Memory
 from msgq.recording.recorder.wall_clock import WallClock
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
@@ -185,7 +185,7 @@ class Recorder:
         number = self._capture.new_channel()
         described = MessageSource(kinds.FRAMES)
         self._channels[number] = channel_records(
-            number, choice.endpoint, choice.schema, 1, conventions.RECEIVED, source=described
+            number, choice.endpoint, choice.schema, 1, metadata_keys.RECEIVED, source=described
         )
         return number
 
@@ -495,4 +495,4 @@ class Recorder:
 
     def _stated_losses(self) -> dict[str, str]:
         """Return the losses as files store them."""
-        return {name: conventions.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}
+        return {name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}

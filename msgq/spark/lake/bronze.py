@@ -31,7 +31,7 @@ from msgq.lake.ranges import overlapping
 from msgq.lake.repeats import KEYS, part_keys, part_without
 from msgq.lake.schema_texts import known_schema_ids, write_schemas
 from msgq.lake.table import ConflictError, File, Snapshot
-from msgq.recording.format.problem import Problem, valid_text
+from msgq.recording.mcap_io.problem import Problem, valid_text
 from msgq.spark import tables
 from msgq.spark.lake.store import Store
 from msgq.spark.lake.tasks import Found, done, done_of_each, done_with, given_tasks, planned, together

@@ -17,9 +17,9 @@ from msgq.kinds import RECORDS, TOPIC, recorded_kind
 from msgq.lake.directory import Directory
 from msgq.lake.schema_texts import read_schemas
 from msgq.lake.sorted_runs import RUN, merged, write_runs
-from msgq.recording.format import conventions
-from msgq.recording.format.hidden import Hidden, HiddenLosses
-from msgq.recording.format.new_log import Writer
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses
+from msgq.recording.mcap_io.log_writer import Writer
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ class _Channels:
 
     def _new(self, values: dict[str, Any], hidden: HiddenLosses) -> int:
         source = MessageSource(_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
-        counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
+        counting = metadata_keys.RECEIVED if source.kind == RECORDS.name else metadata_keys.PUBLISHED
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
-        metadata = conventions.channel_metadata(epoch, counting, source=source, hidden=hidden.metadata())
+        metadata = metadata_keys.channel_metadata(epoch, counting, source=source, hidden=hidden.metadata())
         return self._writer.channel(endpoint, self._schema(values), metadata=metadata)
 
     def _schema(self, values: dict[str, Any]) -> Schema | None:

@@ -18,7 +18,7 @@ from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.catalogue import quoted
 from msgq.lake.columns import COLUMNS
 from msgq.lake.table import Table, table_places
-from msgq.recording.format.problem import Problem
+from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
 from msgq.spark.lake.bronze import Bronze, Ingested, Optimized
 from msgq.spark.lake.gold import Gold

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from msgq.common.schema import Schema
 from msgq.lake.parts import Written
-from msgq.recording.format.problem import Problem
+from msgq.recording.mcap_io.problem import Problem
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:

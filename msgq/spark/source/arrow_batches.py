@@ -16,10 +16,10 @@ from msgq.errors import InvalidValueError
 from msgq.lake.columns import MESSAGES, PLACES
 from msgq.lake.schema_ids import schema_id
 from msgq.recording import LogReader, Problem
-from msgq.recording.format.conventions import RECORDING
-from msgq.recording.format.descriptions import Channel
-from msgq.recording.format.problem import valid_text
-from msgq.recording.reader.batches import batches
+from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.metadata_keys import RECORDING
+from msgq.recording.mcap_io.problem import valid_text
+from msgq.recording.reader.arrow_batches import batches
 from msgq.spark.source.origins import origin_offset, origin_times
 
 _ORIGIN = "origin_time"

@@ -12,9 +12,9 @@ from msgq import backend
 from msgq.common import naming
 from msgq.common.selection import Choice, Selection
 from msgq.errors import InvalidValueError, SegmentError
-from msgq.recording.format import conventions
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.format.writer import ChannelRecords, channel_records
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.segment_writer import ChannelRecords, channel_records
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 
@@ -139,7 +139,7 @@ class ZmqFeed:
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
             self._sockets[socket], self._came[number] = number, 0
-            self.channels[number] = channel_records(number, name, None, 1, conventions.RECEIVED)
+            self.channels[number] = channel_records(number, name, None, 1, metadata_keys.RECEIVED)
 
     @property
     def largest(self) -> int:

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.format.container import MAGIC
-from msgq.recording.format.conventions import SUFFIX, SUFFIXES
-from msgq.recording.format.walk import RECORD_BYTES_MAX, opened
+from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, opened
+from msgq.recording.mcap_io.record_structs import MAGIC
+from msgq.recording.mcap_io.recording_files import SUFFIX, SUFFIXES
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, log_partitions, log_rows, refuse_unread
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from msgq.recording.format import conventions
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.format.writer import Compressor, Segment
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.segment_writer import Compressor, Segment
 from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
@@ -136,7 +136,7 @@ class LiveBuffer:
                 self._changed.wait_for(lambda: self._stopping or not self._is_full)
 
     def _write(self, chunk: Chunk) -> None:
-        path = self._directory / f"{self._written:09}{conventions.SUFFIX}"
+        path = self._directory / f"{self._written:09}{recording_files.SUFFIX}"
         self._written += 1
         metadata = {"run": self.run, "host": platform.node()}
         segment = Segment(path, self._compressor, metadata)

@@ -16,9 +16,9 @@ from msgq.common.selection import Choice, chosen
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
-from msgq.recording.format.conventions import SUFFIX, natural, recordings
-from msgq.recording.format.rosbag2 import SQLITE_SUFFIX, sqlite_error
-from msgq.recording.reader.contents import CLOCKS, HOST
+from msgq.recording.mcap_io.recording_files import SUFFIX, natural, recordings
+from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, sqlite_error
+from msgq.recording.reader.log_view import CLOCKS, HOST
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20

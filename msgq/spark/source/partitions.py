@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from msgq.errors import RecordingError
 from msgq.lake.gathering import packed
 from msgq.recording import LogReader, Problem
-from msgq.recording.format.walk import opened
+from msgq.recording.mcap_io.record_scanner import opened
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 

@@ -8,7 +8,7 @@ from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import Undecoded
 from msgq.lake.types import plain_type
 from msgq.recording import LogReader
-from msgq.recording.reader.batches import batches
+from msgq.recording.reader.arrow_batches import batches
 
 _SAMPLE = 1000
 

@@ -2,11 +2,11 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-tally = mutants_of("msgq/recording/format/tally.h", "recording")
-chunk = mutants_of("msgq/recording/format/chunk.h", "recording")
-scan = mutants_of("msgq/recording/format/scan.h", "recording")
-unpack = mutants_of("msgq/decoding/unpack.h", "recording")
-crc = mutants_of("msgq/recording/format/crc.h", "recording")
+tally = mutants_of("msgq/recording/mcap_io/tally.h", "recording")
+chunk = mutants_of("msgq/recording/mcap_io/chunk_buffer.h", "recording")
+scan = mutants_of("msgq/recording/mcap_io/scan.h", "recording")
+unpack = mutants_of("msgq/decoding/cdr_columns.h", "recording")
+crc = mutants_of("msgq/recording/mcap_io/crc.h", "recording")
 
 MUTANTS = [
     tally(

@@ -1,0 +1,77 @@
+# cython: boundscheck=False, wraparound=False
+"""Messages taken apart into columns, below Python: see cdr_columns.h."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+
+
+cdef extern from "decoding/cdr_columns.h" nogil:
+    enum:
+        MQ_UNPACK_DEPTH
+        MQ_STEP_FIXED
+        MQ_STEP_SEQUENCE
+        MQ_STEP_TEXT
+        MQ_STEP_REPEAT
+        MQ_STEP_AGAIN
+    ctypedef struct mq_step:
+        int64_t kind
+    ctypedef struct mq_pool_slot:
+        uint8_t *bytes
+        int64_t room
+        int64_t used
+        int64_t total
+    ctypedef struct mq_plan:
+        const mq_step *steps
+        int64_t count
+        int64_t slots
+        int is_cdr
+    void mq_unpack(const mq_plan *plan, const uint8_t *data, const int32_t *borders, int64_t rows, mq_pool_slot *slots,
+                   mq_pool_slot *kept, uint8_t *failed)
+
+DEPTH = MQ_UNPACK_DEPTH
+FIXED = MQ_STEP_FIXED
+SEQUENCE = MQ_STEP_SEQUENCE
+TEXT = MQ_STEP_TEXT
+REPEAT = MQ_STEP_REPEAT
+AGAIN = MQ_STEP_AGAIN
+_STEP_FIELDS = sizeof(mq_step) // sizeof(int64_t)
+_SLOT_FIELDS = sizeof(mq_pool_slot) // sizeof(int64_t)
+
+
+def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data, const int32_t[::1] borders):
+    cdef int64_t rows = borders.shape[0] - 1
+    cdef int64_t row
+    cdef mq_plan plan
+    if steps.shape[0] < 1 or steps.shape[1] != _STEP_FIELDS or rows < 1:
+        raise InvalidValueError(f"{steps.shape[0]} steps and {rows} messages; give some of both")
+    for row in range(rows):
+        if not 0 <= borders[row] <= borders[row + 1] <= data.shape[0]:
+            raise InvalidValueError(f"message {row} is not within the {data.shape[0]} bytes")
+    plan.steps, plan.count = <const mq_step *> &steps[0, 0], steps.shape[0]
+    plan.slots, plan.is_cdr = len(are_ends), is_cdr
+    # One slot more than there are: the address of the first one is asked for.
+    cdef int64_t[:, ::1] slots = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
+    cdef int64_t[:, ::1] kept = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
+    cdef mq_pool_slot *columns = <mq_pool_slot *> &slots[0, 0]
+    cdef const uint8_t *first = &data[0] if data.shape[0] else NULL
+    found = np.zeros(rows, np.uint8)
+    cdef uint8_t[::1] failed = found
+    with nogil:
+        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_pool_slot *> &kept[0, 0], &failed[0])
+    made = []
+    cdef uint8_t[::1] column
+    cdef int64_t slot, before
+    for slot in range(plan.slots):
+        before = sizeof(int32_t) if are_ends[slot] else 0  # the first end, 0
+        column = np.zeros(before + columns[slot].used, np.uint8)
+        made.append(np.asarray(column))
+        columns[slot].room = columns[slot].used
+        if columns[slot].used:
+            columns[slot].bytes = &column[before]
+        columns[slot].used = columns[slot].total = 0
+    with nogil:
+        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_pool_slot *> &kept[0, 0], &failed[0])
+    return made, found.view(np.bool_)

@@ -1,0 +1,184 @@
+"""Many messages of CDR or ROS 1 to Arrow at once, by a plan: steps made of their definition, gone through in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.common.schema import Schema
+from msgq.decoding import type_model
+from msgq.decoding.cdr_columns import AGAIN, DEPTH, FIXED, REPEAT, SEQUENCE, TEXT, unpack
+from msgq.decoding.structs import schema_struct
+from msgq.decoding.type_model import Array, Number, Struct, Text, Type
+
+_STEPS_MAX = 4096  # fields, with those of the structs in it
+_LEAST_MAX = 1 << 40  # bytes; no message has so many
+_Columns: TypeAlias = Sequence[np.ndarray[Any, np.dtype[np.uint8]]]
+#: Makes of the columns an array of so many values.
+_Maker: TypeAlias = Callable[[_Columns, int], pa.Array]
+
+
+class NoPlanError(ValueError):
+    """There is no plan for such messages, so that they are decoded one by one."""
+
+
+class Plan:
+    """How messages of one definition become columns. Threads may share it.
+
+    Attributes
+    ----------
+    type : of the messages: a struct, without what has no fields itself. Numbers, texts and structs are what they are in
+        Arrow; arrays are lists, of a fixed size where the definition says one, and binary where they are bytes.
+    """
+
+    def __init__(self, struct: Struct, is_cdr: bool) -> None:
+        """Make a plan.
+
+        Raises
+        ------
+        NoPlanError : it has what is not taken apart here, or too much of all.
+        """
+        self._steps: list[list[int]] = []
+        self._are_ends: list[bool] = []
+        self._depth = 0
+        self._is_cdr = is_cdr
+        if not struct.bounds.least:
+            raise NoPlanError("its messages have no bytes")
+        self._made = self._struct(struct)
+        self._table = np.array(self._steps, np.int64)
+        self.type: pa.DataType = self._made(self._nothing(), 0).type
+
+    def columns(self, data: pa.BinaryArray) -> tuple[pa.StructArray, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Return the values of those messages that can be taken apart, and of all whether they cannot.
+
+        data : messages, none of which is null.
+        """
+        if not len(data):
+            return self._made(self._nothing(), 0), np.zeros(0, np.bool_)
+        borders = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1]
+        payload = data.buffers()[2]
+        octets = np.zeros(0, np.uint8) if payload is None else np.frombuffer(payload, np.uint8)
+        columns, failed = unpack(self._table, self._are_ends, self._is_cdr, octets, borders)
+        return self._made(columns, len(data) - int(np.count_nonzero(failed))), failed
+
+    def _nothing(self) -> _Columns:
+        return [np.zeros(4 if ends else 0, np.uint8) for ends in self._are_ends]
+
+    # Steps
+
+    def _step(self, kind: int, size: int, count: int = -1, values: int = -1, ends: int = -1, other: int = -1) -> int:
+        if len(self._steps) == _STEPS_MAX:
+            raise NoPlanError(f"it has more than {_STEPS_MAX} fields")
+        self._steps.append([kind, size, count, values, ends, other])
+        return len(self._steps) - 1
+
+    def _column(self, are_ends: bool = False) -> int:
+        self._are_ends.append(are_ends)
+        return len(self._are_ends) - 1
+
+    def _of(self, kind: Type) -> _Maker:
+        match kind:
+            case Number():
+                return self._number(kind, 1)
+            case Text(wide=False):
+                return self._text()
+            case Array(of=Number() as of):
+                return self._fixed(of, kind.length)
+            case Array():
+                return self._array(kind)
+            case type_model.Sequence(of=Number() as of):
+                return self._numbers(of)
+            case type_model.Sequence():
+                return self._sequence(kind)
+            case Struct():
+                return self._struct(kind)
+        raise NoPlanError(f"it has {kind}")
+
+    def _number(self, kind: Number, count: int) -> _Maker:
+        dtype = np.dtype(kind.code)
+        values = self._column()
+        self._step(FIXED, dtype.itemsize, count, values)
+        return lambda columns, _rows: _numbers(columns[values], dtype)
+
+    def _fixed(self, kind: Number, count: int) -> _Maker:
+        if kind.code == "u1":
+            values = self._column()
+            self._step(FIXED, 1, count, values)
+            return lambda columns, rows: pa.Array.from_buffers(
+                pa.binary(count), rows, [None, pa.py_buffer(columns[values])]
+            )
+        inner = self._number(kind, count)
+        return lambda columns, rows: pa.FixedSizeListArray.from_arrays(inner(columns, rows), count)
+
+    def _text(self) -> _Maker:
+        return self._bytes(TEXT, pa.string())
+
+    def _bytes(self, kind: int, made: pa.DataType) -> _Maker:
+        values, ends = self._column(), self._column(are_ends=True)
+        self._step(kind, 1, values=values, ends=ends)
+        return lambda columns, rows: pa.Array.from_buffers(
+            made, rows, [None, pa.py_buffer(columns[ends]), pa.py_buffer(columns[values])]
+        )
+
+    def _numbers(self, kind: Number) -> _Maker:
+        if kind.code == "u1":
+            return self._bytes(SEQUENCE, pa.binary())
+        dtype = np.dtype(kind.code)
+        values, ends = self._column(), self._column(are_ends=True)
+        self._step(SEQUENCE, dtype.itemsize, values=values, ends=ends)
+        return lambda columns, _rows: pa.ListArray.from_arrays(_ends(columns[ends]), _numbers(columns[values], dtype))
+
+    def _array(self, kind: Array) -> _Maker:
+        inner = self._repeated(kind.of, kind.length, -1)
+        return lambda columns, rows: pa.FixedSizeListArray.from_arrays(inner(columns, rows * kind.length), kind.length)
+
+    def _sequence(self, kind: type_model.Sequence) -> _Maker:
+        column = self._column(are_ends=True)
+        inner = self._repeated(kind.of, -1, column)
+
+        def made(columns: _Columns, _rows: int) -> pa.Array:
+            ends = columns[column].view(np.int32)
+            return pa.ListArray.from_arrays(_ends(columns[column]), inner(columns, int(ends[-1])))
+
+        return made
+
+    def _repeated(self, of: Type, count: int, ends: int) -> _Maker:
+        if self._depth == DEPTH:
+            raise NoPlanError(f"it has lists nested deeper than {DEPTH} levels")
+        least = min(type_model.bounds(of).least, _LEAST_MAX)
+        begin = self._step(REPEAT, least, count, ends=ends)
+        self._depth += 1
+        inner = self._of(of)
+        self._depth -= 1
+        self._steps[begin][-1] = self._step(AGAIN, 1, other=begin)
+        return inner
+
+    def _struct(self, kind: Struct) -> _Maker:
+        makers = {name: self._of(of) for name, of in kind.fields if type_model.bounds(of).least}
+
+        def made(columns: _Columns, rows: int) -> pa.Array:
+            arrays = [maker(columns, rows) for maker in makers.values()]
+            return pa.StructArray.from_arrays(arrays, list(makers))
+
+        return made
+
+
+def _numbers(column: np.ndarray[Any, np.dtype[np.uint8]], dtype: np.dtype[Any]) -> pa.Array:
+    return pa.array(column != 0 if dtype.kind == "b" else column.view(dtype))
+
+
+def _ends(column: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
+    return pa.array(column.view(np.int32))
+
+
+def plan_of(schema: Schema) -> Plan | None:
+    """Return the plan of messages of a schema; None: they are decoded one by one, which also tells what is wrong."""
+    if schema.encoding not in ("cdr", "ros1"):
+        return None
+    try:
+        return Plan(schema_struct(schema), schema.encoding == "cdr")
+    except ValueError:
+        return None

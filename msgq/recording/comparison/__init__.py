@@ -1,0 +1,1 @@
+"""Comparison of logs, message by message."""

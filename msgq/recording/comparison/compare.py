@@ -1,0 +1,320 @@
+"""Comparing what two runs said: by endpoint and order; numbers with tolerances, where a schema tells what is one."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgq.common.schema import Schema
+from msgq.common.selection import Choice, Selection
+from msgq.common.units import NS_PER_S
+from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.errors import RecordingError
+from msgq.kinds import QUEUE, RECORDS
+from msgq.kinds.playback import UnplayableError
+from msgq.recording.comparison.value_diff import Tolerance, difference
+from msgq.recording.log_reader import LogReader
+from msgq.recording.reader.message import Message
+from msgq.simulation import SentMessage, Simulation
+from msgq.workqueue.playback import payload
+
+__all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
+
+_EXACT = Tolerance()
+_WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
+_CHANGE_TIME = slice(12, 20)  # in a vector's change, behind index and count
+_ITEM_BYTES = 200  # of Python, for each
+
+#: What can be compared. Of a simulation it is what its nodes sent, without what was played.
+Outputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]
+#: By endpoint, or (endpoint, field); "*" is every endpoint. A number is an absolute tolerance.
+Tolerances = Mapping[str | tuple[str, str], Tolerance | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two messages that differ, or one that the other side has not.
+
+    Attributes
+    ----------
+    endpoint, index : the message: its number among those of the endpoint, from 0.
+    field : where in it, as "pose.x" or "ranges[3]"; "" is the whole message, "time" with a dot before it is when, as
+        "key" is of a board, and "priority" of a work queue.
+    time_a, time_b : ns; None where there is no such message.
+    a, b : the values there: decoded where the schema says how, else bytes; `Undecoded` where that failed.
+    """
+
+    endpoint: str
+    index: int
+    field: str
+    time_a: int | None
+    time_b: int | None
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        field = self.field if self.field.isprintable() else repr(self.field)  # it is made of names in the message
+        where = f"{self.endpoint!r} message {self.index}" + (f", {field}" if field else "")
+        if self.time_a is None or self.time_b is None:
+            side = "the first" if self.time_b is None else "the second"
+            value, time = (self.a, self.time_a) if self.time_b is None else (self.b, self.time_b)
+            return f"{where}: only {side} has it: {_shown(value)} at {time} ns"
+        return f"{where}: {_shown(self.a)} at {self.time_a} ns, {_shown(self.b)} at {self.time_b} ns"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Of an endpoint: messages on both sides, and how many differ (those that one side has not are no such)."""
+
+    a: int
+    b: int
+    different: int
+
+    @property
+    def same(self) -> bool:
+        """Whether there are as many, and all agree."""
+        return self.a == self.b and not self.different
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two runs compare. True when they are the same.
+
+    Attributes
+    ----------
+    endpoints : a `Tally` for each, by name.
+    first : the earliest difference; None: there is none.
+    """
+
+    endpoints: dict[str, Tally]
+    first: Difference | None
+
+    def __bool__(self) -> bool:
+        return self.first is None
+
+    def __str__(self) -> str:
+        messages = sum(tally.a for tally in self.endpoints.values())
+        if self.first is None:
+            return f"the same: {messages} messages compared, of {len(self.endpoints)} endpoints"
+        lines = [f"different: {self.first}"]
+        for name, tally in self.endpoints.items():
+            if not tally.same:
+                lines.append(f"{name!r}: {tally.a} messages and {tally.b}, {tally.different} differ")
+        return "\n".join(lines)
+
+
+def compare(
+    a: Outputs,
+    b: Outputs,
+    tolerances: Tolerances = MappingProxyType({}),
+    *,
+    endpoints: Iterable[Choice] | None = None,
+    time_tolerance: float | None = None,
+) -> Comparison:
+    """Compare two logs, two runs of a simulation, or a run with a recorded reference.
+
+    The n-th message of an endpoint is compared with the n-th one there. Messages of the same bytes are the same. Others
+    are decoded if either side has a schema that says how, and are the same when all their numbers are within the
+    tolerance, and all else is equal; NaN equals NaN. Without a schema the bytes decide. Of a work queue what was sent
+    is compared, with its priority; recordings have it if the queue's events have payloads. By whom does not matter.
+
+    Parameters
+    ----------
+    a, b : a `LogReader` or the path of a log, a `Simulation` (the messages of its nodes), or an iterable of `Message`
+        or `SentMessage`. Both are read once, side by side; what one has sent earlier than the other waits in memory.
+    tolerances : by endpoint, by (endpoint, field) as ("pose", "position.x"), or "*" for all; the most precise one
+        counts, and one for a field is also for those within it. A number is an absolute tolerance; math.inf ignores.
+    endpoints : only these, as `Selection` has them; None: those of both.
+    time_tolerance : seconds by which times may differ, each counted from the first message of its side; None: times do
+        not matter. They are publish_time of a log, virtual time of a simulation.
+
+    Raises
+    ------
+    RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
+    """
+    run = _Run(tolerances, time_tolerance)
+    only = Selection(endpoints)
+    sides = [_items(a, only), _items(b, only)]
+    over = [False, False]
+    while not all(over):
+        for side in (0, 1):
+            item = next(sides[side], None)
+            over[side] = item is None
+            if item is not None:
+                run.take(side, item, alone=over[1 - side])
+    return run.result()
+
+
+class _Item(NamedTuple):
+    """A message. `beside` is what else must be the same, by name: a board's key, a priority."""
+
+    endpoint: str
+    time_ns: int
+    data: bytes
+    schema: Schema | None
+    beside: tuple[str, Any] = ("", None)
+
+
+def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
+    if isinstance(outputs, Simulation):
+        outputs = [message for message in outputs.sent_messages if message.node != "play"]
+    elif isinstance(outputs, (str, PathLike)):
+        outputs = LogReader(outputs)
+    for message in outputs:
+        if message.endpoint in only:
+            item = _sent_item(message) if isinstance(message, SentMessage) else _recorded_item(message)
+            if item is not None:
+                yield item
+
+
+def _sent_item(message: SentMessage) -> _Item:
+    if message.kind == QUEUE.name:
+        beside = "priority", message.priority
+        return _Item(message.endpoint, message.time_ns, message.data, message.schema, beside)
+    return _Item(message.endpoint, message.time_ns, _timeless(message), message.schema, ("key", message.key))
+
+
+def _recorded_item(message: Message) -> _Item | None:
+    """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
+    if message.kind != QUEUE.name:
+        return _Item(message.endpoint, message.publish_time, _timeless(message), message.schema, ("key", message.key))
+    try:
+        data, priority = payload(message.data)
+    except UnplayableError:
+        return None
+    return _Item(message.endpoint, message.publish_time, data, None, ("priority", priority))
+
+
+def _timeless(message: Message | SentMessage) -> bytes:
+    """Return the payload; of a vector's change without its time, which the message has, too."""
+    is_change = message.kind == RECORDS.name and not message.key and len(message.data) >= _CHANGE_TIME.stop
+    return (
+        message.data[: _CHANGE_TIME.start] + bytes(8) + message.data[_CHANGE_TIME.stop :] if is_change else message.data
+    )
+
+
+@dataclass(slots=True)
+class _Channel:
+    """An endpoint in the middle of a comparison: what one side has, and the other not yet."""
+
+    counts: list[int] = field(default_factory=lambda: [0, 0])
+    waiting: tuple[deque[_Item], deque[_Item]] = field(default_factory=lambda: (deque(), deque()))
+    schema: Schema | None = None
+    different: int = 0
+    first: Difference | None = None
+
+
+class _Run:
+    def __init__(self, tolerances: Tolerances, time_tolerance: float | None) -> None:
+        self._tolerances = {
+            key: value if isinstance(value, Tolerance) else Tolerance(value) for key, value in tolerances.items()
+        }
+        self._time_ns = None if time_tolerance is None else time_tolerance * NS_PER_S
+        self._begins: list[int | None] = [None, None]
+        self._channels: dict[str, _Channel] = {}
+        self._decoders = Decoders()
+        self._waiting_bytes = 0
+
+    def take(self, side: int, item: _Item, alone: bool) -> None:
+        """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
+        channel = self._channels.setdefault(item.endpoint, _Channel())
+        if self._begins[side] is None:
+            self._begins[side] = item.time_ns
+        channel.schema = item.schema or channel.schema
+        other = channel.waiting[1 - side]
+        channel.counts[side] += 1
+        if not other:
+            if not (alone and channel.waiting[side]):  # the first one is to be shown, nobody will ask for the rest
+                channel.waiting[side].append(item)
+                self._wait(item, 1)
+            return
+        self._wait(other[0], -1)
+        a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
+        found = self._differs(a, b, channel.schema)
+        if found is not None:
+            channel.different += 1
+            if channel.first is None:
+                index = min(channel.counts) - 1
+                channel.first = Difference(item.endpoint, index, found[0], a.time_ns, b.time_ns, *found[1:])
+
+    def _wait(self, item: _Item, sign: int) -> None:
+        """Count what waits."""
+        self._waiting_bytes += sign * (len(item.data) + _ITEM_BYTES)
+        if self._waiting_bytes > _WAITING_BYTES_MAX:
+            text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
+            raise RecordingError(text, item.endpoint)
+
+    def _differs(self, a: _Item, b: _Item, schema: Schema | None) -> tuple[str, Any, Any] | None:
+        begin_a, begin_b = self._begins
+        if self._time_ns is not None and begin_a is not None and begin_b is not None:
+            times = a.time_ns - begin_a, b.time_ns - begin_b
+            if abs(times[0] - times[1]) > self._time_ns:
+                return (".time", *times)
+        if a.beside != b.beside:
+            return f".{a.beside[0]}", a.beside[1], b.beside[1]
+        if a.data == b.data:
+            return None
+        value_a, value_b = self._value(a, schema), self._value(b, schema)
+        if not isinstance(value_a, (bytes, Undecoded)) and not isinstance(value_b, (bytes, Undecoded)):
+            try:
+                return difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
+            except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
+                why = f"it cannot be compared: {error or type(error).__name__}"
+                value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
+        if math.isinf(self._tolerance(a.endpoint, "").absolute):
+            return None
+        shown_a = value_a if isinstance(value_a, Undecoded) else a.data
+        return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
+
+    def _value(self, item: _Item, schema: Schema | None) -> Any:
+        return self._decoders.value(item.schema or schema, item.data)
+
+    def _tolerance(self, endpoint: str, path: str) -> Tolerance:
+        """Return the most precise one for a field."""
+        for name in (endpoint, "*"):
+            inner = path
+            while inner:
+                if (found := self._tolerances.get((name, inner))) is not None:
+                    return found
+                inner = inner[: max(inner.rfind("."), inner.rfind("["), 0)]
+            if (found := self._tolerances.get(name)) is not None:
+                return found
+        return _EXACT
+
+    def result(self) -> Comparison:
+        """Count what has no partner as well."""
+        firsts = []
+        for endpoint, channel in self._channels.items():
+            for side in (0, 1):
+                if channel.first is None and channel.waiting[side]:
+                    item = channel.waiting[side][0]
+                    alone = (item.time_ns, None, self._value(item, channel.schema), None)
+                    ends = alone if side == 0 else (alone[1], alone[0], alone[3], alone[2])
+                    channel.first = Difference(endpoint, min(channel.counts), "", *ends)
+            if channel.first is not None:
+                firsts.append(channel.first)
+        tallies = {
+            name: Tally(channel.counts[0], channel.counts[1], channel.different)
+            for name, channel in sorted(self._channels.items())
+        }
+        return Comparison(tallies, min(firsts, key=self._elapsed, default=None))
+
+    def _elapsed(self, found: Difference) -> int:
+        """Return when in its run a difference is."""
+        time_ns, begin = (found.time_b, self._begins[1]) if found.time_a is None else (found.time_a, self._begins[0])
+        return (time_ns or 0) - (begin or 0)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Undecoded):
+        return f"{_shown(value.data)} ({value.reason})"
+    try:
+        text = repr(value)
+    except Exception as error:  # as of an integer with too many digits
+        text = f"a value that cannot be shown: {error or type(error).__name__}"
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,1 @@
+"""Messages as tables, Parquet, pandas and text."""

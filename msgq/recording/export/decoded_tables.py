@@ -1,0 +1,172 @@
+"""The messages of endpoints as tables: what they say in columns, beside what there is of each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.common.schema import Schema
+from msgq.decoding.arrow_types import common_columns, field_arrays, field_names, with_columns
+from msgq.decoding.columns import ColumnDecoder, Values
+from msgq.errors import RecordingError
+from msgq.kinds import FRAMES, TOPIC
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.reader.arrow_batches import batches
+from msgq.recording.reader.log_view import Contents
+
+_ROWS = 65536
+_BYTES = 16 << 20  # of payloads that are decoded at once
+_FIELDS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
+_SOURCE = ("publisher", "key")  # of what is no topic
+_ELEMENT = "element_index"
+#: What could not be decoded.
+UNDECODED = pa.schema(
+    [
+        ("endpoint", pa.string()),
+        *((name, pa.int64()) for name in _FIELDS[:-1]),
+        ("reason", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+_Rows = np.ndarray[Any, Any]
+
+
+class DecodedBatch(NamedTuple):
+    """What became of some messages of an endpoint, in their order.
+
+    Attributes
+    ----------
+    rows : of the messages that were decoded: log_time, publish_time, sequence, epoch, origin_time (int64; the last one
+        is null where it is not known); publisher and key (string) of what is no topic; element_index (int32) of struct
+        schemas, which numbers the elements of a message; then its fields, or `value` of what has none, or `data` where
+        nobody says what it is. A field that has the name of another column has a _ behind it.
+    undecoded : of the others: endpoint, log_time, publish_time, sequence, epoch, reason and data, the payload.
+    messages : how many they were.
+    """
+
+    rows: pa.Table
+    undecoded: pa.Table
+    messages: int
+
+
+class _Found(NamedTuple):
+    """Values of one schema. places : of each one, the row of its message."""
+
+    schema: Schema | None
+    places: _Rows
+    values: Values
+
+
+def decoded_batches(contents: Contents, rows: int = _ROWS) -> Iterator[tuple[str, DecodedBatch]]:
+    """Give what becomes of the messages of all endpoints that are wanted, of each one apart; memory is bounded.
+
+    rows : messages that are decoded at once, at most; large payloads make it fewer.
+    """
+    decoder = ColumnDecoder()
+    for batch in batches(contents, ["channel", "data", *_FIELDS, *_SOURCE], rows, _BYTES):
+        endpoints, of_code = contents.endpoint_codes()
+        of_row = of_code[batch.column("channel").to_numpy()]
+        for number in np.unique(of_row).tolist():
+            mine = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
+            yield endpoints[number], _decoded(contents, decoder, mine, endpoints[number])
+
+
+def _decoded(contents: Contents, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
+    """Decode messages of one endpoint."""
+    of_channel: dict[Schema | None, int] = {}
+    numbers = [of_channel.setdefault(channel.schema, len(of_channel)) for channel in contents.channels]
+    of_row = np.array(numbers)[batch.column("channel").to_numpy()]
+    found = []
+    for schema, number in of_channel.items():
+        places = np.flatnonzero(of_row == number)
+        data = batch.column("data") if len(places) == len(of_row) else batch.column("data").take(pa.array(places))
+        for values in decoder.values(schema, data) if len(places) else ():
+            found.append(_Found(schema, places if values.rows is None else places[values.rows], values))
+    kinds = {channel.source.kind for channel in contents.channels if channel.endpoint == endpoint}
+    return _joined(_about(batch, () if kinds <= {TOPIC.name, FRAMES} else _SOURCE), found, endpoint)
+
+
+def _about(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
+    """Return what there is of each message."""
+    columns = {name: batch.column(name) for name in _FIELDS[:-1]}
+    origin = batch.column("origin_time").to_numpy()
+    columns["origin_time"] = pa.array(origin, mask=origin == 0)
+    columns |= {name: batch.column(name).cast(pa.string()) for name in sources}
+    return pa.table(columns)
+
+
+def _joined(about: pa.Table, found: Sequence[_Found], endpoint: str) -> DecodedBatch:
+    """Return what was found of a batch, in the order of its messages."""
+    pieces, places, aside = [], [], [UNDECODED.empty_table()]
+    for one in found:
+        reason, data = one.values.reason, one.values.data
+        good = np.ones(len(one.places), np.bool_) if reason is None else np.asarray(reason.is_null())
+        pieces.append(_rows(about, one, good))
+        places.append(one.places[good])
+        if reason is not None and data is not None and not good.all():
+            bad = about.take(pa.array(one.places[~good]))
+            columns = {name: bad.column(name) for name in _FIELDS[:-1]}
+            columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
+            columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
+            aside.append(pa.table(columns).select(UNDECODED.names).cast(UNDECODED))
+    rows, order = joined_rows(pieces), np.concatenate(places)
+    if (order[1:] < order[:-1]).any():
+        rows = rows.take(pa.array(np.argsort(order, kind="stable")))
+    return DecodedBatch(rows, pa.concat_tables(aside), about.num_rows)
+
+
+def _rows(about: pa.Table, found: _Found, good: _Rows) -> pa.Table:
+    """Return what was decoded, beside what there is of its messages."""
+    schema, places, values = found
+    is_whole = good.all() and len(places) == about.num_rows and values.rows is None
+    rows = about if is_whole else about.take(pa.array(places[good]))
+    value = values.value if good.all() else values.value.filter(pa.array(good))
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    if schema is not None and schema.encoding == "struct":
+        element = np.zeros(len(value), np.int32) if values.element is None else values.element[good]
+        columns[_ELEMENT] = pa.array(element, pa.int32())
+    is_known = schema is not None and schema.encoding
+    names = field_names(value.type, columns) if is_known else ["data"]
+    return pa.table(columns | dict(zip(names, field_arrays(value), strict=True)))
+
+
+def joined_rows(pieces: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows with the columns of all, each of the type that has all its values."""
+    columns = reduce(common_columns, (piece.schema for piece in pieces))
+    return pa.concat_tables([with_columns(piece, columns) for piece in pieces])
+
+
+class Aside:
+    """Counts what is not decoded, and says it once, as a problem of a log."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._found: dict[str, tuple[int, str]] = {}
+
+    def add(self, endpoint: str, undecoded: pa.Table) -> None:
+        """Count messages."""
+        if undecoded.num_rows:
+            count, reason = self._found.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
+            self._found[endpoint] = (count + undecoded.num_rows, reason)
+
+    def tell(self, where: str) -> None:
+        """Note what was counted. where : what becomes of them."""
+        for endpoint, (count, reason) in self._found.items():
+            text = f"{count} messages of {endpoint!r} could not be decoded and {where}; the first one: {reason}"
+            self._contents.note(Problem(str(self._contents.files[0].path), 0, text))
+
+
+def table(contents: Contents, endpoint: str) -> pa.Table:
+    """See LogReader.to_arrow."""
+    pieces, aside = [], Aside(contents)
+    for _, batch in decoded_batches(contents.only(endpoint)):
+        pieces.append(batch.rows)
+        aside.add(endpoint, batch.undecoded)
+    if not pieces:
+        raise RecordingError("the log has no messages of it", endpoint)
+    aside.tell("are left out")
+    return joined_rows(pieces)

@@ -1,0 +1,170 @@
+"""Logs as Parquet: a file for each endpoint, with a column for each field."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.errors import RecordingError
+from msgq.recording.export.decoded_tables import Aside, decoded_batches, joined_rows
+from msgq.recording.mcap_io.recording_files import file_name
+from msgq.recording.reader.log_view import Contents
+
+SUFFIX = ".parquet"
+_UNDECODED = "_undecoded"  # which is the name of no endpoint
+_ROWS = 1 << 16  # of a row group
+_BYTES = 16 << 20
+_WAITING_BYTES = 256 << 20  # of rows of all endpoints that wait to be enough
+_OPEN_MAX = 200  # files at a time
+
+
+def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
+    """Return what writes rows of decoded messages to a new file."""
+    texts = [field.name for field in columns if pa.types.is_string(field.type)]
+    numbers = [name for name in ("epoch", "element_index") if name in columns.names]
+    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts + numbers}
+    return pq.ParquetWriter(where, columns, filesystem=filesystem, **options)
+
+
+def write_parquet(contents: Contents, output: Path) -> int:
+    """See LogReader.to_parquet. Files are named by `file_name`."""
+    is_file = output.suffix == SUFFIX
+    aside = output.with_suffix(f".undecoded{SUFFIX}")
+    with _working_directory(output, *([aside] if is_file else [])) as directory:
+        tables = _Tables(directory)
+        count = _fill(tables, contents, is_file)
+        tables.finish()
+        if not is_file:
+            directory.rename(output)
+        for found in directory.glob(f"*{SUFFIX}"):
+            os.link(found, aside if found.stem == _UNDECODED else output)
+    return count
+
+
+@contextmanager
+def _working_directory(output: Path, *others: Path) -> Iterator[Path]:
+    """Give a directory beside the output, of which nothing is left. others : that must not exist either."""
+    directory = output.with_name(f".{output.name}.{os.getpid()}.part")
+    try:
+        for path in (output, *others):
+            if path.exists():
+                raise RecordingError(f"{path} exists; give another name, or remove it")
+        directory.mkdir()
+        yield directory
+    except OSError as error:
+        raise RecordingError(f"cannot write {output}: {error.strerror or error}", errno=error.errno) from error
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _fill(tables: _Tables, contents: Contents, is_one: bool) -> int:
+    """Write all messages; return how many. is_one : there may be only one endpoint."""
+    count, aside, known = 0, Aside(contents), ""
+    for endpoint, batch in decoded_batches(contents):
+        if is_one and known not in ("", endpoint):
+            text = "choose one (--endpoint), or give a directory: a name without .parquet"
+            raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
+        known = endpoint
+        tables.add(file_name(endpoint), batch.rows)
+        if batch.undecoded.num_rows:
+            tables.add(_UNDECODED, batch.undecoded)
+        aside.add(endpoint, batch.undecoded)
+        count += batch.messages
+    if is_one and not known:
+        raise RecordingError("there are no messages, and nobody knows the columns of an empty file")
+    aside.tell("are in a file of their own")
+    return count
+
+
+class _Table:
+    """The file of an endpoint on its way: pieces of it, as what its messages have changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns = pa.schema([])
+        self.waiting: list[pa.Table] = []
+        self.pieces: list[Path] = []
+        self.writer: pq.ParquetWriter | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits is enough for a row group."""
+        return sum(rows.num_rows for rows in self.waiting) >= _ROWS or self.size >= _BYTES
+
+    @property
+    def size(self) -> int:
+        """Bytes of what waits."""
+        return sum(rows.nbytes for rows in self.waiting)
+
+    def write(self) -> None:
+        """Write what waits as a row group."""
+        if not self.waiting:
+            return
+        rows = joined_rows(self.waiting)
+        columns = common_columns(self.columns, rows.schema)
+        if columns != self.columns:
+            self.close()
+        self.columns, self.waiting = columns, []
+        if self.writer is None:
+            self.pieces.append(self.path.with_suffix(f".{len(self.pieces)}"))
+            self.writer = parquet_writer(self.pieces[-1], columns)
+        self.writer.write_table(with_columns(rows, columns))
+
+    def close(self) -> None:
+        """Let go of the file; the next rows begin another piece."""
+        if self.writer is not None:
+            self.writer.close()
+        self.writer = None
+
+    def finish(self) -> None:
+        """Make one file of the pieces."""
+        self.write()
+        self.close()
+        if len(self.pieces) == 1:
+            self.pieces[0].rename(self.path)
+            return
+        with parquet_writer(self.path, self.columns) as writer:
+            for piece in self.pieces:
+                with pq.ParquetFile(piece) as file:
+                    for group in range(file.num_row_groups):
+                        writer.write_table(with_columns(file.read_row_group(group), self.columns))
+                piece.unlink()
+
+
+class _Tables:
+    """The files of a directory. What waits of all, and how many are open, is bounded."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._tables: dict[str, _Table] = {}
+        self._waiting = 0  # bytes
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Add rows to the file of this name."""
+        table = self._tables.setdefault(name, _Table(self._directory / f"{name}{SUFFIX}"))
+        table.waiting.append(rows)
+        self._waiting += rows.nbytes
+        if table.is_full:
+            self._write(table)
+        while self._waiting > _WAITING_BYTES:
+            self._write(max(self._tables.values(), key=lambda one: one.size))
+
+    def _write(self, table: _Table) -> None:
+        opened = [one for one in self._tables.values() if one.writer is not None]
+        if len(opened) >= _OPEN_MAX:
+            opened[0].close()
+        self._waiting -= table.size
+        table.write()
+
+    def finish(self) -> None:
+        """Complete all."""
+        for table in self._tables.values():
+            table.finish()

@@ -1,0 +1,55 @@
+"""Decoded messages as text, one per line: JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
+
+from msgq.decoding.decoders import Undecoded, as_json
+from msgq.decoding.json_values import json_text, json_value
+from msgq.recording.reader.message import Message
+
+#: Columns of a message next to its payload.
+FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
+
+
+def json_row(message: Message, value: Any) -> dict[str, Any]:
+    """Return the fields of a message, and `value`, decoded; or `data` in base64, with the `reason` if there is one.
+
+    An origin that is not known is None.
+
+    value : as `LogReader.decoded` gives it.
+    """
+    fields = {name: getattr(message, name) for name in FIELDS}
+    fields["origin_time"] = message.origin_time or None
+    found = as_json(value, message.data)
+    if not isinstance(found, Undecoded):
+        return fields | {"value": found}
+    return fields | {"data": json_value(found.data)} | ({"reason": found.reason} if found.reason else {})
+
+
+def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
+    """Write one JSON object per line, see `json_row`; return the number of messages."""
+    count = 0
+    for message, value in decoded:
+        file.write(f"{json_text(json_row(message, value))}\n")
+        count += 1
+    return count
+
+
+def write_csv(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
+    """Write a header, then per message FIELDS, `value` as JSON or `data` in base64 and `reason`; return the number."""
+    count = 0
+    writer = csv.writer(file)
+    writer.writerow((*FIELDS, "value", "data", "reason"))
+    for message, value in decoded:
+        row = json_row(message, value)
+        text = json_text(row["value"]) if "value" in row else ""
+        writer.writerow((*(row[name] for name in FIELDS), text, row.get("data"), row.get("reason")))
+        count += 1
+    return count
+
+
+#: Functions by the name of their format.
+WRITERS: dict[str, Callable[[Iterable[tuple[Message, Any]], TextIO], int]] = {"jsonl": write_jsonl, "csv": write_csv}

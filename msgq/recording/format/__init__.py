@@ -1,1 +1,0 @@
-"""A recording's file: MCAP, read where it is damaged and written as it grows."""

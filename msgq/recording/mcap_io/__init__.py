@@ -1,0 +1,1 @@
+"""MCAP files: read, also if truncated or damaged, and written."""

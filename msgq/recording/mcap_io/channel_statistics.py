@@ -1,0 +1,120 @@
+"""What a file says of its channels at its end, so that nobody has to read all of it to know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from mcap import records
+
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, Chunk
+from msgq.recording.mcap_io.scan import TALLY
+
+AT = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
+
+
+class Numbering(NamedTuple):
+    """The shared state of messages with one numbering.
+
+    Attributes
+    ----------
+    channel : number of the first channel that has it.
+    lost : messages that are missing between those that are there.
+    first, last : low 32 bits of the numbers of the first and the newest message.
+    """
+
+    channel: int
+    lost: int
+    first: int
+    last: int
+
+
+class Figures:
+    """Counts what is written. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._tallies = np.zeros(CHANNEL_IDS, TALLY)  # memory that is not written is not used
+        self._numberings = np.arange(CHANNEL_IDS, dtype=np.uint16)
+        self._first: dict[tuple[str, str], int] = {}
+        self._counted: set[int] = set()
+        self._unread: set[int] = set()
+
+    def add_channel(self, channel: records.Channel) -> None:
+        """Let messages of a channel be counted. Those of one endpoint and epoch have one numbering."""
+        if channel.metadata.get(metadata_keys.SEQUENCE) == metadata_keys.PUBLISHED:
+            numbering = (channel.topic, channel.metadata.get(metadata_keys.EPOCH, ""))
+            self._numberings[channel.id] = self._first.setdefault(numbering, channel.id)
+            self._counted.add(channel.id)
+
+    def count(self, chunk: Chunk) -> None:
+        """Count the messages of a chunk, whose channels were added."""
+        chunk.count(self._tallies, self._numberings)
+
+    def add_unread(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
+        """Count messages of which nothing more is known: their sizes and losses are left out."""
+        tally = self._tallies[channel]
+        if tally["messages"]:
+            first_time = min(first_time, int(tally["first_time"]))
+            last_time = max(last_time, int(tally["last_time"]))
+        tally["first_time"], tally["last_time"] = first_time, last_time
+        tally["messages"] += messages
+        self._unread.add(channel)
+
+    def take_over(self, tallies: Mapping[int, Any]) -> None:
+        """Know what is known of all messages where they came from, if that is as many as were counted.
+
+        tallies : of dtype TALLY, by the channels' ids.
+        """
+        found = np.zeros(CHANNEL_IDS, TALLY)
+        for number, tally in tallies.items():
+            numbering = found[self._numberings[number]]
+            if tally["following"] and numbering["following"]:
+                return  # two numberings have become one
+            for name in ("messages", "bytes", "largest", "first_time", "last_time"):
+                found[number][name] = tally[name]
+            for name in ("lost", "following", "first_sequence") if tally["following"] else ():
+                numbering[name] = tally[name]
+        if (found["messages"] == self._tallies["messages"]).all():
+            self._tallies = found
+            self._unread.clear()
+
+    def metadata(self, at: int) -> dict[str, str]:
+        """Return the record's content: of each channel that has messages, by its id, a JSON object.
+
+        at : where in the file the record will be.
+        """
+        numbers = np.flatnonzero(self._tallies["messages"]).tolist()
+        unknown = {int(self._numberings[number]) for number in self._unread}
+        said: set[int] = set()
+        figures = {AT: str(at)}
+        for number in numbers:
+            tally, numbering = self._tallies[number], int(self._numberings[number])
+            names = ["messages", "first_time", "last_time"]
+            names += [] if number in self._unread else ["bytes", "largest"]
+            figure: dict[str, Any] = {name: int(tally[name]) for name in names}
+            if number in self._counted and numbering not in unknown:
+                figure |= self._losses(numbering) if numbering not in said else {"lost": 0}
+                said.add(numbering)
+            figures[str(number)] = json.dumps(figure)
+        return figures
+
+    def numbering_of(self, channel: int) -> int:
+        """Return the number of the first channel with the numbering of this one."""
+        return int(self._numberings[channel])
+
+    def numberings(self) -> Iterator[Numbering]:
+        """Yield the numberings whose gaps are losses, in the order of their channels."""
+        for number in sorted({self.numbering_of(channel) for channel in self._counted}):
+            if self._tallies[number]["following"]:
+                yield self._numbering(number)
+
+    def _numbering(self, number: int) -> Numbering:
+        tally = self._tallies[number]
+        return Numbering(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
+
+    def _losses(self, number: int) -> dict[str, Any]:
+        numbering = self._numbering(number)
+        return {"lost": numbering.lost, "sequences": [numbering.first, numbering.last]}

@@ -1,0 +1,156 @@
+# cython: boundscheck=False, wraparound=False
+"""Chunks that are being filled: the Python side of chunk_buffer.h."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+from msgq.recording.mcap_io.scan import TALLY as _TALLY
+
+RECORD_HEADER = MQ_RECORD_HEADER
+ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
+
+ROW = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
+                ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content", "<u2")])
+CHANNEL_IDS = MQ_CHANNEL_IDS
+
+cdef enum:
+    SMALLEST_RECORD = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
+
+
+cdef class _Bytes:
+    """Some bytes of a chunk, as a buffer that keeps the chunk."""
+
+    cdef Chunk _chunk
+    cdef void *_start
+    cdef Py_ssize_t _size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._start, self._size, True, flags)
+
+
+cdef object _view(Chunk chunk, void *start, Py_ssize_t size):
+    cdef _Bytes view = _Bytes.__new__(_Bytes)
+    view._chunk, view._start, view._size = chunk, start, size
+    return memoryview(view)
+
+
+cdef void *_zeros(size_t size) except NULL:
+    """Return memory for something of each id that a channel can have; what is not written costs nothing."""
+    cdef void *zeros = calloc(MQ_CHANNEL_IDS, size)
+    if zeros == NULL:
+        raise MemoryError(f"no memory for {MQ_CHANNEL_IDS} channels")
+    return zeros
+
+
+cdef class Chunk:
+    """See chunk.pyi."""
+
+    def __cinit__(self, uint64_t enough, uint64_t largest):
+        cdef uint64_t room = enough + largest + MQ_RECORD_HEADER
+        memset(&self._chunk, 0, sizeof(self._chunk))
+        self._chunk.room, self._chunk.enough = room, enough
+        self._chunk.entries_room = <uint32_t> min(enough // SMALLEST_RECORD + 1, <uint64_t> (1 << 24))
+        self._chunk.bytes = <uint8_t *> malloc(room)
+        self._chunk.entries = <mq_log_entry *> malloc(self._chunk.entries_room * sizeof(mq_log_entry))
+        if self._chunk.bytes == NULL or self._chunk.entries == NULL:
+            raise MemoryError(f"no memory for a chunk of {room} bytes")
+
+    def __dealloc__(self):
+        free(self._chunk.bytes)
+        free(self._chunk.entries)
+
+    @property
+    def room(self):
+        return self._chunk.room
+
+    @property
+    def used(self):
+        return self._chunk.used
+
+    def __len__(self):
+        return self._chunk.entries_used
+
+    @property
+    def data(self):
+        return _view(self, self._chunk.bytes, self._chunk.used)
+
+    @property
+    def entries(self):
+        return _view(self, self._chunk.entries, self._chunk.entries_used * sizeof(mq_log_entry))
+
+    def append(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
+               const unsigned char[::1] data not None, int64_t origin_time=0):
+        cdef const void *start = &data[0] if data.shape[0] else NULL
+        return mq_log_chunk_append(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
+                                   data.shape[0])
+
+    def take(self, rows not None, int64_t start, contents not None):
+        cdef Py_ssize_t count = len(contents)
+        cdef const uint8_t[::1] data
+        cdef const uint8_t[::1] one
+        cdef mq_log_content *places
+        cdef int64_t size = len(rows)
+        cdef Py_ssize_t i
+        if rows.dtype != ROW or not 0 <= start <= size:
+            raise InvalidValueError(f"row {start} of {size} rows of {rows.dtype}; they must be of dtype ROW")
+        if start == size:
+            return start
+        data = rows.view(np.uint8)
+        places = <mq_log_content *> malloc(max(count, 1) * sizeof(mq_log_content))
+        if places == NULL:
+            raise MemoryError(f"no memory for {count} places")
+        try:
+            for i in range(count):
+                one = contents[i]
+                places[i].size = one.shape[0]
+                places[i].bytes = &one[0] if one.shape[0] else NULL
+            with nogil:
+                start = mq_log_chunk_take(&self._chunk, <const mq_log_row *> &data[0], start, size, places, count)
+        finally:
+            free(places)
+        if start < 0:
+            raise InvalidValueError("a row does not lie in its content")
+        return start
+
+    def count(self, tallies not None, const uint16_t[::1] numberings not None):
+        if tallies.dtype != _TALLY or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
+            raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_IDS} ids")
+        cdef int64_t[::1] numbers = tallies.view(np.int64)
+        with nogil:
+            mq_log_chunk_count(&self._chunk, <mq_tally *> &numbers[0], &numberings[0])
+
+    def channels(self):
+        cdef uint32_t *counts = <uint32_t *> _zeros(sizeof(uint32_t))
+        cdef uint32_t channel
+        try:
+            behind = mq_log_chunk_channels(&self._chunk, counts)
+            return {channel: counts[channel] for channel in range(behind) if counts[channel]}
+        finally:
+            free(counts)
+
+    def index(self, uint64_t shift):
+        cdef uint8_t **places = <uint8_t **> _zeros(sizeof(uint8_t *))
+        cdef uint8_t *to
+        cdef uint16_t channel
+        cdef uint32_t count
+        try:
+            counts = self.channels()
+            size = len(counts) * MQ_INDEX_HEADER + self._chunk.entries_used * <Py_ssize_t> MQ_INDEX_ENTRY
+            records = PyBytes_FromStringAndSize(NULL, size)
+            to = <uint8_t *> PyBytes_AS_STRING(records)
+            for channel, count in counts.items():
+                places[channel] = mq_log_index_begin(to, channel, count)
+                to = places[channel] + count * <uint64_t> MQ_INDEX_ENTRY
+            mq_log_chunk_index(&self._chunk, shift, places)
+            return records
+        finally:
+            free(places)
+
+    def clear(self):
+        self._chunk.used = self._chunk.entries_used = 0

@@ -1,0 +1,120 @@
+# cython: boundscheck=False, wraparound=False
+"""Messages on their way into chunks, below Python: see filling.pyi."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from msgq.recording.mcap_io.chunk_buffer cimport Chunk, mq_log_chunk_append
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS as _CHANNEL_IDS
+from msgq.recording.mcap_io.scan import TIME_MAX as _TIME_MAX
+
+cdef enum:
+    UNKNOWN = -1
+cdef int64_t END = _TIME_MAX
+cdef int64_t IDS = _CHANNEL_IDS
+
+
+cdef class Filling:
+    """See filling.pyi."""
+
+    cdef readonly dict channels
+    cdef readonly int64_t messages
+    cdef readonly int64_t newest
+    cdef object _segment
+    cdef Chunk _chunk
+    cdef uint64_t _chunk_bytes
+    cdef int64_t[::1] _following
+
+    def __cinit__(self, segment, dict channels not None, uint64_t chunk_bytes):
+        self.channels = channels
+        self._segment, self._chunk_bytes = segment, chunk_bytes
+        self._chunk = Chunk(chunk_bytes, 0)
+        self._following = np.full(_CHANNEL_IDS, UNKNOWN, np.int64)
+
+    def add_channel(self, records not None):
+        cdef uint16_t number = records.channel.id
+        self.channels[number] = records
+        self._following[number] = 0
+
+    def write(self, int64_t channel, data, int64_t log_time, publish_time, sequence, int64_t origin_time):
+        cdef int64_t published = log_time if publish_time is None else publish_time
+        cdef Py_buffer view
+        cdef int64_t number
+        self._check(channel)
+        if not (0 <= log_time < END and 0 <= published < END):
+            raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {END - 1}")
+        number = self._following[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
+        if PyBytes_CheckExact(data):
+            self._append(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
+                         PyBytes_GET_SIZE(data))
+        else:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                self._append(channel, number, log_time, published, origin_time, view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        self._following[channel] = <uint32_t> (number + 1)
+
+    cdef int _append(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
+                     int64_t origin_time, const void *data, uint64_t size) except -1:
+        while not mq_log_chunk_append(&self._chunk._chunk, <uint16_t> channel, <uint32_t> sequence, log_time,
+                                      publish_time, origin_time, data, size):
+            self._make_room(size)
+        self.messages += 1
+        self.newest = max(self.newest, log_time)
+        if self._chunk._chunk.used >= self._chunk_bytes:
+            self.flush()
+        return 0
+
+    cdef int _check(self, int64_t channel) except -1:
+        if not 0 <= channel < IDS or self._following[channel] == UNKNOWN:
+            raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
+        return 0
+
+    cdef int _make_room(self, uint64_t size) except -1:
+        self.flush()
+        if size > self._chunk._chunk.room - self._chunk_bytes:
+            self._chunk = Chunk(self._chunk_bytes, size)
+        return 0
+
+    def number(self, const int64_t[:] channels not None, const int64_t[:] sequences=None):
+        cdef Py_ssize_t count = channels.shape[0]
+        cdef Py_ssize_t i
+        cdef int64_t number
+        found = np.empty(count, np.uint32)
+        cdef uint32_t[::1] numbers = found
+        if sequences is not None and sequences.shape[0] != count:
+            raise InvalidValueError(f"{sequences.shape[0]} numbers for {count} messages")
+        for i in range(count):
+            self._check(channels[i])
+        for i in range(count):
+            number = self._following[channels[i]] if sequences is None else sequences[i]
+            numbers[i] = <uint32_t> number
+            self._following[channels[i]] = <uint32_t> (number + 1)
+        return found
+
+    def take(self, rows not None, contents not None):
+        cdef int64_t done = 0
+        while True:
+            done = self._chunk.take(rows, done, contents)
+            if done == len(rows):
+                break
+            self._make_room(rows["length"][done])
+        self.messages += done
+        if done:
+            self.newest = max(self.newest, <int64_t> rows["log_time"].max())
+        if self._chunk._chunk.used >= self._chunk_bytes:
+            self.flush()
+
+    def forget_channels(self):
+        self._following[:] = UNKNOWN
+
+    def flush(self):
+        if len(self._chunk):
+            self._segment.write_chunk(self._chunk, self.channels)
+            self._chunk.clear()

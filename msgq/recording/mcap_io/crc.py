@@ -1,0 +1,43 @@
+"""CRCs of parts of a file; that of the data section is of all bytes before the DataEnd record, which says it."""
+
+from __future__ import annotations
+
+import os
+
+from msgq.recording.mcap_io.scan import crc32
+
+_BLOCK_BYTES = 1 << 20
+
+
+class DataCrc:
+    """The CRC-32 of a file from its first byte on, as far as it was told or has read.
+
+    Attributes
+    ----------
+    here : up to where.
+    value : of what is before.
+    """
+
+    def __init__(self) -> None:
+        self.here = self.value = 0
+
+    def add(self, fd: int, data: memoryview[int], start: int) -> None:
+        """Take what was read at a place, and read what is before it."""
+        self.reach(fd, start)
+        self.value = crc32(data, self.value)
+        self.here += len(data)
+
+    def reach(self, fd: int, place: int) -> None:
+        """Read up to a place; a file that is shorter now has another CRC."""
+        while self.here < place:
+            data = os.pread(fd, min(_BLOCK_BYTES, place - self.here), self.here)
+            self.value = crc32(data, self.value)
+            self.here = self.here + len(data) if data else place
+
+
+def crc_between(fd: int, start: int, end: int) -> int:
+    """Return the CRC-32 of what is between two places."""
+    crc = 0
+    for here in range(start, end, _BLOCK_BYTES):
+        crc = crc32(os.pread(fd, min(_BLOCK_BYTES, end - here), here), crc)
+    return crc

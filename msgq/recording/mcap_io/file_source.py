@@ -1,0 +1,113 @@
+"""Where the bytes of a recording are: in its file, or in a copy of it that is not compressed any more."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from msgq.errors import RecordingError
+from msgq.recording.mcap_io.compression import ZSTD_MAGIC, zstd_blocks
+from msgq.recording.mcap_io.record_scanner import opened
+
+_ROOM_BYTES = 64 << 20  # that a copy leaves on its disk
+
+
+class FileBytes:
+    """A file to read from, which may be compressed as a whole (as rosbag2 does it, and ``zstd``): then a copy is made.
+
+    A copy has no name, so that nothing of it is left whatever happens to the process. It goes with the last one that
+    reads from it; all that read the same file in a process have the same copy. This can be pickled: where it is loaded,
+    the copy is made anew with the first use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open nothing yet."""
+        self.path = path
+        self._copy: _Copy | None = None
+        self._is_plain = False
+
+    def __reduce__(self) -> tuple[type[FileBytes], tuple[Path]]:
+        return FileBytes, (self.path,)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Give a descriptor to read from with `os.pread`, valid within the block.
+
+        Raises
+        ------
+        RecordingError : there is no such file, it may not be read, it is no regular file; or there is no room for a
+            copy of what is compressed.
+        """
+        if self._copy is None:
+            with opened(self.path) as fd:
+                if self._is_plain or os.pread(fd, len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
+                    self._is_plain = True
+                    yield fd
+                    return
+                self._copy = _copy_of(self.path, fd)
+        yield self._copy.fd
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the bytes are those of a copy, which each process makes for itself. Known after the first use."""
+        return self._copy is not None
+
+    @property
+    def damage(self) -> str:
+        """Why the copy ends before the file does; "" where it does not."""
+        return "" if self._copy is None else self._copy.damage
+
+
+class _Copy:
+    """A file without a name. It is closed, and thereby gone, with this object."""
+
+    def __init__(self, path: Path, compressed: int) -> None:
+        self.damage = ""
+        gc.collect()  # logs are cycles: the copies of those that nobody has any more are gone now
+        directory = tempfile.gettempdir()
+        try:
+            with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+                self.fd = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self.fd)
+            with open(os.dup(compressed), "rb") as original:
+                self._fill(path, original, directory)
+        except OSError as error:
+            text = f"cannot make a copy of {path} that is not compressed, in {directory}: {error.strerror}"
+            raise RecordingError(text, errno=error.errno or errno.EIO) from error
+
+    def _fill(self, path: Path, original: BinaryIO, directory: str) -> None:
+        try:
+            for block in zstd_blocks(original):
+                left = os.statvfs(self.fd)
+                if left.f_bavail * left.f_frsize < _ROOM_BYTES + len(block):
+                    size = os.fstat(self.fd).st_size
+                    text = f"{path} is compressed, and {directory} has no room for it as it was before ({size} bytes"
+                    text = f"{text} so far); let TMPDIR be a directory with more, or decompress it: zstd -d"
+                    raise RecordingError(text, errno=errno.ENOSPC)
+                while block:
+                    block = block[os.write(self.fd, block) :]
+        except ValueError as error:
+            self.damage = str(error)
+
+
+_copies: weakref.WeakValueDictionary[tuple[int, ...], _Copy] = weakref.WeakValueDictionary()
+_copying = threading.Lock()
+
+
+def _copy_of(path: Path, fd: int) -> _Copy:
+    """Return the copy of a compressed file; one that is there already, if the file is the same still."""
+    found = os.fstat(fd)
+    key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    with _copying:
+        copy = _copies.get(key)
+        if copy is None:
+            copy = _copies[key] = _Copy(path, fd)
+        return copy

@@ -1,0 +1,60 @@
+"""Payloads that were compressed one by one, as rosbag2 does it (compression_mode: MESSAGE).
+
+Nothing in a message says so. But rosbag2 compresses all or none, its payloads are CDR, and no CDR begins as zstd does:
+so they are known by their first bytes, without the metadata.yaml that may be beside the file or not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from mcap.opcode import Opcode
+
+from msgq.recording.mcap_io.compression import ZSTD_MAGIC, zstd_frame
+from msgq.recording.mcap_io.record_structs import HEAD
+
+_BEFORE = 22  # bytes of a message before its payload
+_BEFORE_FIRST = 2 << 16  # records that may come before the first message of a chunk: schemas and channels
+_CHANNEL = struct.Struct("<H")
+
+
+def has_packed(records: bytes) -> bool:
+    """Return whether the first message of these records is compressed."""
+    here = 0
+    for _ in range(_BEFORE_FIRST):
+        if here + HEAD.size > len(records):
+            break
+        opcode, length = HEAD.unpack_from(records, here)
+        if opcode == Opcode.MESSAGE:
+            return records.startswith(ZSTD_MAGIC, here + HEAD.size + _BEFORE)
+        here += HEAD.size + int(length)
+    return False
+
+
+def unpacked(records: bytes, is_wanted: Callable[[int], bool], most: int, problem: Callable[[str], None]) -> bytes:
+    """Return records with payloads as they were before they were compressed.
+
+    Parameters
+    ----------
+    records : of a chunk, or messages outside of chunks.
+    is_wanted : says of a channel, by its id, whether its payloads are decompressed; others stay as they are.
+    most : bytes that all of them may have together.
+    problem : is told why a message is left out.
+    """
+    plain, here, begin, room = bytearray(), 0, 0, most - len(records)
+    while here + HEAD.size <= len(records):
+        opcode, length = HEAD.unpack_from(records, here)
+        start, end = here + HEAD.size + _BEFORE, here + HEAD.size + length
+        packed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
+        if packed and is_wanted(_CHANNEL.unpack_from(records, here + HEAD.size)[0]):
+            plain += memoryview(records)[begin:here]
+            try:
+                payload = zstd_frame(records[start:end], max(0, room + length))
+                room += length - len(payload)
+                plain += HEAD.pack(opcode, _BEFORE + len(payload)) + records[here + HEAD.size : start] + payload
+            except ValueError as error:
+                problem(f"a message was skipped: {error}")
+            begin = end
+        here = end
+    return bytes(plain + memoryview(records)[begin:])

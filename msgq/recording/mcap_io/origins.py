@@ -1,0 +1,96 @@
+"""The origins of tracked messages in a file: a record before each chunk, which readers that do not know it pass over.
+
+It has an opcode that MCAP leaves to applications, and stands outside of chunks, where every reader expects such. It
+belongs to the chunk that begins where it ends; anywhere else it means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from msgq.recording.mcap_io.record_scanner import TooLargeError
+from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.scan import Columns
+
+OPCODE = 0x8A
+_MAGIC = b"msgqorat"  # other applications have the same opcodes
+_ROW = np.dtype([("offset", "<u8"), ("origin_time", "<i8")])  # offset: of the message's record in the chunk's content
+_OFFSET_MAX = 1 << 62
+_FORMER = b"msgqorig"  # of before: by channel and sequence, which several messages of a chunk may share
+_FORMER_ROW = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("origin_time", "<i8")])
+_TO_PAYLOAD = HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
+
+
+def origins_record(entries: Any, shift: int) -> bytes:
+    """Return the record for a chunk with these entries (chunk.ENTRY); b"": no message has an origin.
+
+    shift : bytes of the chunk's content before its messages.
+    """
+    having = entries[entries["origin_time"] != 0]
+    if not len(having):
+        return b""
+    rows = np.empty(len(having), _ROW)
+    rows["offset"], rows["origin_time"] = having["offset"] + np.uint64(shift), having["origin_time"]
+    return HEAD.pack(OPCODE, len(_MAGIC) + rows.nbytes) + _MAGIC + rows.tobytes()
+
+
+def is_origins(head: bytes) -> bool:
+    """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
+    return head[0] == OPCODE and head[HEAD.size :].startswith((_MAGIC, _FORMER))
+
+
+class Origins:
+    """The origins of a chunk's messages."""
+
+    def __init__(self, record: bytes, codes: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        """Take them from a record, whose bytes may be anybody's. codes : of messages, by channel.
+
+        Raises
+        ------
+        ValueError : the record is not one of these.
+        """
+        content = memoryview(record)[HEAD.size :]
+        magic, rows = bytes(content[: len(_MAGIC)]), content[len(_MAGIC) :]
+        self._former = magic == _FORMER
+        row = _FORMER_ROW if self._former else _ROW
+        if magic not in (_MAGIC, _FORMER) or len(rows) % row.itemsize:
+            raise ValueError("it has no origins")
+        found = np.frombuffer(rows, row)
+        if self._former:
+            found = found[found["channel"] < len(codes)]
+            keys = _keys(codes[found["channel"]], found["sequence"])
+        else:
+            found = found[found["offset"] < _OFFSET_MAX]
+            keys = found["offset"].astype(np.int64) + _TO_PAYLOAD
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._times = keys[order], found["origin_time"][order]
+
+    @classmethod
+    def read(cls, fd: int, place: tuple[int, int], most: int, codes: np.ndarray[Any, np.dtype[np.int32]]) -> Origins:
+        """Return those of a file. place : from where to where the record is; most : bytes that it may have.
+
+        Raises
+        ------
+        ValueError : there is no such record, or it is too large.
+        """
+        start, end = place
+        if end - start > most:
+            raise TooLargeError(end - start, most)
+        return cls(os.pread(fd, end - start, start), codes)
+
+    def of(self, columns: Columns, rows: slice) -> Any:
+        """Return the origin of each of these messages, ns since the epoch; 0: it has none."""
+        if not len(self._keys):
+            return np.zeros(rows.stop - rows.start, np.int64)
+        keys = columns.offset[rows]
+        if self._former:
+            keys = _keys(columns.code[rows], columns.sequence[rows])
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, self._times[at], 0)
+
+
+def _keys(code: Any, sequence: Any) -> Any:
+    return code.astype(np.int64) << 32 | sequence.astype(np.int64)

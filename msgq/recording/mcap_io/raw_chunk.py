@@ -1,0 +1,109 @@
+"""Chunks that can be copied as they are, by what stands beside them: nobody has to decompress them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from mcap.opcode import Opcode
+
+from msgq.recording.mcap_io.mcap_file import Stretch
+from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MESSAGE_INDEX
+from msgq.recording.mcap_io.scan import TIME_MAX
+
+_COMPRESSIONS = ("", "zstd", "lz4")
+_ENTRY = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
+_LEAST_MESSAGE = HEAD.size + 22
+_ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
+
+
+class OfChannel(NamedTuple):
+    """What a chunk's index says of a channel."""
+
+    at: int  # where in the file the record is
+    end: int
+    messages: int
+    first_time: int
+    last_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeChunk:
+    """A chunk with its index behind it, and the origins of its messages before it.
+
+    Attributes
+    ----------
+    begin, chunk, index, end : where these begin in the file, one behind the other.
+    compression : "" for none.
+    compressed_size, size : bytes, also before compression.
+    channels : by id.
+    """
+
+    begin: int
+    chunk: int
+    index: int
+    end: int
+    compression: str
+    compressed_size: int
+    size: int
+    channels: dict[int, OfChannel]
+
+    @property
+    def first_time(self) -> int:
+        """Return log_time of the first message, ns since the epoch."""
+        return min(channel.first_time for channel in self.channels.values())
+
+    @property
+    def last_time(self) -> int:
+        """Return log_time of the last message, ns since the epoch."""
+        return max(channel.last_time for channel in self.channels.values())
+
+
+def find(fd: int, stretch: Stretch) -> WholeChunk | None:
+    """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
+    head = os.pread(fd, HEAD.size + CHUNK.size + 16, stretch.offset)  # a name of at most 8 bytes, and a size
+    if len(head) < HEAD.size + CHUNK.size:
+        return None
+    opcode, length = HEAD.unpack_from(head)
+    first, last, size, _, name_bytes = CHUNK.unpack_from(head, HEAD.size)
+    name = head[HEAD.size + CHUNK.size :][:name_bytes]
+    known = name.decode(errors="replace") in _COMPRESSIONS and name_bytes <= len(name)
+    compressed = int.from_bytes(head[HEAD.size + CHUNK.size + name_bytes :][:8], "little")
+    room = length - CHUNK.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
+    if opcode != Opcode.CHUNK or HEAD.size + length != stretch.length or not known or room < 0:
+        return None
+    index = stretch.offset + stretch.length
+    channels = _channels(fd, index, size)
+    begin = stretch.origins[0] if stretch.origins else stretch.offset
+    end = max((channel.end for channel in channels.values()), default=index)
+    found = WholeChunk(begin, stretch.offset, index, end, name.decode(), compressed, size, channels)
+    if not channels or channels.keys() != stretch.channels or (found.first_time, found.last_time) != (first, last):
+        return None
+    return found if last < TIME_MAX else None
+
+
+def _channels(fd: int, at: int, size: int) -> dict[int, OfChannel]:
+    """Return what the index says that begins at a place; nothing where its entries cannot be those of `size` bytes."""
+    channels: dict[int, OfChannel] = {}
+    most = min(size // _LEAST_MESSAGE, _ENTRIES_MAX)
+    while len(head := os.pread(fd, MESSAGE_INDEX.size, at)) == MESSAGE_INDEX.size:
+        opcode, length, number, entry_bytes = MESSAGE_INDEX.unpack(head)
+        if opcode != Opcode.MESSAGE_INDEX:
+            break
+        messages = entry_bytes // _ENTRY.itemsize
+        most -= messages
+        if not messages or most < 0 or entry_bytes % _ENTRY.itemsize or length < 6 + entry_bytes or number in channels:
+            return {}
+        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX.size)
+        if len(data) < entry_bytes:
+            return {}
+        entries = np.frombuffer(data, _ENTRY)
+        if int(entries["offset"].max()) > size - _LEAST_MESSAGE:
+            return {}
+        times = entries["log_time"]
+        end = at + HEAD.size + length
+        channels[number] = OfChannel(at, end, messages, int(times.min()), int(times.max()))
+        at = end
+    return channels

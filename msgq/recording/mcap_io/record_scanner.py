@@ -1,0 +1,257 @@
+"""From record to record of an MCAP file that may be damaged anywhere, cut, or still be written.
+
+A walk never believes a length that leads nowhere: it goes on with the next chunk whose bytes are those that were
+written, so that damage costs what it hit and nothing behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from mcap.opcode import Opcode
+
+from msgq.errors import RecordingError
+from msgq.recording.mcap_io.compression import decompress, said_size
+from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
+from msgq.recording.mcap_io.scan import crc32
+
+CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
+RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
+PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
+DAMAGE = 0  # no opcode of MCAP's
+_NAME_BYTES = 16  # of a compression, at most
+_HEAD_BYTES = HEAD.size + CHUNK.size + _NAME_BYTES + 8
+_BLOCK_BYTES = 1 << 20
+# A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
+_CHUNK = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
+
+
+class TooLargeError(ValueError):
+    """A chunk may be a good one, but takes more memory than it may."""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk-bytes)")
+
+
+class FoundRecord(NamedTuple):
+    """A record, or what is passed over.
+
+    Attributes
+    ----------
+    opcode : DAMAGE for what is passed over.
+    start, end : where it is in the file.
+    head : its first bytes, as many as a chunk has before its data.
+    reason : why it is passed over.
+    """
+
+    opcode: int
+    start: int
+    end: int
+    head: bytes
+    reason: str = ""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Give a descriptor of a file to read.
+
+    Raises
+    ------
+    RecordingError : there is none, it may not be read, or it is a pipe, a device, a directory.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for who writes to it
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise RecordingError(f"{path} is no MCAP file: it is no regular file")
+            yield fd
+        finally:
+            os.close(fd)
+    except OSError as error:
+        text = f"cannot read {path}: {error.strerror}"
+        raise RecordingError(text, errno=error.errno or errno.EIO) from error
+
+
+class Walk:
+    """Goes through the records between two places. Stops at the end of the data, or of the file.
+
+    Attributes
+    ----------
+    here : where the next record is; who has dealt with more than the last one sets it.
+    """
+
+    def __init__(self, fd: int, here: int, end: int, most: int) -> None:
+        """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
+        self.here = here
+        self._fd, self._end, self._most = fd, end, most
+        self._last = (-1, b"")
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> FoundRecord:
+        if self.here >= self._end:
+            raise StopIteration
+        found = self._record(self.here)
+        if found.opcode in (Opcode.DATA_END, Opcode.FOOTER):
+            found = self._ending(found)
+        self.here = found.end
+        return found
+
+    def _head(self, here: int) -> bytes:
+        if self._last[0] != here:
+            self._last = here, os.pread(self._fd, min(_HEAD_BYTES, self._end - here), here)
+        return self._last[1]
+
+    def _record(self, here: int) -> FoundRecord:
+        """Return the record, or the damage, at a place."""
+        head = self._head(here)
+        opcode, length = HEAD.unpack_from(head) if len(head) >= HEAD.size else (DAMAGE, 0)
+        following = here + HEAD.size + length
+        if opcode == DAMAGE or following > self._end:
+            return self._damage(here, head)
+        least = _chunk_bytes(head) if opcode == Opcode.CHUNK else 0
+        if length < least:
+            return self._damage(here, head)
+        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + HEAD.size + least))
+        if length != least and doubtful:
+            chunk = self._next_chunk(here)
+            if chunk < following + HEAD.size:  # its length would hide a chunk, or is too small
+                reason = _reason(head, "has a wrong length; going on with the next chunk")
+                return FoundRecord(DAMAGE, here, chunk, head, reason)
+        return FoundRecord(opcode, here, following, head)
+
+    def _is_plausible(self, here: int) -> bool:
+        """Whether a record may begin here: a whole one, or one that was cut."""
+        head = self._head(here)
+        if len(head) < HEAD.size or self._is_whole(here):
+            return True
+        opcode, length = HEAD.unpack_from(head)
+        is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
+        return is_known and length <= RECORD_BYTES_MAX
+
+    def _is_whole(self, here: int) -> bool:
+        """Whether a record that begins here does not go beyond the end."""
+        head = self._head(here)
+        fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - here - HEAD.size
+        return fits and head[0] != DAMAGE
+
+    def _damage(self, here: int, head: bytes) -> FoundRecord:
+        chunk = self._next_chunk(here)
+        if head[:1] == b"\0":
+            reason = "zeros instead of a record"
+        elif chunk == self._end:
+            reason = "the file ends within a record: it was cut off, or is being written"
+        else:
+            reason = _reason(head, "does not fit; going on with the next chunk")
+        return FoundRecord(DAMAGE, here, chunk, head, reason)
+
+    def _next_chunk(self, here: int) -> int:
+        """Return where the next whole chunk begins behind a place; the end where there is none."""
+        for block_at in range(here + 1, self._end, _BLOCK_BYTES):
+            block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
+            for found in _CHUNK.finditer(block):
+                start = block_at + found.start()
+                length = HEAD.unpack_from(block, found.start())[1]
+                if start + HEAD.size + length > self._end or length != _chunk_bytes(block[found.start() :]):
+                    continue
+                if self._is_chunk(start, HEAD.size + length):
+                    return start
+        return self._end
+
+    def _is_chunk(self, start: int, length: int) -> bool:
+        """Whether what looks like a chunk is one, as far as that may be looked at."""
+        try:
+            if length <= self._most + _HEAD_BYTES:
+                chunk_content(os.pread(self._fd, length, start), self._most)
+        except TooLargeError:
+            return True
+        except ValueError:
+            return False
+        return True
+
+    def _ending(self, found: FoundRecord) -> FoundRecord:
+        """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
+        here, last = found.start, found
+        while here < self._end:
+            last = self._record(here)
+            here = last.end
+            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE and here < self._end):
+                here = last.start if last.opcode else here
+                reason = _reason(found.head, "says that the data end, which they do not")
+                return FoundRecord(DAMAGE, found.start, here, found.head, reason)
+            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MAGIC), here) == MAGIC:
+                return self._behind(found, here + len(MAGIC))
+        return FoundRecord(Opcode.DATA_END, found.start, self._end, found.head)
+
+    def _behind(self, found: FoundRecord, end: int) -> FoundRecord:
+        """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
+        if end >= self._end:
+            return FoundRecord(Opcode.DATA_END, found.start, self._end, found.head)
+        text = f"the file ends at {end}, but {self._end - end} bytes follow"
+        if os.pread(self._fd, len(MAGIC), end) == MAGIC:
+            return FoundRecord(
+                DAMAGE, found.start, min(end + len(MAGIC), self._end), found.head, f"{text}: another file"
+            )
+        return FoundRecord(DAMAGE, found.start, self._end, found.head, text)
+
+
+def _reason(head: bytes, what: str) -> str:
+    opcode, length = HEAD.unpack_from(head)
+    return f"a record (opcode {opcode:#x}) of {length} bytes {what}"
+
+
+def _chunk_bytes(head: bytes) -> int:
+    """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
+    if len(head) < HEAD.size + CHUNK.size + 8:
+        return -1
+    name_bytes: int = CHUNK.unpack_from(head, HEAD.size)[4]
+    if name_bytes > _NAME_BYTES or len(head) < HEAD.size + CHUNK.size + name_bytes + 8:
+        return -1
+    size: int = struct.unpack_from("<Q", head, HEAD.size + CHUNK.size + name_bytes)[0]
+    return CHUNK.size + name_bytes + 8 + size
+
+
+def chunk_tail(record: bytes) -> bytes:
+    """Return the fields of a whole chunk record that MCAP does not define yet."""
+    return record[HEAD.size + _chunk_bytes(record[:_HEAD_BYTES]) :]
+
+
+def chunk_content(record: bytes, most: int) -> bytes:
+    """Return what a chunk record contains; what comes behind its known fields is ignored, as MCAP wants it.
+
+    Raises
+    ------
+    ValueError : its bytes make no sense, or are not those that were written.
+    TooLargeError : it has more than `most` bytes, as all of it says.
+    """
+    opcode, length = HEAD.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
+        raise ValueError("there is none where the summary says")
+    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
+    name_at = HEAD.size + CHUNK.size
+    data_at = name_at + name_bytes + 8
+    end = data_at + (struct.unpack_from("<Q", record, data_at - 8)[0] if data_at <= len(record) else 0)
+    if end > len(record):
+        raise ValueError("its lengths contradict each other")
+    if size > RECORD_BYTES_MAX:
+        raise ValueError(f"it claims to have {size} bytes")
+    name = record[name_at : data_at - 8].decode(errors="replace")
+    data = memoryview(record)[data_at:end]
+    if size > most:
+        said = said_size(name, data)
+        if said not in (None, size):
+            raise ValueError(f"it has {said} bytes instead of {size}")
+        raise TooLargeError(size, most)
+    content = decompress(name, data, size)
+    if crc and crc32(content) != crc:
+        raise ValueError("its CRC is wrong")
+    return content

@@ -1,0 +1,108 @@
+"""The container that MCAP is, as far as the `mcap` library does not write it fast or alone: the bytes of records,
+and the end of a file. Format: https://mcap.dev/spec.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+from mcap import records
+from mcap.data_stream import ReadDataStream, RecordBuilder
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
+
+from msgq.recording.mcap_io.scan import crc32
+
+MAGIC = b"\x89MCAP0\r\n"
+HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+CHUNK = struct.Struct("<QQQII")  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
+MESSAGE_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+FOOTER_BYTES = HEAD.size + 20 + len(MAGIC)  # of the footer, to the file's end
+
+
+class RecordStream(ReadDataStream):
+    """Reads the fields of one record. One that goes beyond its end is an error, and not shorter than it says."""
+
+    def __init__(self, content: bytes) -> None:
+        """Begin. content : what follows the record's length."""
+        super().__init__(BytesIO(content))
+
+    def read(self, length: int) -> bytes:
+        """Return the next bytes.
+
+        Raises
+        ------
+        EndOfFile : there are fewer.
+        """
+        data = super().read(length)
+        if len(data) < length:
+            raise EndOfFile
+        return data
+
+
+@dataclass
+class _Extended:
+    """A record with fields that MCAP does not define yet. tail : their bytes, behind the known fields."""
+
+    tail: bytes = b""
+
+    def write(self, stream: RecordBuilder) -> None:
+        """Write the record to a stream of the library's."""
+        known = RecordBuilder()
+        super().write(known)  # type: ignore[misc]
+        stream.write(extended(known.end(), self.tail))
+
+
+@dataclass
+class Header(_Extended, records.Header):
+    """A header that keeps unknown fields."""
+
+
+@dataclass
+class Schema(_Extended, records.Schema):
+    """A schema that keeps unknown fields."""
+
+
+@dataclass
+class Channel(_Extended, records.Channel):
+    """A channel that keeps unknown fields."""
+
+
+@dataclass
+class Metadata(_Extended, records.Metadata):
+    """Metadata that keep unknown fields."""
+
+
+def extended(record: bytes, tail: bytes) -> bytes:
+    """Return a record with more bytes at its end."""
+    opcode, length = HEAD.unpack_from(record)
+    return HEAD.pack(opcode, length + len(tail)) + record[HEAD.size :] + tail
+
+
+def encoded(*parts: Any) -> bytes:
+    """Return records of the library's as bytes."""
+    builder = RecordBuilder()
+    for part in parts:
+        part.write(builder)
+    return bytes(builder.end())
+
+
+def summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
+    """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
+
+    Parameters
+    ----------
+    start : where in the file it will be.
+    groups : records of one kind each, as bytes.
+    """
+    offsets, here = [], start
+    for opcode, data in groups:
+        if data:
+            offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(data)))
+            here += len(data)
+    data = b"".join(data for _, data in groups) + encoded(*offsets)
+    footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, here)
+    return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MAGIC

@@ -1,0 +1,85 @@
+"""Files of recordings: their names, and the files of a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from msgq.errors import RecordingError
+from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, bag_files, sqlite_error
+
+SUFFIX = ".mcap"
+SUFFIXES = (SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
+RECOVERED, REINDEXED = "recovered", "reindexed"  # of files that are made of others, in their names
+_NAME_MAX = 200  # bytes of a file's name, to which others are added; it may have 255
+
+
+def segment_path(directory: Path, index: int) -> Path:
+    """Return where a segment of a recording is; they sort by name."""
+    return directory / f"{index:06d}{SUFFIX}"
+
+
+def natural(path: Path) -> list[str | int]:
+    """Return what files are sorted by: their names, with numbers as such, so that bag_2 comes before bag_10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
+
+
+def segments(path: Path) -> list[Path]:
+    """Return the files of a recording, in order: `path` itself, unless it is a directory.
+
+    What was made of a file beside it has the same messages, and is left out.
+
+    Raises
+    ------
+    RecordingError : it is a directory that cannot be read, or one of rosbag2 whose files are no MCAP or not all there.
+    MissingLibraryError : it is such a directory, and PyYAML is not installed.
+    """
+    if not path.is_dir():
+        return [path]
+    bag = bag_files(path)
+    if bag is not None:
+        return bag
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
+    found = [path / name for name in recordings(names) if not (path / name).is_dir()]
+    if not found and any(name.endswith(SQLITE_SUFFIX) for name in names):
+        raise sqlite_error(path)
+    made = {beside(file, what) for file in found for what in (RECOVERED, REINDEXED)}
+    return sorted((file for file in found if file not in made), key=natural)
+
+
+def recordings(names: Collection[str]) -> Iterator[str]:
+    """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
+    there = set(names)
+    for name in names:
+        if name.endswith(SUFFIXES) and (name.endswith(SUFFIX) or os.path.splitext(name)[0] not in there):
+            yield name
+
+
+def beside(path: Path, what: str) -> Path:
+    """Return how a file is called that is made of another one; what : RECOVERED or REINDEXED."""
+    suffix = SUFFIX if path.suffix == SUFFIX else ""
+    return path.with_name(f"{path.name.removesuffix(suffix)}.{what}{suffix}")
+
+
+def file_name(endpoint: str) -> str:
+    """Return what a file or directory of an endpoint is called: a name of no other endpoint, and plain for everybody.
+
+    Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two
+    hexadecimal digits; ~ alone is the endpoint without a name. What is longer than 200 bytes ends with a number that
+    tells it apart.
+    """
+    name = "".join(
+        chr(byte) if re.fullmatch(rb"[\w.-]", bytes((byte,)), re.ASCII) else f"~{byte:02x}"
+        for byte in endpoint.encode()
+    )
+    if name[:1] in (".", "_"):  # hidden, for Spark
+        name = f"~{ord(name[0]):02x}{name[1:]}"
+    if len(name) > _NAME_MAX:
+        name = f"{name[: _NAME_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
+    return name or "~"

@@ -1,0 +1,89 @@
+"""Directories of rosbag2: what their metadata.yaml says of the files, and in which order these come.
+
+Nothing else of it is used: what describes the messages is in the files.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from msgq.errors import MissingLibraryError, RecordingError
+from msgq.recording.mcap_io.record_scanner import opened
+
+METADATA = "metadata.yaml"
+SQLITE_SUFFIX = ".db3"
+_ROOT = "rosbag2_bagfile_information"
+_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
+
+
+def bag_files(directory: Path) -> list[Path] | None:
+    """Return the files of a bag in its order; None: the directory is no bag.
+
+    Raises
+    ------
+    RecordingError : its metadata.yaml cannot be read or makes no sense, a file of it is missing, or they are no MCAP.
+    MissingLibraryError : there is a metadata.yaml, and no PyYAML.
+    """
+    path = directory / METADATA
+    text = _text(path)
+    if _ROOT not in text:
+        return None
+    said = _parsed(path, text)
+    storage, names = said.get("storage_identifier"), said.get("relative_file_paths")
+    if storage == "sqlite3":
+        raise sqlite_error(directory)
+    if storage != "mcap":
+        raise RecordingError(f"{path} says that the storage is {storage!r}; only that of MCAP files can be read")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise RecordingError(f"{path} makes no sense: it has no relative_file_paths")
+    files = [directory / os.path.basename(name) for name in names]  # old ones begin with the directory's own name
+    if missing := [file for file in files if not file.is_file()]:
+        text = f"{path} names {missing[0].name}, which is not there"
+        raise RecordingError(f"{text}; bring it back, or give the files that there are instead of the directory")
+    return files
+
+
+def sqlite_error(path: Path) -> RecordingError:
+    """Return what is to be said of a bag in SQLite."""
+    command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
+    return RecordingError(f"{path} is a rosbag2 bag in SQLite, no MCAP; convert it (pip install rosbags): {command}")
+
+
+def foreign_error(path: Path, begin: bytes) -> RecordingError:
+    """Return what is to be said of a file that is no MCAP. begin : its first bytes."""
+    if begin.startswith(b"SQLite format 3"):
+        return sqlite_error(path)
+    if begin.startswith(b"#ROSBAG"):
+        command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
+        return RecordingError(f"{path} is a bag of ROS 1, no MCAP; convert it (pip install rosbags): {command}")
+    return RecordingError(f"{path} is no MCAP file: it does not begin with MCAP's magic bytes")
+
+
+def _text(path: Path) -> str:
+    """Return what is in a metadata.yaml; "": there is none."""
+    if not path.exists():
+        return ""
+    with opened(path) as fd:
+        data = os.pread(fd, _BYTES_MAX + 1, 0)
+    if len(data) > _BYTES_MAX:
+        raise RecordingError(f"{path} is larger than {_BYTES_MAX} bytes; give the files instead of the directory")
+    return data.decode(errors="replace")
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        import yaml
+    except ModuleNotFoundError as missing:
+        hint = "pip install 'msgq-bus[rosbag2]', or give the files instead of the directory"
+        raise MissingLibraryError(f"{path} needs PyYAML to be read, which is not installed: {hint}") from missing
+    try:
+        whole = yaml.load(text, Loader=yaml.BaseLoader)  # the one in C overflows its stack where lists are deep enough
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RecordingError(f"{path} makes no sense: {reason or type(error).__name__}") from None
+    said = whole.get(_ROOT) if isinstance(whole, dict) else None
+    if not isinstance(said, dict):
+        raise RecordingError(f"{path} makes no sense: it has no {_ROOT}")
+    return said

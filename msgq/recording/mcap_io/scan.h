@@ -1,0 +1,154 @@
+/* Walks over the records of an MCAP chunk, message by message, into columns.
+ *
+ * All that is read is checked against the end first: the bytes may come from anybody. Little-endian, as MCAP is and
+ * the machines that this library runs on are.
+ */
+#ifndef MSGQ_RECORDING_SCAN_H
+#define MSGQ_RECORDING_SCAN_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "mcap_io/tally.h"
+
+#define MQ_RECORD_HEAD 9   /* opcode, length */
+#define MQ_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
+#define MQ_SCHEMA 0x03
+#define MQ_CHANNEL 0x04
+#define MQ_MESSAGE 0x05
+
+/* Why a scan stopped. */
+enum {
+    MQ_SCAN_END,    /* at the end of the bytes */
+    MQ_SCAN_FULL,   /* the columns have no row left */
+    MQ_SCAN_RECORD, /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
+    MQ_SCAN_CUT,    /* at a record that goes beyond the end */
+    MQ_SCAN_ZERO,   /* at opcode 0, which MCAP keeps for what is no record */
+};
+
+/* What a channel's messages are given as code, besides the codes >= 0 that the caller hands out. */
+enum { MQ_CODE_UNKNOWN = -1, MQ_CODE_UNWANTED = -2 };
+
+typedef struct {
+    const int32_t *codes; /* of each channel id */
+    int64_t channels;     /* so many codes; ids beyond are unknown */
+    int64_t start;        /* log_time >= start */
+    int64_t end;          /* log_time < end */
+    int strict;           /* whether to stop at records that chunks do not have, too; else they are passed over */
+} mq_selection;
+
+typedef struct {
+    int32_t *code;
+    int64_t *sequence;
+    int64_t *log_time;
+    int64_t *publish_time;
+    int64_t *offset; /* of the payload in the bytes that were scanned */
+    int64_t *length;
+} mq_columns;
+
+static inline uint16_t mq_read_u16(const uint8_t *at) {
+    uint16_t value;
+    memcpy(&value, at, 2);
+    return value;
+}
+static inline uint32_t mq_read_u32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+static inline uint64_t mq_read_u64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+/* Put the wanted messages from *position on into the columns from *row on; both are moved along. */
+static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_selection *wanted, const mq_columns *columns,
+                          int64_t rows, int64_t *position, int64_t *row) {
+    int64_t at = *position, r = *row;
+    int why = MQ_SCAN_END;
+    while (at < size) {
+        if (size - at < MQ_RECORD_HEAD) {
+            why = MQ_SCAN_CUT;
+            break;
+        }
+        const uint8_t opcode = bytes[at];
+        if (opcode == 0) {
+            why = MQ_SCAN_ZERO;
+            break;
+        } /* of zeros there may be any number */
+        const uint64_t length = mq_read_u64(bytes + at + 1);
+        if (length > (uint64_t)(size - at - MQ_RECORD_HEAD)) {
+            why = MQ_SCAN_CUT;
+            break;
+        }
+        if (opcode != MQ_MESSAGE && opcode != MQ_SCHEMA && opcode != MQ_CHANNEL && !wanted->strict) {
+            at += MQ_RECORD_HEAD + (int64_t)length;
+            continue;
+        }
+        if (opcode != MQ_MESSAGE || length < MQ_MESSAGE_HEAD) {
+            why = MQ_SCAN_RECORD;
+            break;
+        }
+        const uint8_t *message = bytes + at + MQ_RECORD_HEAD;
+        const uint16_t channel = mq_read_u16(message);
+        const int32_t code = channel < wanted->channels ? wanted->codes[channel] : MQ_CODE_UNKNOWN;
+        const int64_t log_time = (int64_t)mq_read_u64(message + 6);
+        const int64_t publish_time = (int64_t)mq_read_u64(message + 14);
+        if (code == MQ_CODE_UNKNOWN || (log_time | publish_time) < 0 || log_time == INT64_MAX) {
+            why = MQ_SCAN_RECORD; /* no end, which is exclusive, could be behind such a time */
+            break;
+        }
+        if (code >= 0 && log_time >= wanted->start && log_time < wanted->end) {
+            if (r == rows) {
+                why = MQ_SCAN_FULL;
+                break;
+            }
+            columns->code[r] = code;
+            columns->sequence[r] = mq_read_u32(message + 2);
+            columns->log_time[r] = log_time;
+            columns->publish_time[r] = publish_time;
+            columns->offset[r] = at + MQ_RECORD_HEAD + MQ_MESSAGE_HEAD;
+            columns->length[r] = (int64_t)length - MQ_MESSAGE_HEAD;
+            r++;
+        }
+        at += MQ_RECORD_HEAD + (int64_t)length;
+    }
+    *position = at;
+    *row = r;
+    return why;
+}
+
+/* Return how many bytes the payloads of some rows have together. */
+static inline int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows) {
+    int64_t sum = 0;
+    for (; row < rows; row++)
+        sum += columns->length[row];
+    return sum;
+}
+
+/* Copy payloads one behind the other to `data`, of which `used` bytes are taken; ends[row] is where each one ends. The
+ * caller has made room. Returns the bytes taken afterwards, -1 if these are not the bytes that were scanned. */
+static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_columns *columns, int64_t row,
+                                int64_t rows, uint8_t *data, int64_t used, int32_t *ends) {
+    for (; row < rows; row++) {
+        if (columns->offset[row] > size - columns->length[row])
+            return -1;
+        memcpy(data + used, bytes + columns->offset[row], (size_t)columns->length[row]);
+        used += columns->length[row];
+        ends[row] = (int32_t)used;
+    }
+    return used;
+}
+
+/* Count rows into the tallies of their codes; numberings[code] is the code of the tally that has its losses. */
+static inline void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                            const int32_t *numberings) {
+    for (; row < rows; row++) {
+        const int32_t code = columns->code[row];
+        mq_tally_add(&tallies[code], &tallies[numberings[code]], columns->log_time[row],
+                     (uint32_t)columns->sequence[row], columns->length[row]);
+    }
+}
+
+#endif

@@ -1,0 +1,173 @@
+# cython: boundscheck=False, wraparound=False
+"""Chunks of messages into columns, below Python: see scan.h."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+import zlib
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+
+
+cdef extern from "mcap_io/scan.h" nogil:
+    enum:
+        MQ_SCAN_END
+        MQ_SCAN_FULL
+        MQ_SCAN_RECORD
+        MQ_SCAN_CUT
+        MQ_SCAN_ZERO
+        MQ_CODE_UNKNOWN
+        MQ_CODE_UNWANTED
+    ctypedef struct mq_selection:
+        const int32_t *codes
+        int64_t channels
+        int64_t start
+        int64_t end
+        int strict
+    ctypedef struct mq_columns:
+        int32_t *code
+        int64_t *sequence
+        int64_t *log_time
+        int64_t *publish_time
+        int64_t *offset
+        int64_t *length
+    ctypedef struct mq_tally:
+        int64_t messages
+    int mq_scan(const uint8_t *data, int64_t size, const mq_selection *wanted, const mq_columns *columns,
+                int64_t rows, int64_t *position, int64_t *row)
+    int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
+    int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
+                      uint8_t *into, int64_t used, int32_t *ends)
+    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                  const int32_t *numberings)
+
+cdef extern from "mcap_io/crc.h" nogil:
+    bint mq_can_fold()
+    void mq_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
+
+END = MQ_SCAN_END
+FULL = MQ_SCAN_FULL
+RECORD = MQ_SCAN_RECORD
+CUT = MQ_SCAN_CUT
+ZERO = MQ_SCAN_ZERO
+UNKNOWN = MQ_CODE_UNKNOWN
+UNWANTED = MQ_CODE_UNWANTED
+TIME_MAX = 2**63 - 1
+TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
+                                            "first_sequence", "largest")])
+
+
+cdef class Columns:
+    """See the type stub (scan.pyi)."""
+
+    cdef readonly object code
+    cdef readonly object sequence
+    cdef readonly object log_time
+    cdef readonly object publish_time
+    cdef readonly object offset
+    cdef readonly object length
+    cdef readonly object origin_time
+    cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t rows
+    cdef mq_columns _columns
+
+    def __cinit__(self, Py_ssize_t capacity):
+        if capacity < 1:
+            raise InvalidValueError(f"{capacity} rows are not possible; give 1 or more")
+        self.capacity = capacity
+        self.code = np.empty(capacity, np.int32)
+        cdef int32_t[::1] code = self.code
+        self._columns.code = &code[0]
+        self.sequence = np.empty(capacity, np.int64)
+        self._columns.sequence = _address(self.sequence)
+        self.log_time = np.empty(capacity, np.int64)
+        self._columns.log_time = _address(self.log_time)
+        self.publish_time = np.empty(capacity, np.int64)
+        self._columns.publish_time = _address(self.publish_time)
+        self.offset = np.empty(capacity, np.int64)
+        self._columns.offset = _address(self.offset)
+        self.length = np.empty(capacity, np.int64)
+        self._columns.length = _address(self.length)
+        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see LogFile.scan
+
+    def clear(self):
+        self.rows = 0
+
+    def scan(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start, int64_t end,
+             bint strict=False):
+        cdef mq_selection wanted
+        cdef int64_t size = data.shape[0]
+        cdef int64_t row = self.rows
+        cdef int why
+        if not 0 <= position <= size:
+            raise InvalidValueError(f"position {position} is not within the {size} bytes")
+        if size == 0:
+            return MQ_SCAN_END, 0
+        wanted.channels, wanted.start, wanted.end, wanted.strict = codes.shape[0], start, end, strict
+        wanted.codes = &codes[0] if wanted.channels else NULL
+        with nogil:
+            why = mq_scan(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)
+        self.rows = row
+        return why, position
+
+    def payload_bytes(self, Py_ssize_t first):
+        self._check(first)
+        return mq_payload_bytes(&self._columns, first, self.rows)
+
+    def gather(self, const uint8_t[::1] data, Py_ssize_t first, uint8_t[::1] into, int64_t used, int32_t[::1] ends):
+        self._check(first)
+        cdef int64_t size = mq_payload_bytes(&self._columns, first, self.rows)
+        if used < 0 or size > into.shape[0] - used or ends.shape[0] < self.rows or used + size > 2**31 - 1:
+            raise InvalidValueError(f"{size} bytes do not fit behind {used} of {into.shape[0]}")
+        if size == 0:
+            ends[first:self.rows] = <int32_t> used
+            return used
+        with nogil:
+            used = mq_gather(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
+        if used < 0:
+            raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
+        return used
+
+    def keep(self, Py_ssize_t first, mask not None):
+        self._check(first)
+        rows = first + np.count_nonzero(mask)
+        if rows < self.rows:
+            for column in (self.code, self.sequence, self.log_time, self.publish_time, self.offset, self.length,
+                           self.origin_time):
+                column[first:rows] = column[first:self.rows][mask]
+        self.rows = rows
+
+    def count(self, tallies, Py_ssize_t first, const int32_t[::1] numberings not None):
+        self._check(first)
+        if first == self.rows:
+            return
+        codes = min(len(tallies), numberings.shape[0])
+        if tallies.dtype != TALLY or self.code[first:self.rows].max() >= codes:
+            raise InvalidValueError(f"{codes} tallies are too few")
+        for each in numberings:
+            if not 0 <= each < len(tallies):
+                raise InvalidValueError(f"numbering {each} of {len(tallies)} tallies")
+        cdef int64_t[::1] numbers = tallies.view(np.int64)
+        with nogil:
+            mq_count(&self._columns, first, self.rows, <mq_tally *> &numbers[0], &numberings[0])
+
+    cdef int _check(self, Py_ssize_t first) except -1:
+        if not 0 <= first <= self.rows:
+            raise InvalidValueError(f"row {first} of {self.rows}")
+        return 0
+
+
+def crc32(const uint8_t[::1] data, uint32_t start=0):
+    cdef int64_t size = data.shape[0] & ~63
+    cdef uint8_t folded[16]
+    if size == 0 or not mq_can_fold():
+        return zlib.crc32(data, start)
+    with nogil:
+        mq_fold(&data[0], size, start, folded)
+    return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # which is what zlib calls the state 0
+
+
+cdef int64_t *_address(object column):
+    cdef int64_t[::1] view = column
+    return &view[0]

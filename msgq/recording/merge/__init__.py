@@ -1,0 +1,1 @@
+"""Copies of logs: filtered, merged, split."""

@@ -1,0 +1,214 @@
+"""Which channels and schemas a file gets that is made of others: theirs, with their own ids where these are free."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from mcap.opcode import Opcode
+
+from msgq.errors import RecordingError
+from msgq.recording.mcap_io import metadata_keys, record_structs
+from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS
+from msgq.recording.mcap_io.mcap_file import LogFile
+from msgq.recording.mcap_io.record_structs import Schema
+from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.segment_writer import ChannelRecords
+
+_SCHEMA_IDS = 1 << 16
+_Pairs = tuple[tuple[str, str], ...]
+
+
+class _Key(NamedTuple):
+    """What two channels have in common that are one in the new file."""
+
+    topic: str
+    message_encoding: str
+    metadata: _Pairs
+    schema_id: int
+    tail: bytes
+
+
+class _Said(NamedTuple):
+    """A schema. tail : fields that MCAP does not define yet."""
+
+    name: str
+    encoding: str
+    data: bytes
+    tail: bytes
+
+
+@dataclass(slots=True)
+class OfFile:
+    """What became of a file's channels.
+
+    Attributes
+    ----------
+    numbers : the new id of each old one, and its code.
+    by_code : the new id of each code.
+    schemas : the new id of each old one.
+    unchanged : all of its ids mean in the new file what they mean here, or nothing.
+    learnt : how much was known when this was found out.
+    """
+
+    log: int
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    by_code: np.ndarray[Any, np.dtype[np.uint16]] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    schemas: dict[int, int] = field(default_factory=dict)
+    unchanged: bool = True
+    learnt: tuple[int, int, int] = (0, 0, 0)
+
+
+class NewChannels:
+    """The channels of a new file, as they are found in others.
+
+    Epochs of several logs, and of several runs in one, are kept apart: one that another has already gets another
+    number.
+
+    Attributes
+    ----------
+    channels : with their schemas, by id.
+    """
+
+    def __init__(self, continued: Collection[int] = ()) -> None:
+        """Begin empty. continued : numbers of logs whose beginning, with its losses, is in another file."""
+        self._continued = continued
+        self.channels: dict[int, ChannelRecords] = {}
+        self._files: dict[LogFile, OfFile] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._keys: dict[int, _Key | None] = {}  # None: an id that is kept free
+        self._by_key: dict[_Key, tuple[int, OfFile]] = {}
+        self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
+
+    def of(self, log: int, file: LogFile) -> OfFile:
+        """Return what becomes of a file's channels, as far as they are known now. log : its number.
+
+        Raises
+        ------
+        RecordingError : no id is left, after 65536.
+        """
+        described = file.described
+        learnt = (len(described.channels), len(described.schemas), described.changes)
+        known = self._files.setdefault(file, OfFile(log))
+        if known.learnt == learnt:
+            return known
+        known.learnt = learnt
+        known.unchanged &= described.changes == 0
+        for number, schema in described.schemas.items():
+            said = _Said(schema.name, schema.encoding, schema.data, described.tails.get((Opcode.SCHEMA, number), b""))
+            self._add_schema(known, number, said)
+        for number, channel in described.channels.items():
+            code = int(described.codes[number])
+            if code < 0:  # others' chunks may describe it all the same
+                is_ours = described.header.profile == metadata_keys.PROFILE
+                known.unchanged &= is_ours and self._keys.setdefault(number, None) is None
+            elif (number, code) not in known.numbers:
+                tail = described.tails.get((Opcode.CHANNEL, number), b"")
+                self._add_channel(known, number, code, channel, described.schema_ids[number], tail)
+        known.by_code = np.zeros(1 + max((code for _, code in known.numbers), default=0), np.uint16)
+        for (_, code), new in reversed(known.numbers.items()):
+            known.by_code[code] = new
+        return known
+
+    def _add_schema(self, of: OfFile, number: int, said: _Said) -> None:
+        now = of.schemas.get(number)
+        if not number or (now is not None and _said(self._schemas[now]) == said):
+            return  # MCAP has no schema 0
+        before = self._schemas.get(number)
+        if before is None or _said(before) == said:
+            new = number
+        else:
+            same = (one for one, other in self._schemas.items() if _said(other) == said)
+            new = next(same, None) or _free(self._schemas, _SCHEMA_IDS, "schemas")
+        of.schemas[number] = new
+        of.unchanged &= new == number
+        self._schemas[new] = Schema(id=new, name=said.name, encoding=said.encoding, data=said.data, tail=said.tail)
+
+    def _add_channel(self, of: OfFile, number: int, code: int, channel: Channel, schema_id: int, tail: bytes) -> None:
+        new_schema = of.schemas[schema_id] if channel.record.schema is not None else 0
+        said = channel.record.metadata
+        if of.log in self._continued:
+            said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED)
+        metadata = self._metadata(of, channel, said)
+        key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
+        new = self._number(of, number, key)
+        self._keys[new] = key
+        self._by_key.setdefault(key, (new, of))
+        of.numbers[number, code] = new
+        of.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
+        if new not in self.channels:
+            described = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
+            self.channels[new] = ChannelRecords(described, self._schemas[new_schema] if new_schema else None)
+
+    def _number(self, of: OfFile, number: int, key: _Key) -> int:
+        """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
+        if self._keys.get(number) == key:
+            return number
+        equal, whose = self._by_key.get(key, (None, of))
+        if equal is not None and whose is not of:
+            return equal
+        if number not in self._keys:
+            return number
+        return equal if equal is not None else _free(self._keys, CHANNEL_IDS, "channels")
+
+    def _metadata(self, of: OfFile, channel: Channel, pairs: _Pairs) -> _Pairs:
+        """Return a channel's metadata, with the epoch that it has in the new file."""
+        said = dict(pairs)
+        if said.get(metadata_keys.EPOCH) != str(channel.epoch):
+            return pairs
+        epochs = self._epochs.setdefault(channel.endpoint, {})
+        owner = (of.log, channel.run, channel.epoch)
+        if owner not in epochs:
+            taken = epochs.values()
+            epochs[owner] = max(taken) + 1 if channel.epoch in taken else channel.epoch
+        return tuple((said | {metadata_keys.EPOCH: str(epochs[owner])}).items())
+
+    def numbers(self, log: int, file: LogFile, content: bytes, columns: Columns) -> np.ndarray[Any, Any]:
+        """Return the new id of each message that a scan found. content : what was scanned."""
+        of = self.of(log, file)
+        codes = {code for _, code in of.numbers}
+        if len(codes) == len(of.numbers) or file.described.changes:
+            return of.by_code[columns.code[: columns.rows]]
+        return _twins(of, content, columns)
+
+    def by_code(self, log: int) -> dict[int, int]:
+        """Return the new id of each code of a log that has one alone."""
+        found: dict[int, set[int]] = {}
+        for of in self._files.values():
+            for (_, code), new in of.numbers.items() if of.log == log else ():
+                found.setdefault(code, set()).add(new)
+        return {code: new.pop() for code, new in found.items() if len(new) == 1}
+
+    def unused_schemas(self) -> Iterator[Schema]:
+        """Give the schemas that no channel of any file has."""
+        for file, of in self._files.items():
+            for number in of.schemas.keys() - set(file.described.schema_ids.values()):
+                yield self._schemas[of.schemas[number]]
+
+
+def _twins(of: OfFile, content: bytes, columns: Columns) -> np.ndarray[Any, Any]:
+    """Return the new ids where a file has channels that differ by theirs alone: from the messages themselves."""
+    table = np.zeros(CHANNEL_IDS, np.uint16)
+    for (number, _), new in of.numbers.items():
+        table[number] = new
+    data = np.frombuffer(content, np.uint8)
+    at = columns.offset[: columns.rows] - 22  # a message begins with its channel
+    numbers: np.ndarray[Any, Any] = table[data[at].astype(np.uint16) | data[at + 1].astype(np.uint16) << 8]
+    return numbers
+
+
+def _said(schema: Schema) -> _Said:
+    return _Said(schema.name, schema.encoding, schema.data, schema.tail)
+
+
+def _free(taken: dict[int, Any], end: int, what: str) -> int:
+    following = max(taken) + 1
+    if following < end:
+        return following
+    for number in range(1, end):
+        if number not in taken:
+            return number
+    raise RecordingError(f"{end - 1} {what} are all that one file can number; select fewer")

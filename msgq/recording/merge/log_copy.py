@@ -1,0 +1,219 @@
+"""Logs to other files: MCAP, Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mcap.opcode import Opcode
+
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io import metadata_keys, recording_files
+from msgq.recording.mcap_io.attachments import attachment_index, read_metadata
+from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX, Room
+from msgq.recording.mcap_io.chunk_writer import Filling
+from msgq.recording.mcap_io.log_writer import new_file
+from msgq.recording.mcap_io.mcap_file import Extra, LogFile
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.scan import TIME_MAX
+from msgq.recording.mcap_io.segment_writer import Compressor, Segment
+from msgq.recording.merge.channel_mapping import NewChannels
+from msgq.recording.merge.merge import Merge, Untouched
+from msgq.recording.reader.log_view import HOST, Contents
+from msgq.recording.reader.totals import Sums
+
+_CHUNK_BYTES = 1 << 20
+
+
+def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
+    """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
+
+    Channels, schemas, metadata and attachments are copied unchanged, with fields that MCAP does not define yet; of
+    attachments those of the logs' time. Records that MCAP does not define are copied. Those of chunks that are not
+    copied whole stand outside of chunks in the new file. Chunks are copied whole, unread, if all of their messages are
+    wanted, and no other chunk overlaps with theirs in time: damage within them stays, and their index is trusted. The
+    epochs of several logs, and of several runs, are kept apart.
+
+    Parameters
+    ----------
+    logs : what is to be in it, by the host's clock.
+    output : the file, which must not exist.
+    compression : "zstd", "lz4" or "none"; None: "zstd" for what is not copied as it is.
+
+    Raises
+    ------
+    RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
+    """
+    return _write(logs, output, compression, [(log.contents.start, log.contents.end) for log in logs])
+
+
+def write_pieces(
+    log: LogReader, directory: Path, every_ns: int, compression: str | None = None
+) -> Iterator[tuple[Path, int]]:
+    """Write segments of the same duration into a new directory; give each one and its number of messages.
+
+    Each has all metadata, all records outside of chunks that MCAP does not define, and the attachments since its
+    beginning. The first one also has the attachments before, and the last one those behind it. See `write_mcap` for the
+    rest.
+
+    Raises
+    ------
+    RecordingError : the directory exists.
+    """
+    try:
+        directory.mkdir()
+    except OSError as error:
+        raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
+    begin, index, attached = log.start_time or 0, 0, log.contents.start
+    while True:
+        end = begin + every_ns
+        first = log.between(end).start_time
+        following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
+        until = log.contents.end if following is None else following
+        path = recording_files.segment_path(directory, index)
+        yield path, _write([log.between(begin, end)], path, compression, [(attached, until)])
+        if following is None:
+            return
+        begin, index, attached = following, index + 1, following
+
+
+def _write(
+    logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
+) -> int:
+    """See `write_mcap`. attached : of each log, of which time attachments are wanted."""
+    if any(log.contents.clock != HOST for log in logs):
+        raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
+    profiles = {file.header.profile for log in logs for file in log.files}
+    tails = {file.described.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
+    compressor = Compressor(compression or "zstd", None)
+    with new_file(output) as unfinished:
+        profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
+        segment = Segment(unfinished, compressor, profile=profile, header_tail=tail)
+        try:
+            _copy_extras(segment, [log.contents for log in logs], attached)
+            name = {"none": "", None: None}.get(compression, compression)
+            with _keeping_unknown(segment, logs):
+                continued = [number for number, (start, _) in enumerate(attached) if start > 0]
+                _copy_messages(segment, [log.contents for log in logs], name, continued)
+        except BaseException:
+            segment.abandon()
+            raise
+        segment.close()
+    return segment.messages
+
+
+@contextmanager
+def _keeping_unknown(segment: Segment, logs: Sequence[LogReader]) -> Iterator[None]:
+    """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
+
+    They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
+    """
+    for log in logs:
+        for file in log.files:
+            file.on_unknown = partial(_keep_unknown, segment=segment, file=file, log=log.contents, room=Room())
+    try:
+        yield
+    finally:
+        for log in logs:
+            for file in log.files:
+                file.on_unknown = None
+
+
+def _keep_unknown(record: bytes, segment: Segment, file: LogFile, log: Contents, room: Room) -> None:
+    if room.adds(len(record)):
+        segment.add_unknown(record)
+        return
+    file.on_unknown = None
+    text = f"{DESCRIBING_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
+    log.note(Problem(str(file.path), 0, text))
+
+
+def _copy_messages(
+    segment: Segment, logs: Sequence[Contents], compression: str | None, continued: Sequence[int]
+) -> None:
+    channels = NewChannels(continued)
+    for number, log in enumerate(logs):
+        for file in log.files:
+            channels.of(number, file)
+    filling = Filling(segment, channels.channels, _CHUNK_BYTES)
+    for piece in Merge(logs, channels, compression):
+        if not isinstance(piece, Untouched):
+            filling.take(piece.rows, piece.contents)
+            continue
+        filling.flush()
+        copy_chunk = partial(segment.copy_chunk, found=piece.found, channels=channels.channels)
+        _copy_from(piece.file, piece.found.chunk, copy_chunk, logs[piece.log])
+    filling.flush()
+    segment.describe(channels.channels.values(), channels.unused_schemas())
+    segment.take_figures(_figures(logs, channels))
+
+
+def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
+    """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
+    found: dict[int, Any] = {}
+    for number, log in enumerate(logs):
+        sums, new = Sums(log), channels.by_code(number)
+        if not all(map(sums.add_said, log.files)):
+            return {}
+        for code, tally in sums.tallies():
+            if code not in new or new[code] in found:
+                return {}
+            found[new[code]] = tally
+    return found
+
+
+# Beside the messages
+
+
+def _copy_extras(segment: Segment, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
+    """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
+    runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for log in logs for file in log.files}
+    for log, times in zip(logs, attached, strict=True):
+        for file in log.files:
+            for extra in file.extras:
+                if extra.opcode == Opcode.METADATA:
+                    copy = partial(_copy_metadata, segment=segment, extra=extra, is_one_run=len(runs) == 1)
+                elif extra.opcode == Opcode.ATTACHMENT:
+                    copy = partial(_copy_attachment, segment=segment, extra=extra, times=times)
+                else:
+                    copy = partial(_copy_unknown, segment=segment, extra=extra)
+                _copy_from(file, extra.offset, copy, log)
+
+
+def _copy_metadata(source: int, segment: Segment, extra: Extra, is_one_run: bool) -> None:
+    record = read_metadata(source, extra.offset, extra.length)
+    if record.name in (metadata_keys.RECORDING, metadata_keys.CLOCK) and not is_one_run:
+        segment.add_metadata(metadata_keys.MERGED, record.metadata, record.tail)
+    elif record.name != metadata_keys.FIGURES:  # which the new file has of its own
+        segment.copy_metadata(source, extra.offset, extra.length, record.name)
+
+
+def _copy_attachment(source: int, segment: Segment, extra: Extra, times: tuple[int, int]) -> None:
+    found = attachment_index(source, extra.offset, extra.length)
+    start, end = times
+    if start <= min(found.log_time, TIME_MAX - 1) < end:
+        segment.copy_attachment(source, found)
+
+
+def _copy_unknown(source: int, segment: Segment, extra: Extra) -> None:
+    segment.copy_unknown(source, extra.offset, extra.length, extra.in_summary)
+
+
+def _copy_from(file: LogFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:
+    """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(file.bytes.opened())
+        except RecordingError as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
+            return
+        try:
+            copy(source)
+        except (ValueError, EOFError) as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error}"))
+        except OSError as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))

@@ -1,0 +1,201 @@
+"""What a log has, as far as its indexes tell: a player begins at once, and does not read all of it first."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Set
+from typing import Any, NamedTuple
+
+import numpy as np
+from mcap.opcode import Opcode
+
+from msgq.common.schema import Schema
+from msgq.errors import RecordingError
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.reader.totals import told
+from msgq.topic.playback import RING_BYTES, ring_bytes
+
+_ROWS = 16384
+_INDEX_BYTES = 32 << 20  # of message indexes that are looked into
+_LOOK_BYTES = 16 << 10  # as many as it takes time to look into one at all
+_MESSAGE_BYTES = HEAD.size + 22  # of a message's record before its payload
+_Offsets = np.ndarray[Any, np.dtype[np.int64]]
+_INDEX = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
+
+
+class Outlined(NamedTuple):
+    """An endpoint of a log.
+
+    Attributes
+    ----------
+    endpoint, kind, schema, options, tracked : as of `EndpointInfo`.
+    largest : no payload has more bytes, as the indexes say.
+    """
+
+    endpoint: str
+    kind: str
+    schema: Schema | None
+    options: dict[str, Any]
+    tracked: bool
+    largest: int
+
+
+class _Large(NamedTuple):
+    """A chunk, and the channels of it of whose messages it is to be found out how large they are."""
+
+    size: int
+    file: LogFile
+    stretch: Stretch
+    numbers: Set[int]
+
+
+class Outline:
+    """What a log has. One thread at a time.
+
+    Attributes
+    ----------
+    endpoints : what there is of each, by name, sorted.
+    """
+
+    def __init__(self, log: LogReader) -> None:
+        """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
+        self._contents, self._columns = log.contents, Columns(_ROWS)
+        self._largest: dict[int, int] = {}  # by code
+        large: list[_Large] = []
+        for file in log.files:
+            large += self._go_through(file)
+        self._look_into(large)
+        found: dict[str, Outlined] = {}
+        for code in sorted(self._largest):
+            channel = log.channels[code]
+            found[channel.endpoint] = _together(found.get(channel.endpoint), channel, self._largest[code])
+        self.endpoints = dict(sorted(found.items()))
+
+    def _go_through(self, file: LogFile) -> list[_Large]:
+        """Note what a file has; return the chunks whose messages may be large."""
+        contents, figures = self._contents, _figures(file)
+        known, there, large, sizes = set(figures), set[int](), [], [0]
+        wanted = [stretch for stretch in file.stretches if file.wants(stretch, contents.start, contents.end)]
+        for stretch in wanted:
+            channels = self._channels(file, stretch)
+            if channels is None:
+                self._read(file, stretch, self._largest)
+                continue
+            there |= channels
+            sizes.append(min(stretch.size, contents.max_chunk_bytes))
+            if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
+                large.append(_Large(sizes[-1], file, stretch, channels - known))
+        enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
+        for number in there:
+            self._note(file, number, min(figures.get(number, enough), max(sizes)))
+        return large
+
+    def _channels(self, file: LogFile, stretch: Stretch) -> Set[int] | None:
+        """Return the channels of a stretch; None: only reading it tells."""
+        described = file.described.channels.keys()
+        if file.is_packed or stretch.start < self._contents.start or stretch.end >= self._contents.end:
+            return None
+        if stretch.channels is None and file.statistics is not None and described:
+            return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
+        return stretch.channels if stretch.channels and stretch.channels <= described else None
+
+    def _note(self, file: LogFile, number: int, size: int) -> None:
+        code = int(file.described.codes[number])
+        if code >= 0:
+            self._largest[code] = max(self._largest.get(code, 0), size)
+
+    def _read(self, file: LogFile, stretch: Stretch, largest: dict[int, int]) -> None:
+        """Look at each message of a stretch."""
+        columns = self._columns
+        for _ in self._contents.stretch_scans(file, stretch, columns):
+            sizes = np.full(len(self._contents.channels), -1, np.int64)
+            np.maximum.at(sizes, columns.code[: columns.rows], columns.length[: columns.rows])
+            for code in np.flatnonzero(sizes >= 0).tolist():
+                largest[code] = max(largest.get(code, 0), int(sizes[code]))
+
+    def _look_into(self, large: list[_Large]) -> None:
+        """Find out how large messages of large chunks are, the largest chunks first. Where such chunks are very many,
+        messages of the smaller ones may be as large as these.
+        """
+        room = _INDEX_BYTES
+        for size, file, stretch, numbers in sorted(large, key=lambda one: -one.size):
+            found: dict[int, int] = {}
+            if room > 0:
+                found, used = _indexed(file, stretch, room)
+                room -= max(used, _LOOK_BYTES)
+            for number in numbers:
+                self._note(file, number, found.get(number, size - _MESSAGE_BYTES))
+
+    def largest(self, endpoint: str) -> int:
+        """Return the bytes of the largest payload of an endpoint. It reads all of it."""
+        largest: dict[int, int] = {}
+        for file, stretch in self._contents.stretches():
+            numbers = file.described.channels.keys() if stretch.channels is None else stretch.channels
+            if not numbers or any(may_be(file, number, {endpoint}) for number in numbers):
+                self._read(file, stretch, largest)
+        channels = self._contents.channels
+        return max((size for code, size in largest.items() if channels[code].endpoint == endpoint), default=0)
+
+
+def may_be(file: LogFile, number: int, endpoints: Set[str]) -> bool:
+    """Return whether a channel may be one of some endpoints."""
+    channel = file.described.channels.get(number)
+    return channel is None or channel.endpoint in endpoints
+
+
+def _together(before: Outlined | None, channel: Channel, largest: int) -> Outlined:
+    """Return what there is of an endpoint, with one more of its channels."""
+    kind, options = channel.source.kind, channel.source.parsed_options()
+    if before is None:
+        return Outlined(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
+    described = channel.schema or before.schema, options or before.options, before.tracked or channel.tracked
+    return Outlined(channel.endpoint, kind, *described, max(before.largest, largest))
+
+
+def _figures(file: LogFile) -> dict[int, int]:
+    """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
+    return {number: figure["largest"] for number, figure in (told(file) or {}).items()}
+
+
+def _indexed(file: LogFile, stretch: Stretch, room: int) -> tuple[dict[int, int], int]:
+    """Return the bytes of the largest payload of each channel of a chunk, as the message indexes behind it tell, and
+    how many bytes these have; no payload, if they make no sense, or have more bytes than there is room.
+    """
+    begin = stretch.offset + stretch.length
+    try:
+        with file.bytes.opened() as fd:
+            indexes, end = _message_indexes(fd, begin, begin + room)
+    except (RecordingError, OSError):
+        return {}, 0
+    if not indexes:
+        return {}, end - begin
+    offsets = np.concatenate([entries for _, entries in indexes])
+    numbers = np.repeat([number for number, _ in indexes], [len(entries) for _, entries in indexes])
+    order = np.argsort(offsets)
+    sizes = np.diff(offsets[order], append=stretch.size) - _MESSAGE_BYTES
+    if len(offsets) == 0 or offsets[order[0]] < 0 or sizes.min() < 0:
+        return {}, end - begin
+    largest = np.zeros(1 << 16, np.int64)
+    np.maximum.at(largest, numbers[order], sizes)
+    return {number: int(largest[number]) for number, _ in indexes}, end - begin
+
+
+def _message_indexes(fd: int, here: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
+    """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
+    found: list[tuple[int, _Offsets]] = []
+    while True:
+        head = os.pread(fd, HEAD.size + _INDEX.size, here)
+        opcode, length = HEAD.unpack_from(head) if len(head) == HEAD.size + _INDEX.size else (0, 0)
+        if opcode != Opcode.MESSAGE_INDEX:
+            return found, here
+        number, size = _INDEX.unpack_from(head, HEAD.size)
+        entries = os.pread(fd, size, here + len(head)) if size <= length <= end - here else b""
+        if len(entries) != size or size % 16:
+            return [], here
+        found.append((number, np.frombuffer(entries, np.int64)[1::2]))
+        here += HEAD.size + length

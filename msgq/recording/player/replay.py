@@ -1,0 +1,126 @@
+"""Programs on a log, in virtual time: as fast as they go, and with the same outputs each time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgq
+from msgq.common import queue_events
+from msgq.common.message_source import MessageSource
+from msgq.common.schema import Schema
+from msgq.errors import RecordingError
+from msgq.kinds import QUEUE, RECORDS, TOPIC
+from msgq.kinds.playback import UnplayableError
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.log_writer import Writer
+from msgq.recording.player.plan import Plan, plan
+from msgq.recording.player.remapping import Names, Remap
+from msgq.recording.player.schedule import Schedule, latched
+from msgq.simulation import Faults, SentMessage, Simulation
+from msgq.topic.playback import RING_BYTES, ring_bytes
+from msgq.workqueue.playback import sent_event
+
+_log = logging.getLogger(__name__)
+
+
+def replay(
+    log: LogReader,
+    *programs: Callable[[], Any],
+    seed: int = 0,
+    time_source: str = "publish_time",
+    remap: Remap = MappingProxyType({}),
+    faults: Faults | None = None,
+    idle_timeout: float = 10.0,
+    max_runtime: float = 60.0,
+) -> list[SentMessage]:
+    """Run programs in a simulation into which a log is played, until that and what it sets off is over.
+
+    Channels, vectors, boards and queues of the log are there, as they were made, before the programs begin; vectors
+    and boards have what was written to them before the log's first message that was chosen. What of the log cannot be
+    played is told by the logger of this module, as a warning.
+
+    Parameters
+    ----------
+    log : with the endpoints and the time that are wanted: what the programs publish themselves is not to be played.
+    programs : what `Simulation.add` takes: ordinary code, or generator functions, that make their sockets by
+        ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` gives them the log's time.
+    seed : decides the order of what happens at the same time, and the faults.
+    time_source, remap : as of `playback_messages`.
+    faults : what goes wrong by chance; None: nothing.
+    idle_timeout : the run ends when the log is played and no program has sent a message for this many seconds of
+        virtual time. It also ends when nothing can happen any more.
+    max_runtime : seconds of virtual time after the log's last message. The run ends then with a warning, even if
+        programs still send.
+
+    Returns
+    -------
+    What the programs sent; see `SentMessage`. Every call gives the same.
+
+    Raises
+    ------
+    RecordingError : the log has no message of what was chosen.
+    What a program raises, with a note that names it.
+    """
+    names = Names(remap)
+    first = next(Schedule(log, time_source, names).each(), None)
+    if first is None:
+        raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+    with Simulation(seed, faults) as sim, sim.clock.patch_time():
+        sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
+        before = log.full_history(RECORDS.name).between(None, log.start_time)
+        found = plan(log, before, names)
+        _prepare(sim, found)
+        state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
+        for program in programs:
+            sim.add(program)
+        schedule = Schedule(log, time_source, names, found.specs.__contains__)
+        sim.play(chain((message for message in state if message.endpoint in found.specs), schedule.each()))
+        if not sim.run_until_idle(idle_timeout, max_runtime):
+            _log.warning(
+                "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
+            )
+        found.skip_others(schedule.left_out)
+        for name, why in found.skipped.items():
+            _log.warning("%r is not played: %s", name, why)
+        return [message for message in sim.sent_messages if message.node != "play"]
+
+
+def _prepare(sim: Simulation, found: Plan) -> None:
+    """Make what programs may open without saying how; leave out what cannot be made."""
+    for name, one in list(found.specs.items()):
+        try:
+            if one.kind != TOPIC.name:
+                sim.prepare(one._replace(publishers=(), keys=()))  # these come with their first messages
+            elif (needed := ring_bytes(one.largest)) > RING_BYTES:  # who connects first decides how large a ring is
+                msgq.pub_sock(name, needed).close()
+        except UnplayableError as error:
+            found.skip(name, str(error))
+
+
+def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
+    """Write what programs sent as a log, to compare later runs with, or to play.
+
+    Raises
+    ------
+    RecordingError : the file exists, or cannot be written.
+    """
+    channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
+    queued: dict[str, int] = {}
+    with Writer(path) as writer:
+        for message in sent:
+            data, schema = message.data, message.schema
+            if message.source.kind == QUEUE.name:
+                queued[message.endpoint] = number = queued.get(message.endpoint, 0) + 1
+                data = sent_event(data, message.priority, number, message.time_ns)
+                schema = queue_events.SCHEMA
+            of = message.endpoint, message.source, schema
+            if of not in channels:
+                metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=message.source)
+                channels[of] = writer.channel(message.endpoint, schema, metadata=metadata)
+            writer.write(channels[of], data, message.time_ns, sequence=0)

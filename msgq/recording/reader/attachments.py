@@ -1,0 +1,115 @@
+"""What a log has beside its messages: attachments, metadata, and what its files say first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mcap.opcode import Opcode
+
+from msgq.errors import RecordingError
+from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset, read_metadata
+from msgq.recording.mcap_io.file_source import FileBytes
+from msgq.recording.mcap_io.mcap_file import Extra
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.scan import TIME_MAX, crc32
+from msgq.recording.reader.log_view import Contents
+
+
+class Header(NamedTuple):
+    """What a file says first.
+
+    Attributes
+    ----------
+    profile : what is to be expected of its messages: "msgq", "ros1", "ros2"; "" for nothing.
+    library : what wrote it.
+    """
+
+    profile: str
+    library: str
+
+
+class Metadata(NamedTuple):
+    """Texts by name, about the whole of a file.
+
+    Attributes
+    ----------
+    name : of them all.
+    values : the texts.
+    """
+
+    name: str
+    values: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file within a file.
+
+    Attributes
+    ----------
+    name, media_type : as it was attached, as "text/plain".
+    log_time, create_time : when it was recorded and made, ns since the epoch; 0 where that is not known.
+    size : bytes.
+    path, offset, length : of the record that it is in.
+    data_offset : of its bytes.
+    """
+
+    name: str
+    media_type: str
+    log_time: int
+    create_time: int
+    size: int
+    path: Path
+    offset: int
+    length: int
+    data_offset: int
+
+    def read(self) -> bytes:
+        """Return its bytes.
+
+        Raises
+        ------
+        RecordingError : they cannot be read, or are not those that were written.
+        """
+        begin = self.offset + HEAD.size
+        wanted = self.data_offset + self.size + CRC_BYTES - begin
+        with FileBytes(self.path).opened() as fd:
+            content = os.pread(fd, wanted, begin)
+        said = int.from_bytes(content[-CRC_BYTES:], "little")
+        if len(content) < wanted or (said and said != crc32(memoryview(content)[:-CRC_BYTES])):
+            raise RecordingError(f"{self.path} at byte {self.offset}: the attachment {self.name!r} is damaged")
+        return content[-CRC_BYTES - self.size : -CRC_BYTES]
+
+
+def attachments(contents: Contents) -> Iterator[Attachment]:
+    """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
+    for path, extra, found in _read(contents, Opcode.ATTACHMENT, attachment_index):
+        if contents.start <= min(found.log_time, TIME_MAX - 1) < contents.end:
+            times = found.log_time, found.create_time
+            places = extra.offset, extra.length, crc_offset(found) - found.data_size
+            yield Attachment(found.name, found.media_type, *times, found.data_size, path, *places)
+
+
+def metadata(contents: Contents) -> Iterator[Metadata]:
+    """Give all metadata, in the order of the files; what makes no sense is noted."""
+    for _, _, found in _read(contents, Opcode.METADATA, read_metadata):
+        yield Metadata(found.name, found.metadata)
+
+
+def _read(contents: Contents, opcode: int, read: Callable[[int, int, int], Any]) -> Iterator[tuple[Path, Extra, Any]]:
+    for file in contents.files:
+        for extra in file.extras:
+            if extra.opcode != opcode:
+                continue
+            try:
+                with file.bytes.opened() as fd:
+                    found = read(fd, extra.offset, extra.length)
+            except (ValueError, RecordingError) as error:
+                contents.note(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
+            else:
+                yield file.path, extra, found

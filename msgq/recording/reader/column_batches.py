@@ -1,0 +1,156 @@
+"""Messages of a log in rows, in the order of a time, without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.time_order import FoundMessages
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_ROWS = 65536
+OVERLAP = 4  # largest chunks whose messages may wait at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Messages in rows, whose payloads are parts of what was read: contents[content][offset : offset + length].
+
+    Attributes
+    ----------
+    contents : what the payloads are parts of. The others are arrays with an element for each message:
+    content : int32; which of the contents it is in.
+    time : int64; by which the rows are in order, ns since the epoch: log_time, until a player has one of its own.
+    code : int32; index in `LogReader.channels`.
+    log_time, publish_time, origin_time : int64; as of `Message`.
+    offset, length : int64.
+    """
+
+    contents: tuple[bytes, ...]
+    content: _Array
+    time: _Array
+    code: _Array
+    log_time: _Array
+    publish_time: _Array
+    origin_time: _Array
+    offset: _Array
+    length: _Array
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it keeps in memory."""
+        return sum(map(len, self.contents)) + sum(int(getattr(self, name).nbytes) for name in _COLUMNS)
+
+    def rows(self, which: slice | _Array) -> MessageBatch:
+        """Return some of the rows: a slice, or their indexes, or a bool for each."""
+        return MessageBatch(self.contents, *(getattr(self, name)[which] for name in _COLUMNS))
+
+    def not_before(self, time_ns: int) -> MessageBatch:
+        """Return it without times before this one: what would come earlier, comes then."""
+        return self if self.time[0] >= time_ns else replace(self, time=np.maximum(self.time, time_ns))
+
+    def in_order(self) -> MessageBatch:
+        """Return it in the order of time; rows of the same time stay in theirs."""
+        if (self.time[1:] >= self.time[:-1]).all():
+            return self
+        return self.rows(np.argsort(self.time, kind="stable"))
+
+
+_COLUMNS = tuple(field.name for field in fields(MessageBatch) if field.name != "contents")
+
+
+def together(batches: Sequence[MessageBatch]) -> MessageBatch:
+    """Return the rows of all in the order of time; rows of the same time in the order given."""
+    if len(batches) == 1:
+        return batches[0]
+    contents: dict[int, tuple[int, bytes]] = {}
+    shifted = []
+    for batch in batches:
+        places = [contents.setdefault(id(one), (len(contents), one))[0] for one in batch.contents]
+        shifted.append(replace(batch, content=np.array(places, np.int32)[batch.content]))
+    columns = (np.concatenate([getattr(batch, name) for batch in shifted]) for name in _COLUMNS)
+    return MessageBatch(tuple(one for _, one in contents.values()), *columns).in_order()
+
+
+class Waiting:
+    """Bursts that overlap in time, on their way into one order. False while there are none.
+
+    Attributes
+    ----------
+    size : bytes that they keep in memory.
+    last_time : the latest time of all that were added.
+    """
+
+    def __init__(self) -> None:
+        self.size = self.last_time = 0
+        self._added = 0
+        self._heap: list[tuple[int, int, MessageBatch, int]] = []  # first time, number, unread rows, size of the whole
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    @property
+    def first_time(self) -> int:
+        """Return the time of the first one that waits."""
+        return self._heap[0][0]
+
+    def add(self, batch: MessageBatch) -> None:
+        """Let a batch wait. Among rows of the same time, those that were added first are first."""
+        self.size += batch.size
+        self._added += 1
+        ordered = batch.in_order()
+        self.last_time = max(self.last_time, int(ordered.time[-1]))
+        self._push(self._added, ordered, batch.size)
+
+    def _push(self, number: int, rest: MessageBatch, size: int) -> None:
+        heappush(self._heap, (int(rest.time[0]), number, rest, size))
+
+    def until(self, time: int | None = None) -> Iterator[MessageBatch]:
+        """Give what is not later than a time, as one batch in order; None: all. Nothing, if there is none."""
+        heads: dict[int, MessageBatch] = {}
+        while self._heap and (time is None or self._heap[0][0] <= time):
+            _, number, batch, size = heappop(self._heap)
+            count = len(batch) if time is None else int(np.searchsorted(batch.time, time, "right"))
+            heads[number] = batch.rows(slice(count))
+            if count < len(batch):
+                self._push(number, batch.rows(slice(count, None)), size)
+            else:
+                self.size -= size
+        if heads:
+            yield together([heads[number] for number in sorted(heads)])
+
+
+def log_order(contents: Contents) -> Iterator[MessageBatch]:
+    """Give the messages in the order of log_time, those of one time in the order of the files."""
+    columns, waiting = Columns(_ROWS), Waiting()
+    most = OVERLAP * contents.max_chunk_bytes
+    for file, stretch in sorted(contents.stretches(), key=lambda pair: pair[1].start):
+        yield from waiting.until(stretch.start)  # those of the same time stand before what follows
+        for batch in _found(contents, file, stretch, columns):
+            if waiting and waiting.size + batch.size > most:
+                text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
+                contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
+            else:
+                waiting.add(batch)
+    yield from waiting.until()
+
+
+def _found(contents: Contents, file: LogFile, stretch: Stretch, columns: Columns) -> Iterator[MessageBatch]:
+    """Give the messages of a stretch as one batch, if there are any."""
+    scans = contents.stretch_scans(file, stretch, columns)
+    parts = [FoundMessages.of(content, columns) for content in scans if columns.rows]
+    if parts:
+        found = FoundMessages.together(parts)
+        times = found.log_time, found.code, found.log_time, found.publish_time, found.origin_time
+        yield MessageBatch((found.content,), np.zeros(found.rows, np.int32), *times, found.offset, found.length)

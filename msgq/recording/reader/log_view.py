@@ -1,0 +1,200 @@
+"""A log's files, and the part of them that is wanted: the common ground of all ways to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msgq.common.selection import Selection
+from msgq.decoding.schemas import Schemas
+from msgq.errors import InvalidValueError
+from msgq.recording.mcap_io.boundary_losses import HiddenLosses
+from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.scan import TIME_MAX, UNWANTED, Columns
+
+HOST, WALL = CLOCKS = ("host", "wall")
+_PROBLEMS_MAX = 1000
+
+
+class Contents:
+    """The files of a log, and of them the endpoints and the time that are wanted. One thread at a time.
+
+    Attributes
+    ----------
+    files : in the order of the log.
+    problems : what was skipped so far: the first 1000, and where more was.
+    channels : what was found so far of what messages have in common; their codes are indexes in here.
+    start, end : wanted are messages with start <= log_time < end, ns since the epoch.
+    max_chunk_bytes : of a chunk before compression, a message outside of chunks, or a summary.
+    clock : by which all times are, HOST or WALL.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        selection: Selection,
+        start: int | None,
+        end: int | None,
+        span: tuple[int, int] | None,
+        max_chunk_bytes: int,
+        kind: str = "",
+        clock: str = HOST,
+        schemas: Schemas | None = None,
+    ) -> None:
+        """Open the files; see `LogReader`. kind: only of endpoints of this kind; "": of all kinds."""
+        if clock not in CLOCKS:
+            raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCKS)}")
+        self._selection, self._kind, self.clock, self._schemas = selection, kind, clock, schemas
+        self.start = 0 if start is None else min(max(0, start), TIME_MAX)
+        self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
+        self.max_chunk_bytes = max_chunk_bytes
+        self.problems: list[Problem] = []
+        self.channels: list[Channel] = []
+        self._codes: dict[Channel, int] = {}
+        self.files = [LogFile(path, self._code_of, self.note, span, max_chunk_bytes, clock == WALL) for path in paths]
+
+    def note(self, problem: Problem) -> None:
+        """Add a problem, if it is a new one and there is room."""
+        if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
+            self.problems.append(problem)
+        elif len(self.problems) == _PROBLEMS_MAX:
+            text = f"{problem.reason}; there is more from here on, which is not listed"
+            self.problems.append(replace(problem, reason=text))
+
+    def _code_of(self, channel: Channel) -> int:
+        """Return the channel's index in `channels`, or that it is not wanted."""
+        if channel.endpoint not in self._selection or self._kind not in ("", channel.source.kind):
+            return UNWANTED
+        if self._schemas is not None:
+            channel = replace(channel, schema=self._schemas.of(channel.endpoint, channel.schema))
+        if channel not in self._codes:
+            self._codes[channel] = len(self.channels)
+            self.channels.append(channel)
+        return self._codes[channel]
+
+    def missing_endpoints(self) -> list[str]:
+        """Return the names of endpoints that were asked for, and of which nothing was found so far."""
+        return sorted(self._selection.names - {channel.endpoint for channel in self.channels})
+
+    def endpoint_codes(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
+        """Return the endpoints, and for each code the index of its endpoint among them."""
+        indexes: dict[str, int] = {}
+        of_code = [indexes.setdefault(channel.endpoint, len(indexes)) for channel in self.channels]
+        return list(indexes), np.array(of_code, np.int32)
+
+    def numberings(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Return for each code the first one whose messages have the same numbering: several publishers may share one,
+        and another schema does not end it.
+        """
+        first: dict[tuple[str, str, int, bool], int] = {}
+        of_code = [
+            first.setdefault((channel.endpoint, channel.run, channel.epoch, channel.counted), code)
+            for code, channel in enumerate(self.channels)
+        ]
+        return np.array(of_code, np.int32)
+
+    def hidden_losses(self) -> dict[int, list[HiddenLosses]]:
+        """Return the losses that channels state, by numbering, as `numberings` yields them."""
+        stated: dict[int, list[HiddenLosses]] = {}
+        for channel, numbering in zip(self.channels, self.numberings().tolist(), strict=True):
+            if any(channel.hidden):
+                stated.setdefault(numbering, []).append(channel.hidden)
+        return stated
+
+    def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
+        """Return what a field of `MessageSource` says, and for each code the index of what it says of its messages."""
+        indexes: dict[str, int] = {}
+        of_code = [indexes.setdefault(getattr(channel.source, name), len(indexes)) for channel in self.channels]
+        return list(indexes), np.array(of_code, np.int32)
+
+    def stretches(self) -> Iterator[tuple[LogFile, Stretch]]:
+        """Give what may have wanted messages, in the order of the files."""
+        for file in self.files:
+            for stretch in file.stretches:
+                if file.wants(stretch, self.start, self.end):
+                    yield file, stretch
+
+    def stretch_scans(self, file: LogFile, stretch: Stretch, columns: Columns) -> Iterator[bytes]:
+        """Fill the columns again and again with the wanted messages of a stretch; give what their offsets are into."""
+        content = file.content(stretch)
+        position = 0
+        while content is not None and position < len(content):
+            columns.clear()
+            position = file.scan(stretch, content, position, columns, self.start, self.end)
+            yield content
+
+    def file_scans(self, file: LogFile, columns: Columns) -> Iterator[bytes]:
+        """Do the same for all stretches of a file."""
+        for stretch in file.stretches:
+            if file.wants(stretch, self.start, self.end):
+                yield from self.stretch_scans(file, stretch, columns)
+
+    def scans(self, columns: Columns) -> Iterator[bytes]:
+        """Do the same for all files."""
+        for file in self.files:
+            yield from self.file_scans(file, columns)
+
+    def between(self, start: int | None, end: int | None) -> Contents:
+        """Return the same within a narrower time; None leaves it as it is. One thread at a time for both."""
+        narrower = copy(self)
+        narrower.start = min(max(self.start, start or 0), TIME_MAX)
+        narrower.end = min(self.end, TIME_MAX if end is None else max(0, end))
+        return narrower
+
+    def only(self, endpoint: str) -> Contents:
+        """Return one endpoint of the same files and time, whether it is wanted here or not; it costs nothing. What is
+        skipped is listed here as well. One thread at a time for both.
+        """
+        one = copy(self)
+        one._selection, one._kind = Selection([endpoint]), ""
+        one.channels, one._codes = [], {}
+        one.files = [file.cut(file.stretches, one._code_of, one.note) for file in self.files]
+        for file in one.files:
+            file.described.code_anew()
+        return one
+
+    def full_history(self, kind: str) -> Contents:
+        """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
+        paths = [file.path for file in self.files if _may_have(file, kind)]
+        more = (self.max_chunk_bytes, kind, self.clock, self._schemas)
+        return Contents(paths, self._selection, None, None, None, *more)
+
+    def split(self, size: int) -> list[Contents]:
+        """Return pieces, in the order of this, each of at least one stretch; see `LogReader.split`.
+
+        What is compressed as a whole is in one piece: who reads any of it has to decompress all.
+        """
+        pieces: list[Contents] = []
+        room = 0
+        for file, stretch in self.stretches():
+            room -= stretch.size
+            belongs = file.bytes.is_copy and pieces and pieces[-1].files[-1].path == file.path
+            if not pieces or (room < 0 and not belongs):
+                pieces.append(self._empty())
+                room = size - stretch.size
+            pieces[-1]._add(file, stretch)
+        return pieces
+
+    def _empty(self) -> Contents:
+        piece = copy(self)
+        piece.problems, piece.files = [], []
+        piece.channels, piece._codes = list(self.channels), dict(self._codes)
+        return piece
+
+    def _add(self, file: LogFile, stretch: Stretch) -> None:
+        if not self.files or self.files[-1].path != file.path:
+            self.files.append(file.cut([], self._code_of, self.note))
+        self.files[-1].stretches.append(stretch)
+
+
+def _may_have(file: LogFile, kind: str) -> bool:
+    """Return whether a file may have endpoints of a kind: a summary has all channels, or none."""
+    channels = file.described.channels.values()
+    return not file.complete or not channels or any(channel.source.kind == kind for channel in channels)

@@ -1,0 +1,235 @@
+"""What there is of each endpoint of a log: as its files say, and read where they do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from mcap.opcode import Opcode
+
+from msgq.kinds import RECORDS
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.boundary_losses import HiddenLosses, lost_at_ends
+from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.channel_statistics import AT
+from msgq.recording.mcap_io.mcap_file import LogFile
+from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, Columns
+from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.message import EndpointInfo
+
+_ROWS = 16384
+_SUMMED = ("messages", "bytes", "largest", "lost")
+_FIGURES = ("messages", "bytes", "largest", "first_time", "last_time")
+
+
+def said(contents: Contents, file: LogFile) -> dict[int, dict[str, Any]] | None:
+    """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
+    if contents.start > 0 or contents.end < TIME_MAX:
+        return None
+    if file.wall is not None and file.wall.is_stepped:  # only their messages tell which were first and last
+        return None
+    return told(file)
+
+
+def told(file: LogFile) -> dict[int, dict[str, Any]] | None:
+    """Return what a file says of its channels, by id, whatever is wanted of it; None: nothing, or not enough.
+
+    It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
+    other programs copy such a record to files with other messages.
+    """
+    record, statistics = file.metadata.get(metadata_keys.FIGURES), file.statistics
+    places = [extra.offset for extra in file.extras if extra.opcode == Opcode.METADATA]
+    if not file.complete or record is None or statistics is None:
+        return None
+    if not places or record.get(AT) != str(places[-1]):
+        return None
+    figures = {int(number): _figure(text) for number, text in record.items() if number != AT and number.isdigit()}
+    counts = {number: figure.get("messages") for number, figure in figures.items()}
+    if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
+        return None
+    return figures if all(figure.keys() >= set(_FIGURES) for figure in figures.values()) else None
+
+
+def _figure(text: str) -> dict[str, Any]:
+    """Return the figures of a channel; none where they are no such, for anybody may have written them."""
+    try:
+        figure = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(figure, dict):
+        return {}
+    sequences = figure.get("sequences", [0, 0])
+    if not isinstance(sequences, list) or len(sequences) != 2:
+        return {}
+    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _SUMMED]
+    times = [figure.get(name) for name in ("first_time", "last_time")]
+    bounds = [*((count, 2**48) for count in counts), *((time, 2**63) for time in times)]  # no file has more bytes
+    is_whole = all(_is_count(value, bound) for value, bound in [*bounds, *((one, 2**32) for one in sequences)])
+    return figure if is_whole else {}
+
+
+def _is_count(value: Any, bound: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < bound
+
+
+def counts(contents: Contents) -> dict[str, int] | None:
+    """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
+    found: dict[str, int] = {}
+    for file in contents.files:
+        if file.statistics is None or contents.start > 0 or contents.end < TIME_MAX:
+            return None
+        for number, count in file.statistics.channel_message_counts.items():
+            channel = file.described.channels.get(number)
+            if channel is None:
+                return None
+            if count and file.described.codes[number] >= 0:
+                found[channel.endpoint] = found.get(channel.endpoint, 0) + count
+    return dict(sorted(found.items()))
+
+
+class Sums:
+    """Adds up files of a log, in its order."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._tallies = np.zeros(0, TALLY)
+
+    def add(self, file: LogFile, read: bool) -> None:
+        """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
+        if read or not self.add_said(file):
+            self._read(file)
+
+    def add_said(self, file: LogFile) -> bool:
+        """Add what a file says that it has; return whether it says enough."""
+        figures = said(self._contents, file)
+        for number, figure in (figures or {}).items():
+            code = int(file.described.codes[number]) if number < len(file.described.codes) else -1
+            if code >= 0:
+                self._grow()
+                self._take(code, figure, file)
+        return figures is not None
+
+    def tallies(self) -> Iterator[tuple[int, Any]]:
+        """Give the code of each channel that has messages, and its tally."""
+        for code in np.flatnonzero(self._tallies["messages"]).tolist():
+            yield code, self._tallies[code]
+
+    def _grow(self) -> None:
+        more = len(self._contents.channels) - len(self._tallies)
+        if more > 0:
+            self._tallies = np.concatenate((self._tallies, np.zeros(more, TALLY)))
+
+    def _read(self, file: LogFile) -> None:
+        columns = Columns(_ROWS)
+        for _ in self._contents.file_scans(file, columns):
+            self._grow()
+            columns.count(self._tallies, 0, self._contents.numberings())
+
+    def _take(self, code: int, figure: dict[str, Any], file: LogFile) -> None:
+        """Add the figures of a channel; see tally.h."""
+        tally, numbering = self._tallies[code], self._tallies[self._contents.numberings()[code]]
+        if "sequences" in figure:
+            first, last = figure["sequences"]
+            step = (first + 1 - int(numbering["following"]) + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
+            if not numbering["following"]:
+                numbering["first_sequence"] = first
+            elif step > 0:
+                numbering["lost"] += step - 1
+            numbering["following"] = last + 1
+        numbering["lost"] += figure.get("lost", 0)
+        times = figure["first_time"], figure["last_time"]
+        if file.wall is not None:
+            times = file.wall.bounds(*times)
+        if tally["messages"]:
+            times = min(times[0], int(tally["first_time"])), max(times[1], int(tally["last_time"]))
+        tally["first_time"], tally["last_time"] = times
+        tally["messages"] += figure["messages"]
+        tally["bytes"] += figure["bytes"]
+        tally["largest"] = max(int(tally["largest"]), figure["largest"])
+
+    def infos(self) -> dict[str, EndpointInfo]:
+        """Return what was added up, by the names of endpoints."""
+        found: dict[str, EndpointInfo] = {}
+        for info in self._channels():
+            found[info.endpoint] = _together(found.get(info.endpoint), info)
+        for channel in self._unrecorded():
+            endpoint, before = channel.endpoint, found.get(channel.endpoint)
+            info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
+            found[endpoint] = _with_lost(before or info, channel.hidden.unrecorded)
+        return dict(sorted(found.items()))
+
+    def _unrecorded(self) -> Iterator[Channel]:
+        """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
+        if self._contents.start > 0:
+            return
+        numberings = self._contents.numberings().tolist()
+        begun = {numberings[code] for code, _ in self.tallies()}
+        for channel, numbering in zip(self._contents.channels, numberings, strict=True):
+            if channel.hidden.unrecorded and numbering not in begun:
+                begun.add(numbering)
+                yield channel
+
+    def _channels(self) -> Iterator[EndpointInfo]:
+        begun: set[int] = set()  # numberings, whose losses count once
+        hidden = self._contents.hidden_losses()
+        channels = zip(self._contents.channels, self._tallies, self._contents.numberings().tolist(), strict=False)
+        for channel, tally, numbering in channels:
+            if tally["messages"]:
+                lost = self._lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
+                yield _info(channel, tally, lost, int(numbering not in begun))
+                begun.add(numbering)
+
+    def _lost(self, numbering: int, stated: Iterable[HiddenLosses]) -> int | None:
+        """Return the losses of a numbering: gaps, and losses at its ends."""
+        tally = self._tallies[numbering]
+        at_ends = lost_at_ends(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
+        return None if at_ends is None else int(tally["lost"]) + at_ends
+
+
+def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
+    source = channel.source
+    return EndpointInfo(
+        endpoint=channel.endpoint,
+        schema=channel.schema,
+        messages=int(tally["messages"]),
+        bytes=int(tally["bytes"]),
+        first_time=int(tally["first_time"]),
+        last_time=int(tally["last_time"]),
+        lost=lost if channel.counted else 0 if source.kind == RECORDS.name else None,
+        epochs=epochs,
+        largest=int(tally["largest"]),
+        tracked=channel.tracked,
+        kind=source.kind,
+        options=source.parsed_options(),
+        publishers=(source.publisher,) if source.publisher else (),
+    )
+
+
+def _with_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
+    return replace(info, lost=None if info.lost is None else info.lost + lost)
+
+
+def _there(*times: int | None) -> list[int]:
+    return [time for time in times if time is not None]
+
+
+def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
+    if before is None:
+        return info
+    return replace(
+        info,
+        schema=info.schema or before.schema,
+        messages=before.messages + info.messages,
+        bytes=before.bytes + info.bytes,
+        first_time=min(_there(before.first_time, info.first_time), default=None),
+        last_time=max(_there(before.last_time, info.last_time), default=None),
+        lost=None if before.lost is None or info.lost is None else before.lost + info.lost,
+        epochs=before.epochs + info.epochs,
+        largest=max(before.largest, info.largest),
+        tracked=before.tracked or info.tracked,
+        options=info.options or before.options,
+        publishers=tuple(sorted({*before.publishers, *info.publishers})),
+    )

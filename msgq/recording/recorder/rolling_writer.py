@@ -1,0 +1,231 @@
+"""Where chunks go: into segments that are rolled, into memory until they are wanted, within limits of the disk."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+
+from msgq import __version__
+from msgq.errors import RecordingError
+from msgq.impl.base import clock
+from msgq.recording.mcap_io import metadata_keys, recording_files
+from msgq.recording.mcap_io.chunk_buffer import ENTRY, Chunk
+from msgq.recording.mcap_io.segment_writer import ChannelRecords, Compressor, Segment
+from msgq.recording.recorder.wall_clock import WallClock
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingLimits:
+    """When a segment ends, and what may not be exceeded. None: no limit.
+
+    Attributes
+    ----------
+    split_bytes, split_seconds, split_messages : of a segment; the next chunk begins another.
+    max_total_bytes : of the recording; its oldest segments are removed.
+    min_free_bytes : of the file system; recording ends with an error.
+    """
+
+    split_bytes: int | None = 256 << 20
+    split_seconds: float | None = 60.0
+    split_messages: int | None = None
+    max_total_bytes: int | None = None
+    min_free_bytes: int = 64 << 20
+
+
+class Output:
+    """The files of a recording. For one thread at a time, apart from `sync`, and the figures."""
+
+    def __init__(
+        self,
+        path: Path,
+        limits: RecordingLimits,
+        compressor: Compressor,
+        clock_offset_ns: int,
+        wall_clock: WallClock,
+        prefix: str,
+    ) -> None:
+        """Begin a recording.
+
+        Parameters
+        ----------
+        path : a file if it ends in .mcap, else a directory, to be made if needed.
+        limits : of segments and of the disk.
+        compressor : of chunks.
+        clock_offset_ns : of the host's clock to CLOCK_MONOTONIC.
+        wall_clock : that somebody looks at; what it was set to is noted.
+        prefix : of the endpoints.
+
+        Raises
+        ------
+        RecordingError : the directory holds a recording, or cannot be made.
+        """
+        self.path = path
+        self.bytes = self.removed_segments = self.uncompressed_chunks = 0
+        self._limits = limits
+        self._compressor = compressor
+        self._wall_clock = wall_clock
+        self._noted_ns = 0  # what the wall clock was set to up to then is in a segment
+        self._run = {
+            "run": uuid4().hex,
+            "host": platform.node(),
+            "clock_offset_ns": str(clock_offset_ns),
+            "prefix": prefix,
+            "version": __version__,
+        }
+        self._single = path.suffix == recording_files.SUFFIX
+        self._segment: Segment | None = None
+        self._count = 0
+        self._written: deque[tuple[Path, int]] = deque()
+        self._began = time.monotonic()
+        self._closing = threading.Lock()
+        try:
+            (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordingError(f"cannot make the directory {path}: {error.strerror}", errno=error.errno) from error
+        if recording_files.segments(path) if path.is_dir() else path.exists():
+            raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
+
+    def write(
+        self,
+        chunk: Chunk,
+        channels: Mapping[int, ChannelRecords],
+        losses: Callable[[], dict[str, str]],
+        compress: bool = True,
+    ) -> None:
+        """Append a chunk that is not empty.
+
+        Parameters
+        ----------
+        chunk : the chunk.
+        channels : by number, those that it uses.
+        losses : asked for when a segment ends.
+        compress : False: there is no time for that.
+
+        Raises
+        ------
+        RecordingError : no space, or the disk fails. The chunk is not in the recording.
+        """
+        self._check_space(chunk.used)
+        if self._segment is not None and self._is_full(self._segment):
+            self._end_segment(losses())
+        times = np.frombuffer(chunk.entries, ENTRY)["log_time"]
+        if self._segment is None:
+            self._segment = self._begin_segment(int(times[0]))
+        self._note_clock(self._segment, int(times[-1]))
+        before = self._segment.size
+        self._segment.write_chunk(chunk, channels, compress)
+        self.uncompressed_chunks += not compress and self._compressor.name != ""
+        self.bytes += self._segment.size - before
+
+    def sync(self) -> None:
+        """Let the disk have what was written. Any thread, so that none who writes waits for it.
+
+        Raises
+        ------
+        OSError : the disk fails.
+        """
+        with self._closing:
+            if self._segment is not None:
+                self._segment.sync()
+
+    def _is_full(self, segment: Segment) -> bool:
+        limits = self._limits
+        age = time.monotonic() - self._began
+        return not self._single and (
+            (limits.split_bytes is not None and segment.size >= limits.split_bytes)
+            or (limits.split_seconds is not None and age >= limits.split_seconds)
+            or (limits.split_messages is not None and segment.messages >= limits.split_messages)
+        )
+
+    def _begin_segment(self, first_ns: int) -> Segment:
+        """Begin one whose first message has this log_time, which may be a while ago."""
+        path = self.path if self._single else recording_files.segment_path(self.path, self._count)
+        metadata = {
+            **self._run,
+            "segment": str(self._count),
+            "started_ns": str(clock.time_ns()),
+            "since_ns": str(first_ns),
+            "wall_offset_ns": str(self._wall_clock.at(first_ns).offset_ns),
+        }
+        self._count += 1
+        self._noted_ns = first_ns  # what waited may be older than what the former segment noted at its end
+        self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
+        return Segment(path, self._compressor, metadata)
+
+    def _note_clock(self, segment: Segment, until_ns: int) -> None:
+        """Note in a segment what the wall clock was set to up to a time."""
+        for since_ns, offset_ns in self._wall_clock.since(self._noted_ns, until_ns):
+            noted = {
+                "run": self._run["run"],
+                "since_ns": str(since_ns),
+                "clock_offset_ns": self._run["clock_offset_ns"],
+                "wall_offset_ns": str(offset_ns),
+            }
+            segment.add_metadata(metadata_keys.CLOCK, noted)
+        self._noted_ns = max(self._noted_ns, until_ns)
+
+    def _end_segment(self, losses: Mapping[str, str]) -> None:
+        with self._closing:
+            segment, self._segment = self._segment, None
+        if segment is not None:
+            try:
+                self._note_clock(segment, clock.time_ns())
+            finally:
+                segment.close(losses)
+            self._written.append((segment.path, segment.size))
+
+    def _check_space(self, wanted: int) -> None:
+        limits = self._limits
+        used = sum(size for _, size in self._written) + (self._segment.size if self._segment else 0)
+        while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._written:
+            path, size = self._written.popleft()
+            path.unlink(missing_ok=True)
+            self.removed_segments += 1
+            used -= size
+        if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._single:
+            raise RecordingError(f"{self.path} has reached the limit of {limits.max_total_bytes} bytes")
+        free = self.free_bytes()
+        if free < limits.min_free_bytes + wanted:
+            text = f"the disk of {self.path} has {free:,} bytes left. The next chunk needs up to {wanted:,}, beside the"
+            advice = "The recording has ended; free space, or record to another disk"
+            raise RecordingError(
+                f"{text} reserve of {limits.min_free_bytes:,} (--min-free-bytes, min_free_bytes). {advice}"
+            )
+
+    def free_bytes(self) -> int:
+        """Return what is left of the disk."""
+        return shutil.disk_usage(self.path if self.path.exists() else self.path.parent).free
+
+    @property
+    def segments(self) -> int:
+        """How many there are."""
+        return len(self._written) + (self._segment is not None)
+
+    def close(self, losses: Mapping[str, str], stating: Iterable[ChannelRecords] = ()) -> None:
+        """End the last segment; a recording without messages has one, too.
+
+        Parameters
+        ----------
+        losses : of each endpoint.
+        stating : channels without messages that state losses.
+
+        Raises
+        ------
+        RecordingError : its summary could not be written; what it holds can be read.
+        """
+        if self._segment is None and not self._written and not self._count:
+            self._segment = self._begin_segment(clock.time_ns())
+        try:
+            if self._segment is not None:
+                self._segment.describe(stating)
+        finally:
+            self._end_segment(losses)

@@ -1,0 +1,41 @@
+"""The last chunks, for a recording that is written when somebody wants it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+
+
+class Memory:
+    """The last chunks, for a recording that is written when somebody wants it."""
+
+    def __init__(self, seconds: float | None, size: int | None) -> None:
+        """Keep chunks of so many seconds and bytes; None: no limit."""
+        self._seconds = seconds
+        self._size = size
+        self._chunks: deque[tuple[float, Chunk]] = deque()
+        self.bytes = 0
+
+    def keep(self, chunk: Chunk) -> list[Chunk]:
+        """Keep a chunk; return those that are too old, or too many, now."""
+        now = time.monotonic()
+        self._chunks.append((now, chunk))
+        self.bytes += chunk.used
+        dropped = []
+        while len(self._chunks) > 1 and (
+            (self._seconds is not None and now - self._chunks[0][0] > self._seconds)
+            or (self._size is not None and self.bytes > self._size)
+        ):
+            _, old = self._chunks.popleft()
+            self.bytes -= old.used
+            dropped.append(old)
+        return dropped
+
+    def take(self) -> list[Chunk]:
+        """Return all, oldest first, and begin anew."""
+        chunks = [chunk for _, chunk in self._chunks]
+        self._chunks.clear()
+        self.bytes = 0
+        return chunks

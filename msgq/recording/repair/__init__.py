@@ -1,0 +1,1 @@
+"""Checks MCAP files, and rewrites damaged ones."""

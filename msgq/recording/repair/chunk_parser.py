@@ -1,0 +1,165 @@
+"""What is in bytes that are records one behind the other: the contents of a chunk, or messages outside of chunks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from mcap import records
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import McapError
+from mcap.opcode import Opcode
+
+from msgq.recording.mcap_io.mcap_file import OTHERS_MAX
+from msgq.recording.mcap_io.record_structs import HEAD, RecordStream
+from msgq.recording.mcap_io.scan import CUT, RECORD, TIME_MAX, ZERO, Columns
+
+MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
+_IDS = np.arange(1 << 16, dtype=np.int32)
+_MESSAGE_TIME = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
+_CACHE_BYTES = 1 << 20
+_READ: dict[int, Callable[[ReadDataStream], Any]] = {
+    Opcode.HEADER: records.Header.read,
+    Opcode.SCHEMA: records.Schema.read,
+    Opcode.CHANNEL: records.Channel.read,
+    Opcode.METADATA: records.Metadata.read,
+    Opcode.STATISTICS: records.Statistics.read,
+    Opcode.CHUNK_INDEX: records.ChunkIndex.read,
+    Opcode.ATTACHMENT_INDEX: records.AttachmentIndex.read,
+    Opcode.METADATA_INDEX: records.MetadataIndex.read,
+    Opcode.SUMMARY_OFFSET: records.SummaryOffset.read,
+    Opcode.DATA_END: records.DataEnd.read,
+    Opcode.FOOTER: records.Footer.read,
+}
+
+
+def parsed(record: bytes) -> Any:
+    """Return a record of MCAP's, given with its head, as the library has it.
+
+    Raises
+    ------
+    ValueError : its bytes make no sense, or it is a schema with the id 0.
+    """
+    try:
+        found = _READ[record[0]](RecordStream(record[HEAD.size :]))
+    except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
+        raise ValueError(f"its fields make no sense: {str(error) or type(error).__name__}") from None
+    if isinstance(found, records.Schema) and found.id == 0:
+        raise ValueError("a schema has the id 0, which means that there is none")
+    return found
+
+
+def kind(opcode: int) -> str:
+    """Return what a record is called."""
+    return Opcode(opcode).name.lower().replace("_", " ") if opcode in set(Opcode) else f"record of opcode {opcode:#x}"
+
+
+@dataclass(slots=True)
+class Inside:
+    """What was found.
+
+    Attributes
+    ----------
+    channel, log_time, offset : of the messages, in their order; uint16, uint64, and uint64 in the bytes.
+    described : the schemas and channels, each with the number of messages before it.
+    bad : from where to where is what makes no sense, and why.
+    others : bytes of records that chunks do not have, which readers pass over.
+    end : where looking ended.
+    """
+
+    channel: np.ndarray[Any, np.dtype[np.uint16]]
+    log_time: np.ndarray[Any, np.dtype[np.uint64]]
+    offset: np.ndarray[Any, np.dtype[np.uint64]]
+    described: list[tuple[int, bytes]] = field(default_factory=list)
+    bad: list[tuple[int, int, str]] = field(default_factory=list)
+    others: int = 0
+    end: int = 0
+
+    def by_channel(self) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return of each channel where its messages are: log_time and offset, shape (messages, 2)."""
+        order = np.argsort(self.channel, kind="stable")
+        numbers, begins = np.unique(self.channel[order], return_index=True)
+        places = np.stack((self.log_time, self.offset), axis=1)[order]
+        return dict(zip(numbers.tolist(), np.split(places, begins[1:]), strict=False))
+
+    def first_uses(self) -> dict[int, int]:
+        """Return of each channel how many messages come before its first one."""
+        numbers, firsts = np.unique(self.channel, return_index=True)
+        return dict(zip(numbers.tolist(), firsts.tolist(), strict=True))
+
+
+class Looker:
+    """Looks into bytes. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._columns = Columns(16384)
+        self._sound: set[bytes] = set()  # schemas and channels: chunks repeat them
+        self._sound_bytes = 0
+
+    def chunk(self, content: bytes) -> Inside:
+        """Look into the contents of a chunk."""
+        return self._look(content, outside=False)
+
+    def messages(self, content: bytes) -> Inside:
+        """Look at messages outside of chunks, as far as nothing else comes or one is cut."""
+        return self._look(content, outside=True)
+
+    def _look(self, content: bytes, outside: bool) -> Inside:
+        found = Inside(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
+        pieces: list[tuple[Any, Any, Any]] = [(found.channel, found.log_time, found.offset)]
+        count = position = others = known = 0
+        while position < len(content):
+            self._columns.clear()
+            why, position = self._columns.scan(content, position, _IDS, 0, TIME_MAX, strict=outside)
+            if rows := self._columns.rows:
+                pieces.append(self._rows(rows))
+                known += int(self._columns.length[:rows].sum()) + rows * (HEAD.size + MESSAGE_BYTES)
+                count += rows
+            if why in (CUT, ZERO) or others > OTHERS_MAX:
+                if not outside:
+                    found.bad.append((position, len(content), _REASONS.get(why, f"{others} records are no messages")))
+                break
+            if why == RECORD:
+                opcode, length = HEAD.unpack_from(content, position)
+                if outside and opcode != Opcode.MESSAGE:
+                    break
+                others, following = others + 1, position + HEAD.size + length
+                if opcode == Opcode.MESSAGE and length >= MESSAGE_BYTES:  # of a time that Python's integers have only
+                    channel, time = _MESSAGE_TIME.unpack_from(content, position + HEAD.size)
+                    pieces.append(
+                        (np.array([channel], np.uint16), np.array([time], np.uint64), np.array([position], np.uint64))
+                    )
+                    count += 1
+                else:
+                    self._other(found, content[position:following], position, count)
+                known, position = known + HEAD.size + length, following
+        found.channel, found.log_time, found.offset = map(np.concatenate, zip(*pieces, strict=True))
+        found.end = position
+        found.others = 0 if found.bad else position - known
+        return found
+
+    def _rows(self, rows: int) -> tuple[Any, Any, Any]:
+        columns = self._columns
+        offset = (columns.offset[:rows] - HEAD.size - MESSAGE_BYTES).astype(np.uint64)
+        return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
+
+    def _other(self, found: Inside, record: bytes, position: int, count: int) -> None:
+        """Take a schema or a channel, or note what is wrong with it, or with a message."""
+        if record not in self._sound:
+            try:
+                if record[0] == Opcode.MESSAGE:
+                    raise ValueError(f"a message of {len(record) - HEAD.size} bytes, which is too short to be one")
+                parsed(record)
+            except ValueError as error:
+                found.bad.append((position, position + len(record), f"a {kind(record[0])}: {error}"))
+                return
+            if self._sound_bytes + len(record) <= _CACHE_BYTES:
+                self._sound.add(record)
+                self._sound_bytes += len(record)
+        found.described.append((count, record))
+
+
+_REASONS = {CUT: "a record goes beyond the end", ZERO: "zeros instead of a record"}

@@ -1,0 +1,221 @@
+"""Making a damaged or truncated file whole, so that every MCAP reader takes it; or its indexes and its summary new."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording.mcap_io import recording_files
+from msgq.recording.mcap_io.mcap_file import LogFile
+from msgq.recording.mcap_io.problem import valid_text
+from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
+from msgq.recording.mcap_io.scan import TIME_MAX, Columns
+from msgq.recording.repair.atomic_file import hidden_name, unnamed
+from msgq.recording.repair.doctor import Examination, Finding
+from msgq.recording.repair.repair_plan import Survey
+from msgq.recording.repair.repair_writer import Rewriting
+from msgq.recording.repair.summary_check import Facts
+
+_FINDINGS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was done to a file.
+
+    Attributes
+    ----------
+    path : the file.
+    output : the whole one: a new one, or `path`; also if nothing had to be done.
+    changed : whether anything had to be done.
+    messages, chunks : that `output` has.
+    cut_bytes : that its end has less.
+    damaged_bytes : within it that readers are made to pass over.
+    actions : descriptions of the repairs, one sentence each.
+    remaining : findings of `doctor` that cannot be repaired: the first 100.
+    """
+
+    path: str
+    output: str
+    changed: bool
+    messages: int
+    chunks: int
+    cut_bytes: int
+    damaged_bytes: int
+    actions: tuple[str, ...]
+    remaining: tuple[Finding, ...]
+
+
+def recover(
+    path: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    max_chunk_bytes: int = CHUNK_BYTES_MAX,
+) -> Recovery:
+    """Make a file whole, if anything is wrong with it that can be mended.
+
+    A new file is written, with all messages that `LogReader` finds in the old one, which is counted before the new one
+    gets its name. Until then it has none: whatever happens, nothing is left of it, and the old file is as it was.
+
+    Parameters
+    ----------
+    path : the file.
+    output : of the whole one, which must not exist. If `path` is whole, it is a copy. None: `NAME.recovered.mcap`
+        beside it, and no copy.
+    in_place : let the new file take the place of the old one, at once: readers see one or the other. It needs room for
+        both until then.
+    max_chunk_bytes : of a chunk before compression. A larger one may be a good one, and is not judged: see below.
+
+    Raises
+    ------
+    RecordingError : it is no MCAP file, a chunk is larger than `max_chunk_bytes`, the new file would have fewer
+        messages, or exists, or cannot be written; `in_place`: somebody is writing the file.
+    InvalidValueError : `output` and `in_place` exclude each other.
+    """
+    return _Work(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).done()
+
+
+def reindex(
+    path: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    max_chunk_bytes: int = CHUNK_BYTES_MAX,
+) -> Recovery:
+    """Write all indexes and the summary of a file anew, whatever they were; what is damaged is mended as well.
+
+    See `recover`, which leaves whole files alone. The default for `output` is `NAME.reindexed.mcap`.
+    """
+    return _Work(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).done()
+
+
+class _Work:
+    """On one file."""
+
+    def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
+        if output is not None and in_place:
+            raise InvalidValueError("give an output, or let the file be changed in place, not both")
+        self._path, self._most, self._in_place, self._anew = path, most, in_place, anew
+        self._copies_whole = output is not None
+        what = recording_files.REINDEXED if anew else recording_files.RECOVERED
+        self._output = path.resolve() if in_place else output or recording_files.beside(path, what)
+
+    def done(self) -> Recovery:
+        """Do it."""
+        if not self._in_place and self._output.exists():
+            raise RecordingError(f"{self._output} exists; give another name (--output), or remove it")
+        before = _messages(self._path, self._most)  # says what is wrong with what is no MCAP file
+        try:
+            with self._path.open("rb") as file:
+                if self._in_place:
+                    _lock(file.fileno(), self._path)
+                return self._done(file.fileno(), before)
+        except OSError as error:
+            text = f"cannot write {self._output}: {error.strerror}; {self._path} is as it was"
+            raise RecordingError(text, errno=error.errno) from error
+
+    def _done(self, fd: int, before: int) -> Recovery:
+        findings, facts = _examined(self._path, self._path, self._most)
+        if not self._anew and not any(one.is_repairable for one in findings):
+            if self._copies_whole:
+                self._write(fd, None, before)
+            output = self._output if self._copies_whole else self._path
+            counts = (facts.counts.total(), len(facts.chunks), 0, 0)
+            return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
+        survey = Survey(fd, str(self._path), os.fstat(fd).st_size, self._most, self._anew)
+        left = self._write(fd, survey, before)
+        index = survey.index
+        return Recovery(
+            str(self._path),
+            str(self._output),
+            True,
+            sum(index.counts.values()),
+            len(index.chunks),
+            survey.cut.size,
+            survey.damaged.size,
+            tuple(_sentences(survey, findings)),
+            tuple(left),
+        )
+
+    def _write(self, fd: int, survey: Survey | None, before: int) -> list[Finding]:
+        """Write the new file, a copy without a survey, check it, and give it its name; return what is wrong with it."""
+        with unnamed(self._output) as new:
+            writing = Rewriting(fd, new.fd, self._most)
+            if survey is None:
+                writing.copy(0, os.fstat(fd).st_size)
+            else:
+                writing.write_all(survey)
+            after = _messages(new.readable, self._most)
+            if after < before:
+                text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
+                raise RecordingError(f"{text}; it is as it was")
+            left = [] if survey is None else _examined(new.readable, self._output, self._most)[0]
+            if self._in_place:
+                new.replace(self._output, hidden_name(self._output))
+            else:
+                new.name(self._output)
+        return left
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RecordingError(f"{path} is being written; recover it when its recorder is gone") from None
+
+
+def _messages(path: Path, most: int) -> int:
+    """Return how many messages readers of ours find in a file."""
+    columns, count = Columns(16384), 0
+    file = LogFile(path, lambda _: 0, lambda _: None, most=most)
+    if file.bytes.is_copy:
+        raise RecordingError(f"{path} is compressed as a whole; decompress it first: zstd -d {path}")
+    for stretch in file.stretches:
+        content = file.content(stretch)
+        position = 0
+        while content is not None and position < len(content):
+            columns.clear()
+            position = file.scan(stretch, content, position, columns, 0, TIME_MAX)
+            count += columns.rows
+    return count
+
+
+def _examined(path: Path, shown: Path, most: int) -> tuple[list[Finding], Facts]:
+    """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
+    examination = Examination(path, most)
+    findings: list[Finding] = []
+    for one in examination:
+        if len(findings) < _FINDINGS_MAX or (one.is_repairable and not any(other.is_repairable for other in findings)):
+            findings.append(replace(one, path=valid_text(shown)))
+    return findings, examination.facts
+
+
+def _sentences(survey: Survey, findings: list[Finding]) -> Iterator[str]:
+    """Say what was done."""
+    for tally, text in (
+        (survey.cut, "cut {size} bytes off the end: {tally}"),
+        (survey.damaged, "passed over {count} damaged places, {size} bytes: {tally}"),
+        (survey.rewritten, "wrote {count} chunks of their good records: {tally}"),
+        (survey.indexed, "wrote the message indexes of {count} chunks anew: {tally}"),
+        (survey.strays, "left out {count} message indexes: {tally}"),
+    ):
+        if tally.count:
+            yield text.format(count=tally.count, size=tally.size, tally=tally)
+    if not survey.has_header:
+        yield "wrote a header: it was lost"
+    if survey.rescued:
+        yield f"wrote {survey.rescued} schemas and channels into the data, which only the summary had"
+    if survey.invented:
+        yield f"gave {survey.invented} channels or schemas that nothing describes the names undescribed_1 and so on"
+    about = {"data end", "data crc", "footer", "magic", "groups"}
+    for one in findings:
+        if one.rule in about or one.rule.startswith(("summary", "statistics", "chunk index", "attachment", "metadata")):
+            yield f"wrote the end of the file anew: {one.text}"
+            return
+    yield "wrote the end of the file anew"

@@ -1,0 +1,183 @@
+"""Messages as bursts of columns: those that iteration gives, in its order, and in that of their publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq import errors
+from msgq.recording import LogReader
+from msgq.recording.player import schedule
+from msgq.recording.player.ring_sender import Direct, published
+from msgq.recording.player.schedule import BELIEVED_NS, timed
+from msgq.recording.reader import column_batches
+from msgq.recording.reader.column_batches import MessageBatch
+from msgq.recording.reader.message import Message
+from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign, write_log
+
+NS = 1_000_000_000
+BEGIN = 1_700_000_000 * NS
+
+
+def rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, bytes, int, int]]:
+    """Return of each message time, endpoint, data, log_time, publish_time."""
+    found = []
+    for batch in given:
+        assert (np.diff(batch.time) >= 0).all()
+        for row in range(len(batch)):
+            begin = batch.offset[row]
+            data = batch.contents[batch.content[row]][begin : begin + batch.length[row]]
+            times = int(batch.log_time[row]), int(batch.publish_time[row])
+            found.append((int(batch.time[row]), log.channels[batch.code[row]].endpoint, data, *times))
+    return found
+
+
+def iterated(log: LogReader) -> list[tuple[int, str, bytes, int, int]]:
+    return [(m.log_time, m.endpoint, m.data, m.log_time, m.publish_time) for m in log]
+
+
+def in_published_order(log: LogReader) -> list[tuple[int, str, bytes]]:
+    """Put messages in order one by one, as it is defined: the yardstick."""
+    waiting: list[tuple[int, int, Message]] = []
+    latest: dict[str, int] = {}
+    for number, found in enumerate(log):
+        believed = abs(found.publish_time - found.log_time) <= BELIEVED_NS
+        time_ns = max(found.publish_time if believed else found.log_time, latest.get(found.endpoint, 0))
+        latest[found.endpoint] = time_ns
+        heappush(waiting, (time_ns, number, found))
+    ordered = [heappop(waiting) for _ in range(len(waiting))]
+    return [(time_ns, found.endpoint, found.data) for time_ns, _, found in ordered]
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_they_are_what_iteration_gives(tmp_path: Path, kind: str) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
+    assert rows(log, log.iter_batches()) == iterated(log)
+    part = log.between(1500, 2500)
+    assert rows(part, part.iter_batches()) == iterated(part)
+
+
+def disordered(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogReader:
+    """Write files that overlap in time, whose messages were published at other times, some impossible ones."""
+    random = np.random.default_rng(seed)
+    path.mkdir()
+    for number in range(files):
+        times = np.sort(random.integers(0, 20, 400)) * NS // 5
+        late = random.integers(-spread_ns, spread_ns, 400)
+        messages = [
+            (f"e{i % 7}", BEGIN + int(t), b"%d %d" % (number, i), BEGIN + int(t) - int(late[i]))
+            for i, t in enumerate(times)
+        ]
+        write_log(path / f"{number}.mcap", *messages)
+    return LogReader(path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> None:
+    log = disordered(tmp_path / "log", seed, NS)
+    assert rows(log, log.iter_batches()) == iterated(log)
+
+
+@pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
+def test_the_order_of_publishing_is_that_of_messages_one_by_one(tmp_path: Path, seed: int, spread_ns: int) -> None:
+    log = disordered(tmp_path / "log", seed, spread_ns)
+    assert [row[:3] for row in rows(log, timed(log, "publish_time"))] == in_published_order(log)
+
+
+def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS // 10, bytes(100)) for i in range(1000)))
+    log = LogReader(path)
+    given = list(timed(log, "publish_time"))
+    assert len(given) > 20
+    assert sum(map(len, given)) == 1000
+    assert all(len(batch.contents) <= 2 for batch in given)
+
+
+def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure would mean: a file whose messages all have one time, or a fast one, is held in memory as a whole."""
+    monkeypatch.setattr(schedule, "_WAITING_BYTES", 20_000)
+    held = []
+    added = column_batches.Waiting.add
+
+    def add(self: Any, batch: MessageBatch) -> None:
+        added(self, batch)
+        held.append(self.size)
+
+    monkeypatch.setattr(column_batches.Waiting, "add", add)
+    for number, (of_log, early, late) in enumerate([(100, 7, 0), (3000, 1, 0), (3000, 7, 0), (1, 7, 0), (1, 0, 500)]):
+        held.clear()
+        times = (BEGIN + i // of_log for i in range(3000))
+        sent = (i % 5 * early // 5 - (i % 5 == 4) * late for i in range(3000))
+        messages = ((f"e{i % 5}", t, bytes(200), t + s) for i, (t, s) in enumerate(zip(times, sent, strict=True)))
+        log = LogReader(write_log(tmp_path / f"{number}.mcap", *messages))
+        found = rows(log, timed(log, "publish_time"))
+        assert len(found) == 3000
+        assert all(before[0] <= after[0] for before, after in pairwise(found))
+        assert max(held) < 60_000
+
+
+def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_burst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second message leaves because of its size, the third one at the end of the log."""
+    monkeypatch.setattr(schedule, "_WAITING_BYTES", 8000)
+    sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
+    messages = ((name, BEGIN + time, bytes(size), BEGIN + published) for name, time, size, published in sent)
+    log = LogReader(write_log(tmp_path / "a.mcap", *messages))
+    found = [
+        (time - BEGIN, name, published - BEGIN) for time, name, _, _, published in rows(log, timed(log, "publish_time"))
+    ]
+    assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
+
+
+def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
+    parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
+    chunks = [chunk(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
+    log = LogReader(write(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
+    found = rows(log, log.iter_batches())
+    assert 0 < len(found) < 64
+    assert [row[0] for row in found] == sorted(row[0] for row in found)
+    assert "overlap in time" in log.problems[0].reason
+
+
+# ---- below Python ----
+
+
+def test_published_checks_what_it_is_given() -> None:
+    times, codes = np.array([5, 6]), np.zeros(2, np.int32)
+    latest = np.zeros(1, np.int64)
+    assert published(times, np.array([4, 3]), codes, codes[:1], latest, 10).tolist() == [4, 4]
+    assert latest.tolist() == [4]
+    for wrong in ((times, times[:1], codes, codes[:1], latest), (times, times, codes, codes[:0], latest)):
+        with pytest.raises(errors.InvalidValueError):
+            published(*wrong, 10)
+    with pytest.raises(errors.InvalidValueError):
+        published(times, times, codes, np.ones(1, np.int32), latest, 10)
+
+
+@pytest.mark.parametrize(("name", "value"), [("content", 1), ("offset", 3), ("offset", -1), ("length", 5), ("code", 1)])
+def test_direct_sends_nothing_from_beyond_the_bytes(prefix: str, name: str, value: int) -> None:
+    import msgq
+
+    columns = {name: np.zeros(1, np.int64) for name in ("time", "log_time", "publish_time", "origin_time", "offset")}
+    columns |= {"content": np.zeros(1, np.int32), "code": np.zeros(1, np.int32), "length": np.array([2])}
+    batch, ages = MessageBatch((b"abcd",), **columns), np.zeros(1, np.int64)
+    direct = Direct()
+    subscriber = msgq.sub_sock("e")
+    with msgq.pub_sock("e") as socket:
+        direct.add(socket)
+        assert direct.send(batch, ages, 0, 1, 100) == 1
+        assert (direct.messages, direct.bytes) == (1, 2)
+        columns[name][0] = value
+        with pytest.raises(errors.InvalidValueError):
+            direct.send(batch, ages, 0, 1, 100)
+        for begin, end in ((-1, 1), (1, 0), (0, 2)):
+            with pytest.raises(errors.InvalidValueError):
+                direct.send(batch, ages, begin, end, 100)
+    assert msgq.drain_sock_raw(subscriber) == [b"ab"]

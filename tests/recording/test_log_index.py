@@ -1,0 +1,155 @@
+"""What a player knows of a log before it plays: as much as is needed, of as little as can be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from mcap.writer import CompressionType, IndexType
+from mcap.writer import Writer as McapWriter
+
+import msgq
+from msgq import stats
+from msgq.recording import LogReader, Player, Writer
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.player import log_index
+from msgq.recording.player.log_index import Outline
+from tests.recording.logs import FOREIGN, write_foreign, write_log
+
+NS = 1_000_000_000
+BEGIN = 1_700_000_000 * NS
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places of what was read."""
+    places: list[int] = []
+    content = LogFile.content
+
+    def noted(self: Any, stretch: Stretch) -> bytes | None:
+        places.append(stretch.offset)
+        return content(self, stretch)
+
+    monkeypatch.setattr(LogFile, "content", noted)
+    return places
+
+
+def large_chunks(path: Path, **options: Any) -> Path:
+    """Write chunks of half a MiB, each with a message of another size of each endpoint."""
+    messages = []
+    for i in range(20):
+        messages += [("small", BEGIN + i * NS, bytes(100 + i)), ("large", BEGIN + i * NS, bytes(400_000 + i))]
+    return write_log(path, *messages)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
+    for part in (log, log.between(1500, 2500), log.between(1000, 1011), log.between(9000)):
+        found = Outline(part).endpoints
+        assert found.keys() == part.endpoints.keys() or (kind == "no index" and found.keys() >= part.endpoints.keys())
+        for name, info in part.endpoints.items():
+            assert (found[name].schema, found[name].tracked, found[name].kind) == (info.schema, info.tracked, info.kind)
+            assert found[name].largest >= info.largest
+
+
+def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -> None:
+    """Failure would mean: a player of a long recording keeps everybody waiting."""
+    messages = ((f"e{i % 3}", BEGIN + i * NS // 10, bytes(500)) for i in range(5000))
+    path = write_log(tmp_path / "a.mcap", *messages)
+    with Player(path):
+        assert len(LogReader(path).contents.files[0].stretches) > 500
+        assert len(read) < 15
+
+
+def test_large_chunks_tell_by_their_indexes_how_large_messages_are(tmp_path: Path, read: list[int]) -> None:
+    found = Outline(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
+    assert 119 <= found["small"].largest < 150  # a record of a channel may be between two messages
+    assert 400_019 <= found["large"].largest < 400_050
+    assert not read
+
+
+def test_of_too_many_large_chunks_the_smaller_ones_are_not_looked_into(
+    tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_index, "_INDEX_BYTES", 1)
+    found = Outline(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
+    assert found["large"].largest >= 400_019
+    assert 400_000 < found["small"].largest < 410_000
+    assert not read
+
+
+def test_figures_of_a_file_tell_it(tmp_path: Path, read: list[int]) -> None:
+    with Writer(tmp_path / "a.mcap") as writer:
+        small, large, _ = (writer.channel(name) for name in ("small", "large", "silent"))
+        for i in range(100):
+            writer.write(large, bytes(100_000), BEGIN + i)
+            writer.write(small, bytes(i), BEGIN + i)
+    found = Outline(LogReader(tmp_path / "a.mcap")).endpoints
+    assert {name: one.largest for name, one in found.items()} == {"small": 99, "large": 100_000}
+    assert not read
+
+
+@pytest.mark.parametrize("said", [10, 1 << 62, -5, "x", None])
+def test_figures_that_lie_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: Any, said: Any) -> None:
+    path = tmp_path / "a.mcap"
+    with Writer(path) as writer:
+        number = writer.channel("e")
+        for i in range(4):
+            writer.write(number, bytes(10 if i % 2 else 500_000), BEGIN + i)
+    metadata = LogReader(path).files[0].metadata
+    metadata[metadata_keys.FIGURES]["1"] = json.dumps(
+        json.loads(metadata[metadata_keys.FIGURES]["1"]) | {"largest": said}
+    )
+    monkeypatch.setattr(LogFile, "metadata", metadata)
+    with Player(path) as player:
+        assert stats.topic("e").data_bytes < 10 << 20
+        done = player.run()
+    assert done.messages == (2 if said == 10 else 4)
+    assert sum(done.unplayed.values()) == 4 - done.messages
+    assert all("does not fit" in why for why in done.unplayed)
+
+
+def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
+    """Their chunks and indexes do not tell how large they are."""
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        writer = McapWriter(file)
+        writer.start("ros2", "test")
+        topic = writer.register_channel("/points", "cdr", writer.register_schema("Points", "ros2msg", b"uint8[] data"))
+        for i in range(3):
+            writer.add_message(topic, BEGIN + i, zstandard.compress(bytes(1_000_000 + i)), BEGIN + i)
+        writer.finish()
+    assert Outline(LogReader(path)).endpoints["/points"].largest == 1_000_002
+
+
+def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_path: Path) -> None:
+    """The chunk could have a message that is too large for this ring, and has none."""
+    path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(100)) for i in range(3000)))
+    msgq.pub_sock("e", 8192).close()
+    with Player(path) as player:
+        assert player.run().messages == 3000
+
+
+def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Outline, "_channels", lambda *_: {1})
+    path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 1, b"2"))
+    with Player(path) as player:
+        assert player.endpoints == ("a",)
+        assert player.run().messages == 1
+    assert "reindex" in player.skipped["b"]
+
+
+def test_large_messages_without_any_index(prefix: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "index_types": IndexType.NONE,
+        "compression": CompressionType.NONE,
+        "chunk_size": 1 << 20,
+    }
+    path = write_foreign(tmp_path / "a.mcap", 20_000, **options)
+    with Player(path, rate=1e9) as player:
+        assert player.run().messages == 20_000

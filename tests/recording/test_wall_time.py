@@ -1,0 +1,433 @@
+"""Times by the wall clock: what it showed while a recording was made, though somebody set it meanwhile."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap import records
+from mcap.reader import make_reader
+
+import msgq
+from msgq import errors
+from msgq.impl.base import clock
+from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.segment_writer import Compressor, Segment, channel_records
+from msgq.recording.mcap_io.wall_time import WallTimes
+from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.reader.message import Message
+from msgq.recording.recorder import wall_clock
+from msgq.recording.recorder.recorder import Recorder
+from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
+from msgq.recording.recorder.wall_clock import Reading, WallClock
+from tests.command import run
+from tests.recording.logs import MAGIC, channel, encoded, message
+from tests.support import wait_until
+
+HOUR = 3600 * 10**9
+BEGIN = 10**18  # of the first message, by the host's clock
+BOOTED = BEGIN - 10 * HOUR  # what the host's clock adds to CLOCK_MONOTONIC
+RUN = {"run": "a" * 32}
+
+
+def noted(ahead: int, since: int = 0) -> tuple[str, dict[str, str]]:
+    """Return a note that the wall clock is so far ahead: from the beginning on, or since a time."""
+    said = RUN | {"clock_offset_ns": str(BOOTED), "wall_offset_ns": str(BOOTED + ahead), "since_ns": str(since)}
+    return metadata_keys.CLOCK if since else metadata_keys.RECORDING, said
+
+
+def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], ends: bool = True) -> Path:
+    """Write a recording: of a list of log_times a chunk with such messages, of a pair (since, ahead) a note."""
+    segment = Segment(path, Compressor("zstd", None), noted(ahead)[1])
+    described = {
+        1: channel_records(1, "e", msgq.Schema("n", "struct", b'"<i8"'), 1, metadata_keys.PUBLISHED),
+    }
+    sequence = 0
+    for part in parts:
+        if isinstance(part, tuple):
+            segment.add_metadata(*noted(part[1], part[0]))
+            continue
+        chunk = Chunk(1 << 16, 100)
+        for time in part:
+            assert chunk.append(1, sequence, time, time - 30, time.to_bytes(8, "little"), time - 50)
+            sequence += 1
+        segment.write_chunk(chunk, described)
+    segment.close({}) if ends else segment.abandon()
+    return path
+
+
+def written(path: Path, *parts: Any) -> Path:
+    """Write a file of one channel outside of chunks."""
+    path.write_bytes(MAGIC + encoded(records.Header("", "test"), channel(1, "e"), *parts))
+    return path
+
+
+def times(messages: Iterable[Message]) -> list[tuple[int, int]]:
+    """Return of each message its log_time, and what that was by the host's clock, since the first one of all."""
+    return [(m.log_time - BEGIN, int.from_bytes(m.data, "little") - BEGIN) for m in messages]
+
+
+def step_back(directory: Path, name: str = "a", ends: bool = True) -> Path:
+    """Write a log in which the wall clock was set an hour back in the middle of the second chunk."""
+    chunks = [BEGIN, BEGIN + 10], [BEGIN + 20, BEGIN + 30], [BEGIN + 40]
+    return write_segment(
+        directory / f"{name}.mcap", HOUR + 5, chunks[0], (BEGIN + 30, 5), chunks[1], chunks[2], ends=ends
+    )
+
+
+SHOWN = [(35, 30), (45, 40), (HOUR + 5, 0), (HOUR + 15, 10), (HOUR + 25, 20)]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_messages_have_the_times_that_the_wall_clock_showed(tmp_path: Path, ends: bool) -> None:
+    log = LogReader(step_back(tmp_path, ends=ends), clock="wall")
+    found = list(log)
+    assert times(found) == SHOWN  # in the order of log_time, which it went back in
+    assert {m.log_time - m.publish_time for m in found} == {30}  # an age is what it was
+    assert {m.log_time - m.origin_time for m in found} == {50}
+    assert (log.start_time, log.end_time) == (BEGIN + 35, BEGIN + HOUR + 25)
+    assert not log.problems
+
+
+def test_the_hosts_clock_is_the_default(tmp_path: Path) -> None:
+    path = step_back(tmp_path)
+    expected = [(time, time) for time in (0, 10, 20, 30, 40)]
+    assert times(LogReader(path)) == times(LogReader(path, clock="host")) == expected
+
+
+def test_a_span_of_time_is_by_the_same_clock(tmp_path: Path) -> None:
+    log = LogReader(step_back(tmp_path), clock="wall", start=BEGIN + 40, end=BEGIN + HOUR + 15)
+    assert times(log) == [(45, 40), (HOUR + 5, 0)]
+    assert times(log.between(start=BEGIN + HOUR)) == [(HOUR + 5, 0)]
+    assert times(log.between(end=BEGIN + HOUR)) == [(45, 40)]
+
+
+def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
+    path = step_back(tmp_path)
+    log = LogReader(path, clock="wall")
+    in_file = [SHOWN[2], SHOWN[3], SHOWN[4], SHOWN[0], SHOWN[1]]
+    batch = next(log.batches(["log_time", "publish_time", "origin_time", "data"]))
+    assert [time - BEGIN for time in batch.column("log_time").to_pylist()] == [shown for shown, _ in in_file]
+    assert [time - BEGIN + 30 for time in batch.column("publish_time").to_pylist()] == [shown for shown, _ in in_file]
+    assert [time - BEGIN + 50 for time in batch.column("origin_time").to_pylist()] == [shown for shown, _ in in_file]
+    later = next(log.between(start=BEGIN + HOUR).batches(["log_time", "data"]))
+    assert [int.from_bytes(data, "little") - BEGIN for data in later.column("data").to_pylist()] == [0, 10, 20]
+    assert log.between(end=BEGIN + HOUR).to_numpy("e").tolist() == [BEGIN + 30, BEGIN + 40]
+    pieces = [pickle.loads(pickle.dumps(piece)) for piece in log.split(1)]
+    assert [times(piece) for piece in pieces] == [SHOWN[2:4], [SHOWN[0], SHOWN[4]], [SHOWN[1]]]
+    info = log.endpoints["e"]
+    assert (info.first_time, info.last_time, info.messages) == (BEGIN + 35, BEGIN + HOUR + 25, 5)
+    assert times(log.full_history("topic")) == SHOWN
+    assert [message.log_time - BEGIN for message, _ in log.decoded()] == [shown for shown, _ in SHOWN]
+
+
+def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
+    path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
+    (*_, (_, last)) = LogReader(path).contents.stretches()
+    assert times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
+    whole = LogReader(path, clock="wall", span=(0, path.stat().st_size))
+    assert times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
+
+
+def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Path) -> None:
+    path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN, BEGIN + 10])
+    log = LogReader(path, clock="wall")
+    assert log.has_statistics
+    info = log.endpoints["e"]
+    assert (info.first_time, info.last_time) == (BEGIN + HOUR, BEGIN + HOUR + 10)
+    assert not LogReader(step_back(tmp_path, "b"), clock="wall").has_statistics  # only the messages tell
+
+
+def test_each_file_has_its_own_offset(tmp_path: Path) -> None:
+    write_segment(tmp_path / "000000.mcap", 2 * HOUR, [BEGIN])
+    write_segment(tmp_path / "000001.mcap", 0, [BEGIN + 10])
+    assert times(LogReader(tmp_path, clock="wall")) == [(10, 10), (2 * HOUR, 0)]
+
+
+def test_messages_outside_of_chunks(tmp_path: Path) -> None:
+    parts: list[Any] = [records.Metadata(*noted(100)), message(1, 0, 1000), message(1, 1, 2000)]
+    parts += [records.Metadata(*noted(0, 2000)), message(1, 2, 3000)]
+    path = written(tmp_path / "a.mcap", *parts)
+    log = LogReader(path, clock="wall")
+    assert [found.log_time for found in log] == [1100, 2000, 3000]
+    assert [found.log_time for found in log.between(2000, 3000)] == [2000]
+
+
+@pytest.mark.seeds(2, 20, 100)
+def test_any_steps_agree_with_a_model(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    now, ahead, shown = 0, rng.randint(-300, 300), []
+    parts: list[Any] = []
+    first = ahead
+    for _ in range(rng.randint(1, 8)):
+        chunk = []
+        for _ in range(rng.randint(1, 30)):
+            now += rng.randint(0, 20)
+            chunk.append(now)
+        parts.append([BEGIN + time for time in chunk])
+        for step in sorted(rng.sample(range(chunk[0], now + 5), min(rng.choice((0, 0, 1, 3)), now + 5 - chunk[0]))):
+            parts.append((BEGIN + step, rng.randint(-300, 300)))
+            now = max(now, step)
+    steps = [(0, first), *(part for part in parts if isinstance(part, tuple))]
+    for part in parts:
+        if isinstance(part, list):
+            shown += [time + [ahead for since, ahead in steps if since <= time][-1] for time in part]
+    path = write_segment(tmp_path / "a.mcap", first, *parts, ends=rng.random() < 0.5)
+    start, end = sorted(BEGIN + rng.randint(-300, now + 300) for _ in range(2))
+    log = LogReader(path, clock="wall")
+    assert [found.log_time for found in log] == sorted(shown)
+    assert [found.log_time for found in log.between(start, end)] == sorted(t for t in shown if start <= t < end)
+    batches = [batch.column("log_time").to_numpy() for batch in log.between(start, end).batches(["log_time"], rows=7)]
+    assert np.concatenate([np.empty(0, np.int64), *batches]).tolist() == [t for t in shown if start <= t < end]
+    assert (log.start_time, log.end_time) == (min(shown), max(shown))
+
+
+def test_what_a_file_does_not_say_stays_as_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.mcap", message(1, 0, 1000))
+    log = LogReader(path, clock="wall")
+    assert [found.log_time for found in log] == [1000]
+    assert not log.problems
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wall_offset_ns": "now"},
+        {"wall_offset_ns": str(1 << 62)},
+        {"wall_offset_ns": "9" * 5000},
+        {"wall_offset_ns": "٣"},
+        {"clock_offset_ns": ""},
+        {"since_ns": "-"},
+        {"since_ns": "-1"},
+    ],
+)
+def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
+    name, note = noted(HOUR)
+    path = written(tmp_path / "a.mcap", records.Metadata(name, note | wrong), message(1, 0, 1000))
+    log = LogReader(path, clock="wall")
+    assert [found.log_time for found in log] == [1000]
+    assert len(log.problems) == 1
+    assert "what the wall clock showed" in log.problems[0].reason
+    assert not LogReader(path).problems  # nobody asked
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(HOUR, [1000 + HOUR]), (0, [1000])])
+def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int]) -> None:
+    """Where their clocks differ, nobody can know which messages are of which."""
+    others = records.Metadata(metadata_keys.RECORDING, noted(HOUR, 500)[1] | {"run": "another"})
+    path = written(tmp_path / "a.mcap", records.Metadata(*noted(ahead)), others, message(1, 0, 1000))
+    log = LogReader(path, clock="wall")
+    assert [found.log_time for found in log] == expected
+    assert len(log.problems) == (ahead == 0)
+
+
+def test_an_old_recording_says_when_it_was_started(tmp_path: Path) -> None:
+    old = {name: text for name, text in noted(HOUR)[1].items() if name != "since_ns"} | {"started_ns": "5000"}
+    path = written(tmp_path / "a.mcap", records.Metadata(metadata_keys.RECORDING, old), message(1, 0, 1000))
+    assert [found.log_time for found in LogReader(path, clock="wall")] == [1000 + HOUR]
+
+
+def test_times_do_not_overflow(tmp_path: Path) -> None:
+    most, least = (1 << 62) - 1, -(1 << 62) + 1
+    for ahead, expected in ((most - least, 2**63 - 2), (least - most, 0)):
+        wall, host = (most, least) if ahead > 0 else (least, most)
+        note = {"wall_offset_ns": str(wall), "clock_offset_ns": str(host), "since_ns": "0"}
+        parts = records.Metadata(metadata_keys.RECORDING, note), message(1, 0, 2**62), message(1, 1, 0)
+        path = written(tmp_path / f"{expected}.mcap", *parts)
+        found = [one.log_time for one in LogReader(path, clock="wall")]
+        assert expected in found
+        assert all(0 <= time < 2**63 for time in found)
+
+
+def test_a_flood_of_notes_is_bounded(tmp_path: Path) -> None:
+    notes = [records.Metadata(*noted(number % 2, number)) for number in range(6000)]
+    path = written(tmp_path / "a.mcap", *notes, message(1, 0, 10))
+    log = LogReader(path, clock="wall")
+    assert len(list(log)) == 1
+    assert any("is not kept" in problem.reason for problem in log.problems)
+
+
+def test_another_clock_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidValueError, match="sun"):
+        LogReader(step_back(tmp_path), clock="sun")
+
+
+def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Path) -> None:
+    """The segment before ends when that chunk has come already."""
+    now = clock.time_ns()
+    wall = WallClock()
+    wall._readings = [Reading(0, BOOTED), Reading(now - HOUR, BOOTED + HOUR)]
+    output = Output(tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
+    described = {1: channel_records(1, "e", None, 1, metadata_keys.PUBLISHED)}
+    for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
+        chunk = Chunk(1 << 16, 100)
+        for age in ages:
+            assert chunk.append(1, 0, now - age, now - age, b"x")
+        output.write(chunk, described, dict)
+    output.close({})
+    found = LogReader(tmp_path / "log", clock="wall")
+    assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
+
+
+def test_bounds() -> None:
+    times_by = WallTimes([noted(100)[1], noted(0, 50)[1], noted(200, 60)[1]])
+    assert times_by.offsets == (100, 0, 200)
+    assert times_by.bounds(10, 20) == (110, 120)
+    assert times_by.bounds(10, 55) == (50, 149)
+    assert times_by.bounds(50, 59) == (50, 59)
+    assert times_by.bounds(0, 70) == (50, 270)
+
+
+# ---- copies ----
+
+
+def test_a_copy_keeps_what_was_noted(tmp_path: Path) -> None:
+    """In the second segment the recorder noted once more what it was."""
+    (tmp_path / "log").mkdir()
+    write_segment(tmp_path / "log/000000.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10])
+    again = write_segment(tmp_path / "log/000001.mcap", 0, [BEGIN + 20], (BEGIN + 25, 7), [BEGIN + 30])
+    expected = [(10, 10), (20, 20), (37, 30), (HOUR, 0)]
+    assert times(LogReader(tmp_path / "log", clock="wall")) == expected
+    write_mcap([LogReader(tmp_path / "log")], tmp_path / "copy.mcap")
+    assert times(LogReader(tmp_path / "copy.mcap", clock="wall")) == expected
+    write_mcap([LogReader(again, start=BEGIN + 25)], tmp_path / "part.mcap")
+    assert times(LogReader(tmp_path / "part.mcap", clock="wall")) == [(37, 30)]
+
+
+def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = step_back(tmp_path, "one")
+    monkeypatch.setitem(RUN, "run", "b" * 32)
+    other = write_segment(tmp_path / "other.mcap", 7, [BEGIN + 100])
+    write_mcap([LogReader(one), LogReader(other)], tmp_path / "copy.mcap")
+    log = LogReader(tmp_path / "copy.mcap", clock="wall")
+    assert times(log) == [(time, time) for time in (0, 10, 20, 30, 40, 100)]
+    assert not log.problems
+
+
+def test_files_are_not_written_by_the_wall_clock(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidValueError, match="host"):
+        write_mcap([LogReader(step_back(tmp_path), clock="wall")], tmp_path / "copy.mcap")
+
+
+# ---- the command ----
+
+
+def test_the_command_shows_either_clock(tmp_path: Path) -> None:
+    path = step_back(tmp_path)
+    by_host = json.loads(run("bag", "info", "--json", path).stdout.splitlines()[0])
+    by_wall = json.loads(run("bag", "info", "--json", "--clock", "wall", path).stdout.splitlines()[0])
+    assert (by_host["start"], by_host["end"]) == (BEGIN, BEGIN + 40)
+    assert (by_wall["start"], by_wall["end"]) == (BEGIN + 35, BEGIN + HOUR + 25)
+    assert by_host["clock_offset"] == by_wall["clock_offset"] == [HOUR + 5, 5]
+    assert "3600.000 s, then 0.000 s ahead of the host's clock" in run("bag", "info", path).stdout
+
+
+def test_the_command_converts_by_either_clock(tmp_path: Path) -> None:
+    path = step_back(tmp_path)
+    chosen = "--start", datetime.fromtimestamp(BEGIN // 10**9 + 3600, UTC).isoformat()  # a second is long here
+    run("bag", "convert", path, "-o", tmp_path / "wall.csv", "--clock", "wall", *chosen)
+    run("bag", "convert", path, "-o", tmp_path / "host.csv", *chosen)
+    with (tmp_path / "wall.csv").open() as file:
+        assert [int(row["log_time"]) - BEGIN for row in csv.DictReader(file)] == [HOUR + 5, HOUR + 15, HOUR + 25]
+    with (tmp_path / "host.csv").open() as file:
+        assert list(csv.DictReader(file)) == []
+
+
+# ---- who notes it ----
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that sets the wall clock so far ahead of what it is."""
+    real, by = clock.wall_offset_ns, [0]
+
+    class Clock:
+        time_ns = staticmethod(clock.time_ns)
+
+        @staticmethod
+        def wall_offset_ns() -> int:
+            return real() + by[0]
+
+    monkeypatch.setattr(wall_clock, "clock", Clock)
+    return lambda ns: by.__setitem__(0, ns)
+
+
+def test_the_wall_clock_is_looked_at(ahead: Any) -> None:
+    looked = WallClock()
+    first = looked.at(0).offset_ns
+    looked.look()
+    assert looked.since(0, 2**63) == []
+    before = clock.time_ns()
+    ahead(HOUR)
+    looked.look()
+    looked.look()
+    (step,) = looked.since(0, 2**63)
+    assert before <= step.since_ns <= clock.time_ns()
+    assert abs(step.offset_ns - first - HOUR) < 10**6
+    assert looked.at(before).offset_ns == first
+    assert looked.at(step.since_ns) == step
+    assert looked.since(step.since_ns, 2**63) == []
+
+
+def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) -> None:
+    """The wall clock is set a day ahead in the middle of a segment, and back before another one begins."""
+    pub = msgq.pub_sock("e")
+    day = 24 * HOUR
+    with Recorder(tmp_path / "log", chunk_seconds=0.01, limits=RecordingLimits(split_messages=2)) as recorder:
+        for number, by in enumerate((0, day, 0)):
+            ahead(by)
+            settled = number + 1 if number else 1
+            wait_until(lambda settled=settled: len(recorder._wall_clock._readings) == settled)  # type: ignore[misc]
+            pub.send(b"%d" % number)
+            wait_until(lambda number=number: recorder.stats().messages > number)  # type: ignore[misc]
+            wait_until(lambda: not recorder.stats().at_risk_bytes)
+    host = {m.data: m.log_time for m in LogReader(tmp_path / "log")}
+    wall = {m.data: m.log_time for m in LogReader(tmp_path / "log", clock="wall")}
+    real = clock.wall_offset_ns() - clock.offset_ns()
+    moved = [wall[data] - host[data] - real for data in (b"0", b"1", b"2")]
+    assert [round(by / HOUR, 3) for by in moved] == [0, 24, 0]
+    assert recorder.stats().segments == 2
+    segments = [make_reader(BytesIO(path.read_bytes())) for path in sorted((tmp_path / "log").iterdir())]
+    noted = [record.metadata for reader in segments for record in reader.iter_metadata() if record.name == "msgq.clock"]
+    assert [round((int(note["wall_offset_ns"]) - clock.wall_offset_ns()) / HOUR, 3) for note in noted] == [24, 0]
+
+
+def test_a_segment_begins_with_what_was_when_its_messages_came(prefix: str, tmp_path: Path, ahead: Any) -> None:
+    """A snapshot is of a while ago."""
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", snapshot_seconds=60, chunk_seconds=0.01) as recorder:
+        pub.send(b"before")
+        wait_until(lambda: recorder.stats().messages == 1)
+        ahead(HOUR)
+        wait_until(lambda: len(recorder._wall_clock._readings) == 2)
+        pub.send(b"after")
+        recorder.snapshot()
+    found = list(LogReader(tmp_path / "log", clock="wall"))
+    assert [one.data for one in found] == [b"before", b"after"]
+    assert found[1].log_time - found[0].log_time >= HOUR
+
+
+def test_what_was_noted_is_there_before_the_segment_ends(prefix: str, tmp_path: Path, ahead: Any) -> None:
+    """A kill leaves a file without an end."""
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
+        for number in range(2):
+            ahead(number * HOUR)
+            wait_until(partial(lambda n: len(recorder._wall_clock._readings) == n + 1, number))
+            pub.send(b"%d" % number)
+            wait_until(partial(lambda n: recorder.stats().messages > n, number))
+        wait_until(lambda: not recorder.stats().at_risk_bytes)
+        first, second = LogReader(tmp_path / "log", clock="wall")
+        assert second.log_time - first.log_time >= HOUR
