@@ -67,7 +67,7 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     ------
     SegmentError : there is no such topic, or its files cannot be read.
     """
-    from msgq.impl.ring.snapshot import TopicObserver  # late: few programs look at topics
+    from msgq.impl.ring.core import TopicObserver  # late: few programs look at topics
 
     name = naming.endpoint_name(endpoint)
     where = naming.checked_prefix(prefix)

@@ -18,7 +18,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
 

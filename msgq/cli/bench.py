@@ -13,7 +13,7 @@ from rich.table import Table
 import msgq
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, in_rate, in_us
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 
 _SIZES = (64, 1024, 65536, 1 << 20)
 _RING_BYTES = 8 << 20

@@ -11,7 +11,7 @@ from msgq.common import naming
 from msgq.common.steady import ticks
 from msgq.demo import plan
 from msgq.demo.meter import Meter
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from msgq.common.terminal import printable
 from msgq.demo import control_loop, picture, pieces, plan
 from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 
 _STEP_S = 0.02
 _NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are

@@ -18,9 +18,9 @@ class RateCheck:
 
     The rate is right if the average over a window lies within ``low`` to ``high``, borders included. There are two
     windows, and one of them suffices: the latest 10 seconds' worth of messages, and the newest tenth of those. They are
-    counted in intervals between messages, as many as the expected rate brings: ``n = round(10 * expected)`` and
-    ``n // 10``, the latter at least 1. The average over k intervals from the oldest time to the newest is ``k / (newest - oldest)``. A
-    window that is not full averages over what it has, so two messages are the first that can have a rate.
+    counted in intervals between messages, as many as the expected rate brings: ``n = round(10 * expected)`` and ``n //
+    10``, the latter at least 1. The average over k intervals from the oldest time to the newest is ``k / (newest -
+    oldest)``. A window that is not full averages over what it has, so two messages are the first that can have a rate.
 
     Silence counts, too: a window fails as soon as even a message now would make too low an average, that is when
     ``now > oldest + (k + 1) / low``.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgq.common import naming, sharing
 from msgq.errors import MsgqError, SegmentError
-from msgq.impl.ring.topic import TopicLock, unlink_orphan, unlink_topic
+from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import Participant, TopicStats, topics
 from msgq.stats import topic as read_topic

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgq
 from msgq.errors import SegmentSizeError
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.recording import LogReader, Recorder
 from tests.stock import message, number_in, sequence_of
 from tests.support import DEADLINE, hear, in_fork, say, wait_until

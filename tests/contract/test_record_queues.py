@@ -29,7 +29,7 @@ from msgq.errors import (
 )
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
 from tests.contract import record_actors

@@ -416,9 +416,9 @@ class TestChoice:
         [
             ({"ZMQ": "1"}, "msgq.impl.zeromq.publisher"),
             ({"MSGQ_BACKEND": "zmq"}, "msgq.impl.zeromq.publisher"),
-            ({"ZMQ": "1", "MSGQ_BACKEND": "msgq"}, "msgq.impl.ring.publisher"),
-            ({"ZMQ": "0"}, "msgq.impl.ring.publisher"),
-            ({"ZMQ": ""}, "msgq.impl.ring.publisher"),
+            ({"ZMQ": "1", "MSGQ_BACKEND": "msgq"}, "msgq.impl.ring.core"),
+            ({"ZMQ": "0"}, "msgq.impl.ring.core"),
+            ({"ZMQ": ""}, "msgq.impl.ring.core"),
         ],
     )
     def test_the_environment_chooses(self, variables: dict[str, str], module: str) -> None:

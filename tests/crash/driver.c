@@ -18,7 +18,7 @@ static mq_ring_publisher publisher;
 static mq_ring_subscriber subscriber;
 static mq_track track; /* what claim wants */
 
-/* As publisher.pyx does it. */
+/* As publisher.pxi does it. */
 static void claim(void) {
     flock(lock_fd, LOCK_EX);
     POINT("holds", lock);
@@ -43,7 +43,7 @@ static void claim(void) {
     POINT("gave back", lock);
 }
 
-/* As subscriber.pyx does it. */
+/* As subscriber.pxi does it. */
 static void join(void) {
     flock(lock_fd, LOCK_EX);
     POINT("holds", lock);
@@ -104,7 +104,7 @@ static void send_batch(uint64_t size, uint64_t number) {
         mq_ring_publisher_notify(&publisher);
 }
 
-/* rows:SIZE:NUMBER: three messages from an array, committed as one where there is room. As publisher.pyx does it. */
+/* rows:SIZE:NUMBER: three messages from an array, committed as one where there is room. As publisher.pxi does it. */
 static void send_rows(uint64_t size, uint64_t number) {
     uint8_t *payload, *rows = malloc(3 * size);
     for (uint64_t i = 0; i < 3; i++)

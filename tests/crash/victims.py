@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgq
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
 
 RING = 1024  # data bytes: small, so that a few messages make a lap

@@ -26,11 +26,15 @@ class Import:
 
 @cache
 def modules() -> dict[str, list[Path]]:
-    """Return the files of each module of the packages by its name: .py, or .pyx and .pxd. Stubs are not among them."""
+    """Return the files of each module of the packages by its name: .py, or .pyx, .pxi and .pxd, without stubs.
+
+    The parts (.pxi) of a folder belong to its module `core`.
+    """
     found: dict[str, list[Path]] = {}
     for path in sorted(path for package in PACKAGES for path in package.rglob("*")):
-        if path.suffix in (".py", ".pyx", ".pxd"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if path.suffix in (".py", ".pyx", ".pxi", ".pxd"):
+            source = path.with_name("core") if path.suffix == ".pxi" else path.with_suffix("")
+            name = ".".join(source.relative_to(ROOT).parts).removesuffix(".__init__")
             found.setdefault(name, []).append(path)
     return found
 

@@ -18,7 +18,7 @@ def test_each_folder_is_in_the_tree() -> None:
 
 
 def test_each_file_of_the_tree_is_there() -> None:
-    names = set(re.findall(r"\w+\.(?:pyx|py|h)\b", TREE))
+    names = set(re.findall(r"\w+\.(?:pyx|pxi|py|h)\b", TREE))
     assert names
     there = {path.name for package in PACKAGES for path in package.rglob("*.*")} | {
         path.name for path in ROOT.iterdir()

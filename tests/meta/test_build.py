@@ -54,7 +54,7 @@ def test_everything_that_is_compiled_is_a_dependency_of_some_module(modules: Mod
 
 def test_a_module_depends_on_the_headers_that_the_compiler_reads(modules: Modules) -> None:
     for source, (folders, depends) in modules.items():
-        texts = [(ROOT / path).read_text() for path in [source, *depends] if path.endswith((".pyx", ".pxd"))]
+        texts = [(ROOT / path).read_text() for path in [source, *depends] if path.endswith((".pyx", ".pxi", ".pxd"))]
         names = sorted(
             {name for text in texts for name in re.findall(r'^cdef extern from "(\w+/?\w+\.h)"', text, re.M)}
         )
@@ -73,9 +73,11 @@ def test_headers_in_a_new_folder_are_noticed(tmp_path: Path) -> None:
     (folder / "outer.h").write_text('#include "piece/inner.h"\n')
     (folder / "unrelated.h").touch()
     (folder / "core.pxd").write_text('cdef extern from "piece/outer.h":\n    ctypedef int mq_inner\n')
-    (folder / "thing.pyx").write_text("from msgq.impl.piece.core cimport mq_inner\n")
+    (folder / "thing.pyx").write_text('from msgq.impl.piece.core cimport mq_inner\ninclude "part.pxi"\n')
+    (folder / "part.pxi").write_text('cdef extern from "piece/own.h":\n    ctypedef int mq_own\n')
+    (folder / "own.h").write_text("typedef int mq_own;\n")
     [(_, depends)] = described(tmp_path).values()
-    assert {Path(path).name for path in depends} >= {"setup.py", "core.pxd", "outer.h", "inner.h"}
+    assert {Path(path).name for path in depends} >= {"setup.py", "core.pxd", "outer.h", "inner.h", "part.pxi", "own.h"}
     assert "msgq/impl/piece/unrelated.h" not in depends
 
 

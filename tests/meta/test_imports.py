@@ -155,7 +155,7 @@ HEADER_LAYERS = [
 OUTSIDE = {
     "numpy": {
         *("msgq.impl.channel.subscriber", "msgq.impl.fake.channel_subscriber"),
-        *("msgq.impl.ring.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
+        *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.common.record_changes"),
         *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"),
@@ -263,7 +263,7 @@ def test_one_place_writes_mcap() -> None:
 
 def test_library_imports_nothing_heavy() -> None:
     loaded = loaded_by("import msgq.cli, visionipc; msgq.PubSocket")
-    assert "msgq.impl.ring.publisher" in loaded
+    assert "msgq.impl.ring.core" in loaded
     assert not set(OUTSIDE) & loaded
 
 
@@ -296,7 +296,7 @@ def test_nobody_imports_the_zmq_backend_by_name() -> None:
 
 def test_numpy_is_imported_where_it_is_used() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    users = ("msgq/impl/ring/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
+    users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
     for path in (*users, "msgq/impl/channel/subscriber.pyx", "visionipc/picture.py"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted

@@ -23,7 +23,7 @@ from msgq.impl import zeromq
 from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.impl.records.snapshot import RecordWatch
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, DEADLINE_MS, wait_until

@@ -25,7 +25,7 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors, stats
 from msgq.impl.base import clock
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.mcap_io.segment_writer import Compressor, channel_records

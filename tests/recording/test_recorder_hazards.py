@@ -22,7 +22,7 @@ import msgq
 from msgq import errors
 from msgq.common import naming
 from msgq.common.selection import Selection
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.mcap_io.segment_writer import Compressor, Segment

@@ -18,7 +18,7 @@ import pytest
 import msgq
 from msgq.common import naming, timing
 from msgq.common.selection import Selection
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording

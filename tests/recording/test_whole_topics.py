@@ -10,7 +10,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.common import naming
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.impl.sources import Source, open_source
 from msgq.recording.mcap_io.chunk_buffer import Chunk
 from msgq.recording.recorder.capture import Capture

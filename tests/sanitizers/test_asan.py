@@ -96,7 +96,7 @@ def runtime(name: str) -> str:
 
 PACKAGES = ("msgq", "visionipc", "tools/fuzz")
 SETUP = ("pyproject.toml", "setup.cfg", "setup.py", "README.md", "LICENSE")
-MADE_OF = (".pyx", ".pxd", ".pyi", ".h", ".c")  # a stub gives a module its docstrings
+MADE_OF = (".pyx", ".pxi", ".pxd", ".pyi", ".h", ".c")  # a stub gives a module its docstrings
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from msgq.common import naming
 from msgq.errors import IpcError, PoolExhaustedError
 from msgq.impl.meter.meter import watch
 from msgq.impl.meter.topic import TopicMeter
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from tests.support import hear, say
 
 Use = Callable[[], Any]

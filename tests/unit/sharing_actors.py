@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import msgq
 import msgq.fake_events
-import msgq.impl.ring.snapshot
+import msgq.impl.ring.core
 import visionipc
 from msgq.cli.app import app
 from msgq.errors import IpcError

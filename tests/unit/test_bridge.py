@@ -22,7 +22,7 @@ from msgq.bridge import FORWARDING, Bridge, FlowStats, topics
 from msgq.bridge.link import Loop, open_socket
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import actors
 

@@ -19,7 +19,7 @@ import pytest
 
 import msgq
 from msgq.common import naming
-from msgq.impl.ring.topic import unlink_orphan, unlink_topic
+from msgq.impl.ring.core import unlink_orphan, unlink_topic
 from msgq.topic import cleanup
 from tests import command
 from tests.support import DEADLINE, SHM, Child, Task, hear, run_child, say

@@ -202,7 +202,7 @@ def test_what_laps_us_is_counted(prefix: str) -> None:
 
 
 def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
-    from msgq.impl.ring.topic import unlink_topic
+    from msgq.impl.ring.core import unlink_topic
 
     view = Timings(everything, 10.0)
     view.look()
@@ -219,7 +219,7 @@ def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
 
 
 def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str) -> None:
-    from msgq.impl.ring.topic import unlink_topic
+    from msgq.impl.ring.core import unlink_topic
 
     view = Timings(everything, 0.2)
     with timings("a", "b") as socket:

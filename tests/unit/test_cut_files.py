@@ -90,7 +90,7 @@ def test_topic_whose_side_segment_was_cut_can_be_made_again(prefix: str, token: 
 
 
 def test_each_mapping_of_a_file_is_guarded() -> None:
-    sources = [path for path in (ROOT / "msgq").rglob("*.[chp]*") if path.suffix in (".pyx", ".h", ".c")]
+    sources = [path for path in (ROOT / "msgq").rglob("*.[chp]*") if path.suffix in (".pyx", ".pxi", ".h", ".c")]
     mapping = {
         str(path.relative_to(ROOT))
         for path in sources

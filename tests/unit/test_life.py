@@ -15,7 +15,7 @@ import msgq
 from msgq import stats
 from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishersError
 from msgq.impl.base.liveness import LockFile
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors, life_actors
 from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path

@@ -11,7 +11,7 @@ import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
 from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import watch
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
 

@@ -17,7 +17,7 @@ import pytest
 
 import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, StateError
-from msgq.impl.ring.topic import TopicLock, unlink_topic
+from msgq.impl.ring.core import TopicLock, unlink_topic
 from tests.support import DEADLINE_MS, Task, wait_until
 from tests.unit.ringfile import ring_path
 

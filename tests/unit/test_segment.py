@@ -25,7 +25,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE_MS, SHM, Child, Task, run_child, wait_until
 from tests.unit import actors
 from tests.unit.ringfile import (

@@ -18,7 +18,7 @@ from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.base.liveness import identity
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.kinds import kind_name
 from tests.command import run
 from tests.support import SHM, Child, Task, ended_thread

@@ -1,5 +1,7 @@
 """The extension modules: one for each `.pyx` of the packages, and one for the code of Cython that all modules share.
 
+A `.pyx` may include parts, `.pxi`.
+
 Paths are relative to the folder of setup.py, which is the current one.
 """
 
@@ -57,7 +59,7 @@ def files(ending: str) -> list[str]:
 
 
 def needed(source: str) -> list[str]:
-    """Return the files that a module is made of: the build, its stub, the `.pxd` it imports from, and their headers."""
+    """Return the files that a module is made of: the build, its stub and parts, the `.pxd` it imports from, and headers."""
     found: set[str] = set()
     tree = create_dependency_tree(quiet=True)  # type: ignore[no-untyped-call]  # Cython's own
     todo = [*tree.all_dependencies(source), source]
@@ -104,8 +106,9 @@ class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stu
 
 
 def _size(module: Extension) -> int:
-    """Return the size of the source: large modules come first, so that no process ends long after the others."""
-    return sum(os.path.getsize(source) for source in module.sources) or sys.maxsize
+    """Return the size of the sources: large modules come first, so that no process ends long after the others."""
+    parts = [path for path in module.depends if path.endswith(".pxi")]
+    return sum(os.path.getsize(source) for source in [*module.sources, *parts]) if module.sources else sys.maxsize
 
 
 _command: BuildExtensions

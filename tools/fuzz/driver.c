@@ -24,7 +24,7 @@ static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_nam
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
 static mq_ring_side *side(void) { return (mq_ring_side *)(void *)fuzz_side.writable; }
 
-/* ---- publishing, as publisher.pyx does it ---- */
+/* ---- publishing, as publisher.pxi does it ---- */
 
 static void start_publisher(int i) {
     mq_ring_publisher *p = &publishers[i];
@@ -124,7 +124,7 @@ static void publish(void) {
 
 #include "observers.h"
 
-/* ---- subscribing, as subscriber.pyx does it ---- */
+/* ---- subscribing, as subscriber.pxi does it ---- */
 
 static void join(int i) {
     mq_ring_subscriber *s = &subscribers[i];

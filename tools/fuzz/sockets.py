@@ -16,7 +16,7 @@ from pathlib import Path
 import msgq
 from msgq import stats
 from msgq.common import naming
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 
 from .rounds import run_rounds, watchdog
 from .scribble import Scribbler

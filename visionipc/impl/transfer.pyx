@@ -11,8 +11,8 @@ from msgq.impl.base.context cimport CLOSED
 from msgq.impl.base.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
 from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible
-from msgq.impl.ring.publisher cimport PubSocket
-from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.ring.core cimport PubSocket
+from msgq.impl.ring.core cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
 from msgq.impl.base.views cimport Region, View, show
 
@@ -86,12 +86,12 @@ cdef class Outgoing:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
         stock = mq_ring_publisher_stock_possible(&self._publisher._publisher)
-        buffer = self._leases.take(stock)
+        buffer = self._leases.take_message(stock)
         self._busy = True
         if buffer < 0:
             try:
                 if self.grow():  # other threads, and signal handlers, may run meanwhile
-                    buffer = self._leases.take(stock)
+                    buffer = self._leases.take_message(stock)
             except BaseException:
                 self._busy = False
                 raise
@@ -320,7 +320,7 @@ cdef class Receiver:
         if not non_blocking or not PyLong_CheckExact(timeout_ms):  # refuses False, too
             subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
-            packet = (<SubSocket> subscriber).take(non_blocking)
+            packet = (<SubSocket> subscriber).take_message(non_blocking)
         else:
             packet = subscriber.receive(non_blocking)
         if packet is None:

@@ -11,7 +11,7 @@ from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.channel.channelfile import open_channel_file
 from msgq.impl.records.snapshot import RecordWatch
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_of
 

@@ -14,7 +14,7 @@ from msgq.common import naming
 from msgq.common.texts import some
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from msgq.kinds import cleanup, kind_of
 from msgq.kinds.cleanup import CLEANERS, diagnose
 from msgq.kinds.removal import Issue

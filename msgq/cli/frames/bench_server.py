@@ -10,7 +10,7 @@ from msgq.common import naming
 from msgq.common.lifeline import Lifeline
 from msgq.common.steady import ticks
 from msgq.impl.ring import Context, SubSocket
-from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.ring.core import unlink_topic
 from visionipc import VisionIpcServer, get_endpoint_name, wire
 
 STREAM = 0

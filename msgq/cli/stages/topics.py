@@ -13,7 +13,7 @@ from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
 from msgq.impl.ring import SubSocket
-from msgq.impl.ring.snapshot import TopicObserver
+from msgq.impl.ring.core import TopicObserver
 from msgq.stats import topic_inodes
 
 _AT_ONCE_BYTES = 4 << 20

@@ -1,5 +1,5 @@
-/* Topics: publishing, subscribing. The same steps as in impl/ring/publisher.pyx,
- * connection.pyx and subscriber.pyx. To be compiled as C11. */
+/* Topics: publishing, subscribing. The same steps as in impl/ring/publisher.pxi,
+ * sub_connection.pxi and subscriber.pxi. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"

@@ -1,4 +1,4 @@
-/* Both files of a topic: opened, made, checked, mapped, as in impl/ring/topic.pyx. */
+/* Both files of a topic: opened, made, checked, mapped, as in impl/ring/topic.pxi. */
 #ifndef MQC_TOPICFILE_H
 #define MQC_TOPICFILE_H
 

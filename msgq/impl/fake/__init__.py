@@ -1,6 +1,6 @@
 """The fake backend: the ring's sockets on a bus inside the process, in virtual time.
 
-The contracts are in the ring's stubs (publisher.pyi, subscriber.pyi); what this backend does not promise is listed in
+The contracts are in the ring's stubs (core.pyi); what this backend does not promise is listed in
 tests/contract/conftest.py. A subscriber that waits in vain lets virtual time pass; only in a simulation
 (msgq.simulation) does anybody else run meanwhile. One thread at a time may use a bus.
 """

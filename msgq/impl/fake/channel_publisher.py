@@ -1,4 +1,4 @@
-"""A channel's publisher. See publisher.pyi of msgq/impl/channel for the contract of each method."""
+"""A channel's publisher. See the ring's core.pyi of msgq/impl/channel for the contract of each method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A channel's subscriber. See subscriber.pyi of msgq/impl/channel for the contract of each method."""
+"""A channel's subscriber. See the ring's core.pyi of msgq/impl/channel for the contract of each method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The publisher's socket. See publisher.pyi of the ring for the contract of each method."""
+"""The publisher's socket. See the ring's core.pyi for the contract of each method."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
 
 
 class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
-    """Publishes messages on one endpoint. See publisher.pyi for the contract of each method.
+    """Publishes messages on one endpoint. See the ring's core.pyi for the contract of each method.
 
     One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
     """

@@ -1,4 +1,4 @@
-"""The subscriber's socket. See subscriber.pyi of the ring for the contract of each method."""
+"""The subscriber's socket. See the ring's core.pyi for the contract of each method."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fill(buffer: Any, data: bytes) -> int:
 
 
 class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
-    """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
+    """Receives the messages of one endpoint. See the ring's core.pyi for the contract of each method.
 
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
     """

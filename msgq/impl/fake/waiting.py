@@ -140,4 +140,4 @@ class _Poller(PythonPoller):
 
 
 class Poller(PyzmqPoller[Waitable], _Poller):
-    """Waits for several subscribers, and descriptors, at once. See subscriber.pyi."""
+    """Waits for several subscribers, and descriptors, at once. See the ring's core.pyi."""

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint32_t
 
 from msgq.impl.base.context cimport Context
 from msgq.impl.meter.meter cimport Meter, mq_meter
-from msgq.impl.ring.connection cimport check_usable
-from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.ring.core cimport check_usable
+from msgq.impl.ring.core cimport SubSocket
 
 from msgq.errors import CorruptSegmentError
 

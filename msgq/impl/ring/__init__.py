@@ -2,8 +2,7 @@
 
 from msgq.impl.base import poller
 from msgq.impl.base.context import Context
-from msgq.impl.ring.publisher import PubSocket
-from msgq.impl.ring.subscriber import SubSocket
+from msgq.impl.ring.core import PubSocket, SubSocket
 from msgq.impl.sockets.polling import PyzmqPoller
 
 TYPE_CHECKING = False  # as in msgq/__init__.py

@@ -4,11 +4,15 @@ Shared structures are opaque here: touching one of their fields from Cython does
 a socket has fields.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_liveness_probe, mq_liveness, mq_poll_ops, mq_liveness_file, mq_schema_parts, mq_self, mq_u32, mq_u64,
+    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_schema_parts, mq_self, mq_u32, mq_u64,
 )
+from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.base.waiting cimport Waitable
+from msgq.impl.gate.gate cimport Gate
 
 
 cdef extern from "ring/layout.h" nogil:
@@ -168,6 +172,37 @@ cdef extern from "ring/sleeper.h" nogil:
 
 
 cdef extern from "ring/snapshot.h" nogil:
+    ctypedef struct mq_identity_snapshot:
+        uint64_t uid
+        uint64_t pid
+        uint64_t thread_id
+        uint64_t start_time
+        uint64_t pid_namespace
+        char name[17]
+    ctypedef struct mq_ring_subscriber_snapshot:
+        mq_identity_snapshot who
+        uint64_t cursor
+        uint64_t received
+        uint64_t lost
+        uint64_t lost_unknown
+        uint64_t resets
+    ctypedef struct mq_ring_counts:
+        uint64_t messages
+        uint64_t bytes
+        uint64_t position
+        uint64_t subscribers
+        uint64_t lost
+        uint64_t lost_unknown
+    void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                 uint32_t data_bytes, mq_canary canary, mq_ring_counts *out)
+    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who, uint64_t *sent,
+                                    uint64_t *size)
+    bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who)
+    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+                                        uint32_t data_bytes, mq_canary canary)
+    void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
+    uint64_t mq_ring_side_created_ns(const mq_ring_side *side)
+    int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side)
     uint64_t mq_ring_write_pointer(const mq_ring_header *ring)
     uint64_t mq_ring_write_uid(const mq_ring_header *ring)
 
@@ -185,9 +220,13 @@ cdef extern from "ring/batch.h" nogil:
 
 cdef extern from "ring/registry.h" nogil:
     enum:
+        MQ_SIDE_GOOD
+        MQ_SIDE_STALE
+        MQ_SIDE_VERSION_DIFFERS
+    enum:
         MQ_NO_ROW
     void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                      uint64_t created_ns, bint tracked)
+                           uint64_t created_ns, bint tracked)
     bint mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode)
     int mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
@@ -216,3 +255,105 @@ cdef extern from "ring/signal_thread.h" nogil:
     bint mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
                                 uint64_t seen_uid)
     void mq_signal_thread_unwatch(mq_ring_header *ring)
+
+
+cdef class TopicFiles:
+    """An endpoint's two files. Locked from open_topic until unlock, so that comers and goers are one at a time."""
+    cdef readonly str endpoint
+    cdef readonly Segment ring
+    cdef readonly Segment side      # None: passive, and there is none
+    cdef uint32_t data_bytes
+    cdef mq_canary canary             # tells whether the ring is still all there
+    cdef int lock_fd
+    cdef void unlock(self)
+
+
+cdef class PubConnection:
+    cdef int _ticket
+    cdef int _generation
+    cdef str _endpoint
+    cdef str _prefix
+    cdef tuple _options  # of `connect`, for a forked child
+    cdef Segment _ring
+    cdef Segment _side
+    cdef mq_ring_publisher _publisher
+    cdef int64_t _clock_offset_ns  # of the host's clock
+    cdef public bint _for_bridge  # see bridge.py
+    cdef object __weakref__
+    cdef int _open(self, int ticket, int generation) except -1
+    cdef int _take_over_in_child(self) except -1
+    cdef int _start(self, TopicFiles topic, tracked) except -1
+    cdef int _wait_for_previous_send(self, uint64_t uid) except -1
+    cdef int _recover_use(self) except -1
+    cdef int _check_truncation(self) except -1
+
+
+cdef class PubSocket(PubConnection):
+    cdef int _handle_status(self, int status, uint64_t size) except -1
+    cdef int _populate_ring(self) except -1
+    cdef object _too_large(self, object size)
+    cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
+    cdef int _check_origin(self, int64_t origin_time) except -1
+    cdef int _send_any(self, object data, int64_t origin_time) except -1
+    cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1
+    cdef int _send_buffer(self, object data, int64_t origin_time) except -1
+    cdef Py_ssize_t _send_batch(self, object messages, int64_t origin_time) except -1
+    cdef Py_ssize_t _send_array(self, object array, int64_t origin_time) except -1
+    cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1
+    cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
+    cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1
+    cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
+    cdef int _flush(self) except -1
+    cdef int _check_empty(self) except -1
+
+
+cdef class SubConnection(Waitable):
+    cdef str _prefix
+    cdef object _trust          # whose files beside its own and root's; None: as MSGQ_TRUST says
+    cdef Segment _ring
+    cdef Segment _side
+    cdef mq_ring_subscriber _subscriber
+    cdef mq_ring_poll_state _poll_state    # the watcher's view of it
+    cdef bint _conflate
+    cdef bint _conflate_default  # set before connect
+    cdef bint _passive
+    cdef bint _from_oldest      # set before connect: not from the present
+    cdef bint _watches_for_stock          # the helper thread looks out for stock publishers
+    cdef bint _stock_watch_failed
+    cdef int _timeout_ms        # -1: for ever
+    cdef Gate _gate             # None: fake events were off when it connected
+    cdef bint _gate_passed      # a poll has passed the gate for the next receive
+    cdef public bint _for_bridge  # see bridge.py
+    cdef int _join(self, TopicFiles topic) except -1
+    cdef int _attach_topic(self, TopicFiles topic) except -1
+    cdef bint _remap_if_grown(self) except -1
+    cdef int _recover_use(self) except -1
+    cdef int _find_late_side(self) except -1
+    cdef int _rejoin(self) except -1
+    cdef bint _pass_gate(self) except -1
+    cdef int _watch_for_stock(self) except -1
+
+
+cdef inline int check_usable(SubConnection socket) except -1:
+    """What each call does first."""
+    if socket._ticket != fork_generation:
+        socket._recover_use()
+    if socket._subscriber.side == NULL:
+        socket._find_late_side()
+    return 0
+
+
+cdef class SubSocket(SubConnection):
+    cdef int _skip_torn(self) except -1
+    cdef int _handle_corruption(self) except -1
+    cdef bint _pass_gate_once(self) except -1
+    cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype)
+    cdef object _receive_element(self, dtype, bint non_blocking)
+    cdef bytes take_message(self, bint non_blocking)
+    cdef bytes _receive(self, bint non_blocking)
+    cdef int _wait_for_message(self, mq_ring_message *message, bint non_blocking) except -1
+    cdef bytes _copy_large(self, const mq_ring_message *message)
+    cdef uint64_t _batch_limit(self, max_messages) except? 0
+    cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most)
+    cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1
+    cdef int _check_size(self, uint64_t size) except -1

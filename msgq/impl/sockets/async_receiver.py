@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class AsyncReceiver:
-    """A subscriber that can be waited for in asyncio; see subscriber.pyi for the contract of `arecv`."""
+    """A subscriber that can be waited for in asyncio; see the ring's core.pyi for the contract of `arecv`."""
 
     __slots__ = ()
 

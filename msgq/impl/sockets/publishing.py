@@ -15,7 +15,7 @@ from msgq.impl.sockets.checks import check_readers_wait
 def wait_for_readers(
     count: Callable[[], tuple[int, int | None]], timeout: float | None, interval: float, n: int | None, endpoint: str
 ) -> None:
-    """Wait until subscribers are there, or up to date; see publisher.pyi of the ring.
+    """Wait until subscribers are there, or up to date; see the ring's core.pyi.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Reserving(Protocol):
     def endpoint(self) -> str: ...  # noqa: D102
 
     def send(self, data: Any, /, *, origin_time: int = ...) -> None:
-        """See publisher.pyi."""
+        """See the ring's core.pyi."""
 
     def _begin_reservation(self, size: int) -> None:
         """Keep everybody out until the end, if a message of this size may be sent at all."""

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
         """A subscriber of any backend."""
 
         def receive(self, non_blocking: bool = ...) -> bytes | None:
-            """See subscriber.pyi."""
+            """See the ring's core.pyi."""
 
         def receive_into(self, buffer: Any, non_blocking: bool = ...) -> int | None:
-            """See subscriber.pyi."""
+            """See the ring's core.pyi."""
 
         def setTimeout(self, timeout: float) -> None:
-            """See subscriber.pyi."""
+            """See the ring's core.pyi."""
 
 
 def again(endpoint: str) -> Again:

@@ -1,6 +1,6 @@
 from msgq.impl.channel.channelfile cimport ChannelFile
 from msgq.impl.records.recordfile cimport RecordFile
-from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport mq_channel_source, mq_record_source, mq_source
 
 

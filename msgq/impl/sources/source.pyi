@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
-from msgq.impl.ring.subscriber import SubSocket
+from msgq.impl.ring.core import SubSocket
 
 @disjoint_base
 class Source:

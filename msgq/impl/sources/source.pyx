@@ -15,12 +15,12 @@ from msgq.impl.base.segment cimport give
 from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
 from msgq.impl.records.recordfile cimport RecordFile, record_file
-from msgq.impl.ring.connection cimport check_usable
+from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
     mq_ring_subscriber_has_more, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_reset,
 )
-from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pass_pending,
     mq_channel_source_has_pending, mq_record_source_has_looked, mq_source_schema_turn,

@@ -1,7 +1,7 @@
 """The way into a socket that belongs to another library: one thread at a time, in the process that connected.
 
 Such a socket crashes when two threads or a forked child touch it, so every call gets past its ticket first, as in the
-ring's sockets (publisher.pyx). Here is what is common to these calls, and the two that must be fast; the ZMQ backend
+ring's sockets (publisher.pxi). Here is what is common to these calls, and the two that must be fast; the ZMQ backend
 derives its sockets from it.
 """
 

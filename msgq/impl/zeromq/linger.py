@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class LingerOption:
-    """A socket whose `linger` may be set at any time, and stays. See publisher.pyi of the ring."""
+    """A socket whose `linger` may be set at any time, and stays. See the ring's core.pyi."""
 
     __slots__ = ()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from msgq.impl.base.core cimport mq_now_ns
 from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.ring.publisher cimport PubSocket
+from msgq.impl.ring.core cimport PubSocket
 
 from msgq.errors import InvalidValueError, MessageTooLargeError
 

@@ -1,43 +1,14 @@
-"""The publisher's socket: a Python face on publisher.h. What is not sending is in pub_connection.pyx.
+"""The publisher's socket: a Python face on publisher.h. What is not sending is in pub_connection.pxi.
 
 Every call compares the socket's ticket with the fork generation first. One comparison finds a closed socket, a socket
 that another thread is using, a socket with an open reservation, and a socket that came through a fork.
 """
 
-cimport cython
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
-    PyObject_GetBuffer,
-)
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.object cimport PyObject_GenericSetAttr
-from libc.errno cimport ENOSPC
-from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED
-from msgq.impl.base.core cimport mq_copy_in, mq_now_ns
-from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.base.origin cimport current_origin, new_origin
-from msgq.impl.base.segment cimport failure
-from msgq.impl.ring.core cimport (
-    MQ_RING_NOTIFY, MQ_RING_NO_MEMORY, MQ_RING_OK, MQ_RING_TOO_LARGE, mq_canary_intact, mq_ring_frame_bytes_max,
-    mq_ring_publisher_populate, mq_ring_publisher_begin, mq_ring_publisher_commit, mq_ring_publisher_current_pid,
-    mq_ring_publisher_discard, mq_ring_publisher_has_room, mq_ring_publisher_notify, mq_ring_publisher_send,
-    mq_ring_publisher_send_tracked, mq_ring_publisher_stage, mq_ring_publisher_stage_batch,
-    mq_ring_publisher_scan_stock_readers, mq_ring_count_subscribers, mq_stamps, mq_stamps_put,
-)
-from msgq.impl.ring.pub_connection cimport PubConnection
-from msgq.impl.ring.topic cimport last_ring, size_changed_error
+cdef struct LastRing:
+    const void *header              # of the ring on which this process sent last; perhaps unmapped since. Only a hint
 
-from collections.abc import Iterator
-
-from msgq.errors import (
-    ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError, MultiplePublishersError, StateError,
-)
-from msgq.impl.sockets.checks import (
-    check_linger, check_origin, check_send_flags, check_sndhwm, check_sndtimeo, option_error, pickle_error,
-    not_tracked_error,
-)
+cdef LastRing last_ring
 
 
 cdef enum:
@@ -53,7 +24,7 @@ cdef int refuse_objects(data) except -1:
 
 @cython.no_gc_clear  # as its base
 cdef class PubSocket(PubConnection):
-    """Publishes messages on one endpoint. See the type stub (publisher.pyi) for the contract of each method."""
+    """Publishes messages on one endpoint. See the type stub (core.pyi) for the contract of each method."""
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -353,6 +324,14 @@ cdef class PubSocket(PubConnection):
 
 cdef class Reservation:
     """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+
+    cdef PubSocket _socket
+    cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
+    cdef uint8_t *_payload
+    cdef uint64_t _size
+    cdef int _generation        # of the process that entered it
+    cdef int64_t _origin_time
+    cdef object _view
 
     def __enter__(self):
         cdef PubSocket socket = self._socket

@@ -1,33 +1,6 @@
 """What a publisher is apart from sending: coming, going, and taking over in a forked child. See PubSocket in
-publisher.pyi.
+core.pyi.
 """
-
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
-from posix.unistd cimport usleep
-
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
-from msgq.impl.base.core cimport MQ_DEAD, mq_now_ns, mq_schema_parts, mq_self, mq_thread_liveness
-from msgq.impl.base.descriptor cimport write_schema
-from msgq.impl.base.liveness cimport fork_generation, identify, random_word
-from msgq.impl.base.origin cimport prepare_origins
-from msgq.impl.base.segment cimport Segment
-from msgq.impl.base.wake cimport can_order_stores
-from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_NO_ROW, MQ_RING_OK, MQ_RING_HEADER, MQ_TRACK_UNCHANGED, MQ_TRACK_NO, MQ_TRACK_YES,
-    MQ_RING_UNTRACKED, mq_ring_can_track, mq_file_shrank, mq_canary_intact, mq_ring_other_send_in_progress,
-    mq_ring_publisher, mq_ring_publisher_claim, mq_ring_publisher_close, mq_ring_publisher_detach_row,
-    mq_ring_publisher_row, mq_ring_publisher_pid, mq_ring_publisher_row_take, mq_ring_publisher_start,
-    mq_ring_publisher_unclaim, mq_ring_header, mq_ring_side, mq_ring_side_schema,
-)
-from msgq.impl.ring.topic cimport TopicFiles, open_topic, size_changed_error
-
-from msgq.common import naming
-from msgq.errors import CorruptSegmentError, MultiplePublishersError, StateError
-from msgq.impl.sockets.checks import check_linger, tracking_mismatch_error
 
 
 cdef enum:
@@ -37,7 +10,7 @@ cdef enum:
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class PubConnection:
-    """See the type stub (pub_connection.pyi)."""
+    """See the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._ticket = CLOSED
@@ -129,7 +102,7 @@ cdef class PubConnection:
         if not mq_ring_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
         row = mq_ring_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
-                                    &self._publisher.hold)
+                                         &self._publisher.hold)
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)

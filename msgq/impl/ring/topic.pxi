@@ -3,39 +3,6 @@
 Opening and registering happen under flock of the ring's file, which the kernel drops when its holder dies.
 """
 
-from libc.errno cimport ENOENT, ENOSPC, errno
-from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcmp, memset
-from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport fstat, struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport mq_populate, mq_can_populate, mq_free_memory
-from msgq.impl.base.liveness cimport random_word
-from msgq.impl.base.segment cimport (
-    allocate, check_file, create_file, failure, guard_lost, guard_word, lock_file, map_file, name_file, open_file, pair,
-    remove_file, Segment, unlock_file,
-)
-from msgq.impl.ring.core cimport (
-    MQ_DEFAULT_DATA_BYTES, mq_file_grew, mq_file_shrank, MQ_RING_HEADER, mq_ring_header, mq_ring_move_to_next_lap,
-    mq_ring_canary_write, mq_ring_was_tracked, mq_ring_canary_lost, mq_ring_side, MQ_SIDE_BYTES, mq_ring_side_check,
-    mq_ring_side_note_ring, mq_ring_side_init, mq_ring_side_version, MQ_SIDE_VERSION, mq_canary_none, mq_canary_of_ring,
-)
-
-import contextlib
-import os
-
-from msgq.common import naming, sharing
-from msgq.errors import CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError
-
-
-cdef extern from "ring/registry.h" nogil:
-    enum:
-        MQ_SIDE_GOOD
-        MQ_SIDE_STALE
-        MQ_SIDE_VERSION_DIFFERS
-
 
 cdef enum:
     DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
@@ -101,7 +68,7 @@ cdef int _load_canary(TopicFiles topic) except -1:
         topic.canary = mq_canary_none()
     else:
         topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
-                                        guard_word(topic.ring.guard))
+                                         guard_word(topic.ring.guard))
         # Truncated after its size was read: the tail was written into zeros of this process.
         if not paired or guard_lost(topic.ring.guard):
             raise size_changed_error(topic.endpoint, topic.ring, topic.side)
@@ -138,7 +105,7 @@ cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint t
     try:
         side = map_file(fd, &found, True, endpoint, path)
         mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
-                     ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
+                          ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
         return side if name_file(fd, endpoint, path) else None
     finally:
         close(fd)

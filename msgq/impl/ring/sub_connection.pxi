@@ -1,32 +1,5 @@
 """What a subscriber is apart from receiving: coming, going, and what it is to those who wait (base/waiting.pyx)."""
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
-
-from msgq.impl.base.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
-from msgq.impl.base.core cimport mq_poll_ops, mq_self, mq_u32
-from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_RING_EMPTY, MQ_RING_OK, MQ_RING_HEADER, mq_signal_thread_id, mq_signal_thread_unwatch,
-    mq_signal_thread_watch, mq_canary_present, mq_canary_intact, mq_ring_message, mq_ring_poll_state, mq_ring_header,
-    mq_ring_side, mq_ring_subscriber_attach_side, mq_ring_subscriber_prepare_wait, mq_ring_subscriber_attention,
-    mq_ring_subscriber_detach_row, mq_ring_subscriber_has_more, mq_ring_subscriber_join, mq_ring_subscriber_lacks_side,
-    mq_ring_subscriber_leave, mq_ring_subscriber_poll_ops, mq_ring_subscriber_next, mq_ring_subscriber_poll_state,
-    mq_ring_subscriber_refresh, mq_ring_subscriber_recheck_publisher, mq_ring_subscriber_rejoin,
-    mq_ring_subscriber_reset, mq_ring_subscriber_classify_publisher, mq_ring_subscriber_reclassify_publisher,
-    mq_ring_subscriber_route_signals, mq_ring_subscriber_seek_oldest,
-)
-from msgq.impl.gate.gate cimport Gate
-from msgq.impl.base.liveness cimport fork_generation, identify, random_word
-from msgq.impl.base.segment cimport Segment
-from msgq.impl.base.waiting cimport FOR_EVER, Waitable
-from msgq.impl.ring.topic cimport (
-    wait_for_side, find_side, remap_grown_topic, open_topic, size_changed_error, TopicFiles, map_topic,
-)
-
-from msgq.common import naming
-from msgq.errors import CorruptSegmentError, StateError
-
 
 cdef enum:
     # How long a sleep may last, in nanoseconds:
@@ -41,7 +14,7 @@ cdef enum:
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class SubConnection(Waitable):
-    """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in subscriber.pyi."""
+    """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in core.pyi."""
 
     def __cinit__(self):
         self._timeout_ms = FOR_EVER

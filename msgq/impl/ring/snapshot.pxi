@@ -1,61 +1,12 @@
 """Read a topic's files for msgq.stats: mapped read-only, no lock, no trace. See the type stub for the contract."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.base.core cimport (
-    MQ_ALIVE, MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_file,
-    mq_liveness_is_locked, mq_schema_parts,
-)
-from msgq.impl.base.descriptor cimport read_schema
-from msgq.impl.ring.core cimport (
-    MQ_RING_PUBLISHERS, MQ_RING_SUBSCRIBERS, MQ_RING_ROW_UNREGISTERED, mq_ring_write_pointer, mq_ring_write_uid,
-    mq_ring_header, mq_ring_row_liveness, mq_ring_side, mq_ring_side_schema, mq_ring_side_tracked, mq_ring_subscriber,
-    mq_canary,
-)
-from msgq.impl.base.liveness cimport is_alive
-from msgq.impl.ring.topic cimport check_topic_truncation, find_side, TopicFiles, map_topic
-
-from msgq.common.stats import Participant
-from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
-
-
-cdef extern from "ring/snapshot.h" nogil:
-    ctypedef struct mq_identity_snapshot:
-        uint64_t uid
-        uint64_t pid
-        uint64_t thread_id
-        uint64_t start_time
-        uint64_t pid_namespace
-        char name[17]
-    ctypedef struct mq_ring_subscriber_snapshot:
-        mq_identity_snapshot who
-        uint64_t cursor
-        uint64_t received
-        uint64_t lost
-        uint64_t lost_unknown
-        uint64_t resets
-    ctypedef struct mq_ring_counts:
-        uint64_t messages
-        uint64_t bytes
-        uint64_t position
-        uint64_t subscribers
-        uint64_t lost
-        uint64_t lost_unknown
-    void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
-                                 uint32_t data_bytes, mq_canary canary, mq_ring_counts *out)
-    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who, uint64_t *sent,
-                                    uint64_t *size)
-    bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who)
-    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
-                                        uint32_t data_bytes, mq_canary canary)
-    void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
-    uint64_t mq_ring_side_created_ns(const mq_ring_side *side)
-    int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side)
+cdef object _stats = None  # msgq.common.stats.topic; late, as its import takes as long as all that sockets need
 
 
 cdef object _read_participant(const mq_identity_snapshot *who, mq_liveness life):
     cdef bytes name = who.name
-    return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
+    return _stats.Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
 
 
 cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
@@ -75,7 +26,7 @@ cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_p
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
             who = _read_participant(&reader.who, mq_ring_row_liveness(inquiry, side, MQ_RING_PUBLISHERS + i))
-            found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
+            found.append(_stats.SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
 
@@ -104,6 +55,8 @@ cdef class TopicObserver:
     cdef str _prefix
 
     def __init__(self, str endpoint, str in_prefix):
+        global _stats
+        from msgq.common.stats import topic as _stats
         self._topic = map_topic(endpoint, in_prefix)
         self._topic.unlock()  # closes the file; it was never locked
         self._prefix = in_prefix
@@ -141,13 +94,13 @@ cdef class TopicObserver:
         cdef mq_ring_side *side = self._side()
         cdef const mq_liveness_file *roll = NULL if side == NULL else &self._topic.side.roll
         mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
-                       self._topic.canary, &now)
+                                self._topic.canary, &now)
         check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
-            return TopicCounts(None, None, position, 0, None)
+            return _stats.TopicCounts(None, None, position, 0, None)
         lost = None if now.lost_unknown else now.lost
-        return TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
+        return _stats.TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
 
     def stats(self):
         cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
@@ -172,6 +125,6 @@ cdef class TopicObserver:
         stock = mq_ring_count_stock_readers(ring, side)
         check_topic_truncation(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
-        return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
-                          messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
-                          stock, schema, created, unlisted, tracked)
+        return _stats.TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
+                                 messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
+                                 stock, schema, created, unlisted, tracked)

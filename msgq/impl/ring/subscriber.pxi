@@ -1,30 +1,4 @@
-"""The subscriber's socket: a Python face on subscriber.h. What is not receiving is in connection.pyx."""
-
-cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.object cimport PyObject_GenericSetAttr
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-
-from msgq.impl.ring.connection cimport SubConnection, check_usable
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.base.core cimport mq_copy_out
-from msgq.impl.base.waiting cimport deadline_after, wait_ready
-from msgq.impl.ring.core cimport (
-    MQ_RING_CORRUPT, MQ_RING_EMPTY, MQ_RING_OK, mq_ring_message, mq_ring_frame_bytes, mq_prefetch, mq_ring_side_tracked,
-    mq_stamps, mq_stamps_get, mq_ring_status, mq_ring_subscriber_accept, mq_ring_subscriber_revalidate,
-    mq_ring_subscriber_frame_bytes, mq_ring_subscriber_next, mq_ring_subscriber_peek, mq_ring_subscriber_pending_bytes,
-    mq_ring_subscriber_refresh, mq_ring_subscriber_reset, mq_ring_subscriber_receive_batch,
-)
-from msgq.impl.ring.topic cimport last_ring
-
-from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
-from msgq.impl.sockets.checks import (
-    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_non_blocking, check_rcvhwm, option_error,
-    pickle_error, timeout_ms, not_tracked_error,
-)
-from msgq.impl.sockets.pyzmq_names import Frame, again
+"""The subscriber's socket: a Python face on subscriber.h. What is not receiving is in sub_connection.pxi."""
 
 
 cdef enum:
@@ -62,7 +36,7 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
 
 @cython.auto_pickle(False)  # its base refuses
 cdef class SubSocket(SubConnection):
-    """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
+    """Receives the messages of one endpoint. See the type stub (core.pyi) for the contract of each method."""
 
     def __reduce__(self):
         raise pickle_error(self)

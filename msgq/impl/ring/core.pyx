@@ -1,0 +1,55 @@
+"""Topics in shared memory: one module. Its parts are included below, in the order of their dependencies."""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject_GenericSetAttr
+from libc.errno cimport ENOENT, ENOSPC, errno
+from libc.stdint cimport UINT64_MAX
+from libc.string cimport memcmp, memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close, usleep
+
+from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.context cimport BUSY, check_open, CLOSED, Context, LARGE_BYTES, misuse, remember, RESERVED
+from msgq.impl.base.core cimport (
+    MQ_ALIVE, mq_can_populate, mq_copy_in, mq_copy_out, MQ_DEAD, mq_free_memory, mq_liveness_is_locked,
+    mq_liveness_probe_begin, mq_liveness_probe_end, mq_now_ns, mq_populate, mq_thread_liveness,
+)
+from msgq.impl.base.descriptor cimport read_schema, write_schema
+from msgq.impl.base.liveness cimport identify, is_alive, random_word
+from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
+from msgq.impl.base.segment cimport (
+    allocate, check_file, create_file, failure, guard_lost, guard_word, lock_file, map_file, name_file, open_file, pair,
+    remove_file, unlock_file,
+)
+from msgq.impl.base.waiting cimport deadline_after, FOR_EVER, wait_ready
+from msgq.impl.base.wake cimport can_order_stores
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from msgq.common import naming, sharing
+from msgq.errors import (
+    CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, LayoutVersionError, MessageSizeError,
+    MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,
+)
+from msgq.impl.sockets.checks import (
+    check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
+    check_sndtimeo, NOBLOCK as _NOBLOCK, not_tracked_error, option_error, pickle_error, timeout_ms,
+    tracking_mismatch_error,
+)
+from msgq.impl.sockets.pyzmq_names import again, Frame
+
+include "topic.pxi"
+include "pub_connection.pxi"
+include "publisher.pxi"
+include "sub_connection.pxi"
+include "subscriber.pxi"
+include "snapshot.pxi"
