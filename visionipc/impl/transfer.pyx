@@ -86,12 +86,12 @@ cdef class Outgoing:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
         stock = mq_ring_publisher_stock_possible(&self._publisher._publisher)
-        buffer = self._leases.take_message(stock)
+        buffer = self._leases.take(stock)
         self._busy = True
         if buffer < 0:
             try:
                 if self.grow():  # other threads, and signal handlers, may run meanwhile
-                    buffer = self._leases.take_message(stock)
+                    buffer = self._leases.take(stock)
             except BaseException:
                 self._busy = False
                 raise
@@ -103,7 +103,7 @@ cdef class Outgoing:
         if self._publisher._generation != fork_generation:  # the leases belong to the parent as well
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._ticket != fork_generation:
-            self._publisher._refuse()
+            self._publisher._recover_use()
         return 0
 
     cdef int _end(self, int buffer, frame_id, sof, eof, bint valid) except -1:
