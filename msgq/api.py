@@ -56,7 +56,7 @@ def pub_sock(
     ------
     IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
     """
-    module = backends.chosen() if backend is None else backends.load(backend)
+    module = backends.current() if backend is None else backends.load(backend)
     socket: PubSocket = module.PubSocket()
     socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked)
     return socket
@@ -88,7 +88,7 @@ def sub_sock(
     ------
     IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
     """
-    module = backends.chosen() if backend is None else backends.load(backend)
+    module = backends.current() if backend is None else backends.load(backend)
     socket: SubSocket = module.SubSocket()
     socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust)
     if timeout is not None:

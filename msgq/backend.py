@@ -57,7 +57,7 @@ def load(name: str | None = None) -> ModuleType:
         raise BackendNotAvailableError(text) from error
 
 
-def chosen() -> ModuleType:
+def current() -> ModuleType:
     """Return the backend of this process: the one that MSGQ_BACKEND named when this was called first.
 
     Raises
@@ -103,7 +103,7 @@ def implementation(modules: Mapping[str, str], what: str, of: ModuleType | None 
     ------
     BackendNotAvailableError : the backend has none.
     """
-    module = modules.get((of or chosen()).__name__)
+    module = modules.get((of or current()).__name__)
     if module is None:
         text = f"the backend {naming.backend_name()!r} has no {what}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
@@ -138,7 +138,7 @@ def lazy(
             return value
         if name not in NAMES and name not in pieces:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
-        module = chosen()
+        module = current()
         value = context if name == "context" else piece(name) if name in pieces else getattr(module, name)
         names[name] = value
         if module is not _chosen:  # another thread chose meanwhile, and may have emptied `names` before this came in

@@ -70,7 +70,7 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     from msgq.impl.ring.core import TopicObserver  # late: few programs look at topics
 
     name = naming.endpoint_name(endpoint)
-    where = naming.checked_prefix(prefix)
+    where = naming.resolve_prefix(prefix)
     return TopicObserver(name, where).stats()
 
 
@@ -110,7 +110,7 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     """
     from msgq.impl.channel.channelfile import open_channel_file  # late: few programs look at channels
 
-    return open_channel_file(naming.channel_name(name), naming.checked_prefix(prefix)).stats()
+    return open_channel_file(naming.channel_name(name), naming.resolve_prefix(prefix)).stats()
 
 
 def channels(prefix: str | None = None) -> list[ChannelStats]:
@@ -149,7 +149,7 @@ def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
     """
     from msgq.impl.workqueue.snapshot import QueueWatch  # late: few programs look at queues
 
-    return QueueWatch(naming.queue_name(name), naming.checked_prefix(prefix)).stats()
+    return QueueWatch(naming.queue_name(name), naming.resolve_prefix(prefix)).stats()
 
 
 def queues(prefix: str | None = None) -> list[QueueStats]:
@@ -186,7 +186,7 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
     """
     from msgq.impl.workqueue.peek import queue_messages  # late, as above
 
-    return queue_messages(naming.queue_name(name), naming.checked_prefix(prefix), limit)
+    return queue_messages(naming.queue_name(name), naming.resolve_prefix(prefix), limit)
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -213,7 +213,7 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     """
     from msgq.impl.records.snapshot import RecordWatch  # late: few programs look at records
 
-    return RecordWatch(naming.records_name(name), naming.checked_prefix(prefix)).stats()
+    return RecordWatch(naming.records_name(name), naming.resolve_prefix(prefix)).stats()
 
 
 def records(prefix: str | None = None) -> list[RecordStats]:
@@ -317,7 +317,7 @@ _READ: dict[Kind, Callable[[str, str | None], EndpointStats]] = {
 
 def _each(kind: Kind, read: Callable[[str, str | None], _Stats], prefix: str | None) -> list[_Stats]:
     """Return a snapshot of everything of a kind that is there and can be read."""
-    where = naming.checked_prefix(prefix)
+    where = naming.resolve_prefix(prefix)
     snapshots = []
     for name in _inodes(kind, where):
         with contextlib.suppress(SegmentError, EndpointNameError):
@@ -326,7 +326,7 @@ def _each(kind: Kind, read: Callable[[str, str | None], _Stats], prefix: str | N
 
 
 def _inodes(kind: Kind, prefix: str | None) -> dict[str, int]:
-    directory, start = kind.files(naming.checked_prefix(prefix))
+    directory, start = kind.files(naming.resolve_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 
-from msgq.common import sharing
+from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.views import Region
 from visionipc import shared, wire
@@ -40,7 +40,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     except TimeoutError as error:
         raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
     except OSError as error:
-        hint = sharing.closed_to_us(path) if isinstance(error, PermissionError) else ""
+        hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
         raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)

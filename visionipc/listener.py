@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.liveness import LockFile
 from visionipc import wire
@@ -79,7 +79,7 @@ def check_peer(connection: socket.socket, name: str, path: str) -> None:
     SegmentError : it says whose it is, and how that one would be trusted.
     """
     user = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
-    sharing.check_owner(user, name, path)
+    file_permissions.check_owner(user, name, path)
 
 
 def _unix_socket() -> socket.socket:
@@ -172,7 +172,7 @@ class Listener:
             if owner is not None:
                 raise self._taken(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
-            sharing.bind(listener, self._path, naming.mode(None, self._name), self._name)
+            file_permissions.bind(listener, self._path, naming.mode(None, self._name), self._name)
             listener.listen(128)
             self._inode = os.stat(self._path).st_ino
         except OSError as error:

@@ -32,7 +32,7 @@ class FramesWriter(EndpointWriter):
         self._prefix, self._stream = target.prefix, int(found[2])
         self._layout: Geometry | None = None
         first = _picture(spec.sample)
-        with naming.chosen(target.prefix):
+        with naming.overrides(target.prefix):
             self._server = servers.get(found[1]) or _kind(target)(found[1])
             servers[found[1]] = self._server
             self._server.start_listener()  # refuses a name that another process serves, before anything is made
@@ -44,7 +44,7 @@ class FramesWriter(EndpointWriter):
         if layout == self._layout:
             return
         sizes = layout.width, layout.height, layout.size, layout.stride, layout.uv_offset
-        with naming.chosen(self._prefix):
+        with naming.overrides(self._prefix):
             self._server.create_buffers_with_sizes(self._stream, BUFFERS, *sizes, layout.format, layout.channels)
         self._layout = layout
 

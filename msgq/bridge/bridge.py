@@ -16,13 +16,13 @@ from typing import Self
 from msgq import stats
 from msgq.bridge.channels import ChannelIn, ChannelOut
 from msgq.bridge.checks import check_bind_host
-from msgq.bridge.link import FlowStats, Link, Loop, Present
+from msgq.bridge.link import FlowStats, HostState, Link, Loop
 from msgq.bridge.topics import TopicIn, TopicOut
-from msgq.common.selection import Choice, Selection, chosen
+from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.kinds import CHANNEL, TOPIC, checked, kind_of
 
-LOOK_SECONDS = 1.0  # between two looks at what there is, and who publishes it
+POLL_SECONDS = 1.0  # between two looks at what there is, and who publishes it
 
 
 class Bridge:
@@ -37,14 +37,14 @@ class Bridge:
     """
 
     def __init__(
-        self, out: Iterable[Choice] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
+        self, out: Iterable[EndpointPattern] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
     ) -> None:
         """Subscribe to what comes in; nothing is carried before `run`.
 
         Parameters
         ----------
-        out : names, and patterns for whole names, as `msgq.common.selection.chosen` takes them. Topics and channels
-            that appear later are taken, too; those in `into` are not.
+        out : names, and patterns for whole names, as `msgq.common.selection.parse_pattern` takes them. Topics and
+            channels that appear later are taken, too; those in `into` are not.
         into : topic -> host of its ZMQ publisher; channel/NAME: what comes as the topic NAME goes into the channel.
         segment_size : bytes of the rings to publish on, as in `PubSocket.connect`. A message may take a third of it.
 
@@ -61,18 +61,18 @@ class Bridge:
             raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
         check_bind_host()
         _check_names(wanted)
-        self._out = Selection([chosen(one) if isinstance(one, str) else one for one in wanted])
+        self._out = Selection([parse_pattern(name) if isinstance(name, str) else name for name in wanted])
         self._loop = Loop()
         self._segment_size = segment_size
         self._links: dict[str, Link] = {}
-        self._taken: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
-        self._look_at_s = 0.0
+        self._zmq_names: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
+        self._next_poll_s = 0.0
         # A signal handler that calls `close` may be on top of `run`, or of another `close`, in the same thread.
         self._running, self._runner = threading.RLock(), 0  # `_runner`: the thread in `run`
         self._closing = self._closed = False
         try:
             for topic, host in sources.items():
-                self._links[topic] = self._comes_in(topic, host)
+                self._links[topic] = self._make_in_link(topic, host)
         except BaseException:
             self.close()
             raise
@@ -114,13 +114,13 @@ class Bridge:
     def _run(self, end_s: float) -> bool:
         while not self._loop.stopped:
             now_s = time.monotonic()
-            if now_s >= self._look_at_s:
-                self._look()
-                self._look_at_s = now_s + LOOK_SECONDS
+            if now_s >= self._next_poll_s:
+                self._poll()
+                self._next_poll_s = now_s + POLL_SECONDS
             if now_s >= end_s:
                 return True
-            for link in self._loop.ready(min(end_s, self._look_at_s) - now_s):
-                link.carry()
+            for link in self._loop.ready(min(end_s, self._next_poll_s) - now_s):
+                link.forward()
         return False
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class Bridge:
             link.close()
         self._loop.close()
 
-    def _comes_in(self, topic: str, host: str) -> Link:
+    def _make_in_link(self, topic: str, host: str) -> Link:
         kind = kind_of(checked(topic))
         if kind is CHANNEL:
             return ChannelIn(self._loop, topic, host)
@@ -159,23 +159,23 @@ class Bridge:
             raise InvalidValueError(f"{topic} cannot come in: only topics and channels cross a bridge")
         return TopicIn(self._loop, topic, host, self._segment_size)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """See what there is and who publishes it; begin and end what follows from that."""
-        present = Present({topic.endpoint: topic for topic in stats.topics()}, stats.channel_inodes())
-        for name in present.topics:  # before channels: a topic has its own name
+        host_state = HostState({topic.endpoint: topic for topic in stats.topics()}, stats.channel_inodes())
+        for name in host_state.topics:  # before channels: a topic has its own name
             if name not in self._links and name in self._out:
-                self._links[name] = TopicOut(self._loop, name, self._taken)
-        for name in (CHANNEL.mark + plain for plain in present.channels):
+                self._links[name] = TopicOut(self._loop, name, self._zmq_names)
+        for name in (CHANNEL.mark + plain for plain in host_state.channels):
             if name not in self._links and name in self._out:
-                self._links[name] = ChannelOut(self._loop, name, self._taken)
+                self._links[name] = ChannelOut(self._loop, name, self._zmq_names)
         for link in self._links.values():
-            link.look(present)
+            link.poll(host_state)
 
 
-def _check_names(out: Iterable[Choice]) -> None:
+def _check_names(out: Iterable[EndpointPattern]) -> None:
     """A topic and a channel that are named must not be one for ZMQ."""
     names: dict[str, str] = {}
-    for name in (one for one in out if isinstance(one, str)):
+    for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)
         if kind not in (TOPIC, CHANNEL):
             raise InvalidValueError(f"{name} cannot go out: only topics and channels cross a bridge")

@@ -9,7 +9,7 @@ import errno
 import logging
 from typing import Any
 
-from msgq.bridge.link import BATCH, FORWARDING, In, Out, Present
+from msgq.bridge.link import BATCH, FORWARDING, HostState, In, Out
 from msgq.common import naming
 from msgq.errors import (
     InvalidValueError,
@@ -44,27 +44,27 @@ class ChannelOut(Out):
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
         return Subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
-    def look(self, present: Present) -> None:
+    def poll(self, host_state: HostState) -> None:
         """Begin, and begin anew when the channel was made anew."""
-        inode = present.channels.get(CHANNEL.plain(self._topic))
+        inode = host_state.channels.get(CHANNEL.plain(self._topic))
         if inode is None:
             return  # it was removed; whoever makes it anew is found
         if self._channel_file is not None and self._pub is not None and self._channel_file.inode != inode:
-            self.carry()  # what is left of the one before
+            self.forward()  # what is left of the one before
             self.close()  # its counts stay
         if self._pub is None:
             self._open()
 
-    def carry(self) -> None:
+    def forward(self) -> None:
         """Hand on what there is, up to a batch."""
-        messages = self._taken_now()
+        messages = self._receive_batch()
         self._count_lost()
-        self._hand_on(messages)
+        self._send_all(messages)
         if self._broken is not None:
             self.close()  # the next look opens it again
-            self._say(str(self._broken))
+            self._set_state(str(self._broken))
 
-    def _taken_now(self) -> list[bytes]:
+    def _receive_batch(self) -> list[bytes]:
         """Return what there is, up to a batch, without what a bridge brought. `_broken` says why that ends for now."""
         messages: list[bytes] = []
         self._broken = None
@@ -89,9 +89,9 @@ class ChannelIn(In):
 
     _channel_file: ChannelFile | None = None
 
-    def look(self, present: Present) -> None:
+    def poll(self, host_state: HostState) -> None:
         """Join the channel, or make it; and join it anew when it was removed."""
-        if self._channel_file is not None and self._channel_file.inode != present.channels.get(
+        if self._channel_file is not None and self._channel_file.inode != host_state.channels.get(
             CHANNEL.plain(self._topic)
         ):
             self._leave()
@@ -106,18 +106,18 @@ class ChannelIn(In):
             raise
         except IpcError as error:
             self._leave()
-            self._say(f"cannot come in: {error}")
+            self._set_state(f"cannot come in: {error}")
             return
-        self._say(FORWARDING)
+        self._set_state(FORWARDING)
 
-    def _published(self, message: bytes) -> bool:
+    def _publish(self, message: bytes) -> bool:
         try:
             self._pub.send(message)
         except (PoolExhaustedError, MessageTooLargeError) as error:
             _log.warning("dropped: %s", error)
         except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
             self._leave()
-            self._say(f"cannot come in: {error}")
+            self._set_state(f"cannot come in: {error}")
         else:
             return True
         return False

@@ -22,7 +22,7 @@ BATCH = 256  # messages; then the other endpoints have their turn. Well below wh
 _log = logging.getLogger(__name__)
 
 
-class Present(NamedTuple):
+class HostState(NamedTuple):
     """What there is on this host.
 
     Attributes
@@ -119,11 +119,11 @@ class Link(ABC):
         self._fd = -1
 
     @abstractmethod
-    def look(self, present: Present) -> None:
+    def poll(self, host_state: HostState) -> None:
         """Once a second: begin or end, as what there is on this host demands."""
 
     @abstractmethod
-    def carry(self) -> None:
+    def forward(self) -> None:
         """Hand on what there is, up to a batch."""
 
     @property
@@ -136,7 +136,7 @@ class Link(ABC):
         counts = (self._messages, self._bytes, self._lost, self._dropped)
         return FlowStats(self._topic, self.direction, self._host, *counts, self._state)
 
-    def _say(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         if state != self._state and state != FORWARDING:
             _log.warning("%s: %s", self._topic, state)
         self._state = state
@@ -171,10 +171,10 @@ class Out(Link):
 
     direction = "out"
 
-    def __init__(self, loop: Loop, topic: str, taken: dict[str, str]) -> None:
+    def __init__(self, loop: Loop, topic: str, zmq_names: dict[str, str]) -> None:
         """Open nothing so far. `taken` says which endpoint goes out by which of ZMQ's names, of the whole bridge."""
         super().__init__(loop, topic, "")
-        self._taken = taken
+        self._zmq_names = zmq_names
         self._lost_before: int | None = 0
         self._dropped_before = 0
 
@@ -183,10 +183,10 @@ class Out(Link):
         """Return a subscriber of the endpoint, which sleeps until something is published."""
 
     def _open(self) -> None:
-        other = self._taken.setdefault(self._zmq_name, self._topic)
+        other = self._zmq_names.setdefault(self._zmq_name, self._topic)
         if other != self._topic:
             text = f"{other} goes out as {self._zmq_name!r} already; give only one of the two to --out"
-            self._say(f"cannot be taken out: {text}")
+            self._set_state(f"cannot be taken out: {text}")
             return
         try:
             self._sub = self._subscriber()
@@ -196,12 +196,12 @@ class Out(Link):
             raise
         except IpcError as error:
             self.close()
-            self._say(f"cannot be taken out: {error}")
+            self._set_state(f"cannot be taken out: {error}")
             return
         self._lost_before, self._dropped_before = self._lost, self._dropped
-        self._say(FORWARDING)
+        self._set_state(FORWARDING)
 
-    def _hand_on(self, messages: Iterable[bytes]) -> None:
+    def _send_all(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             try:
                 self._pub.send(message)
@@ -219,8 +219,8 @@ class Out(Link):
     def close(self) -> None:
         """Close both sockets, and leave ZMQ's name to others; the counts stay."""
         super().close()
-        if self._taken.get(self._zmq_name) == self._topic:
-            del self._taken[self._zmq_name]
+        if self._zmq_names.get(self._zmq_name) == self._topic:
+            del self._zmq_names[self._zmq_name]
 
 
 class In(Link):
@@ -236,13 +236,13 @@ class In(Link):
         self._wait_for_sub()
 
     @abstractmethod
-    def _published(self, message: bytes) -> bool:
+    def _publish(self, message: bytes) -> bool:
         """Publish a message here; False: it could not be."""
 
-    def carry(self) -> None:
+    def forward(self) -> None:
         """Hand on what there is, up to a batch."""
         for message in self._sub.receive_many(BATCH):
-            if self._pub is None or not self._published(message):
+            if self._pub is None or not self._publish(message):
                 self._dropped += 1
             else:
                 self._messages += 1

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from msgq import stats
-from msgq.bridge.link import BATCH, FORWARDING, In, Loop, Out, Present, open_socket
+from msgq.bridge.link import BATCH, FORWARDING, HostState, In, Loop, Out, open_socket
 from msgq.common import naming
 from msgq.errors import (
     CorruptSegmentError,
@@ -31,29 +31,29 @@ class TopicOut(Out):
     An ordinary subscriber of the ring: it sleeps until something is published, where a passive one would have to look.
     """
 
-    def __init__(self, loop: Loop, topic: str, taken: dict[str, str]) -> None:
-        super().__init__(loop, topic, taken)
+    def __init__(self, loop: Loop, topic: str, zmq_names: dict[str, str]) -> None:
+        super().__init__(loop, topic, zmq_names)
         self._known_s = 0.0  # when it was seen last that the publisher is no bridge
 
     def _subscriber(self) -> Any:
         return open_socket("msgq", "SubSocket", self._topic)
 
-    def look(self, present: Present) -> None:
+    def poll(self, host_state: HostState) -> None:
         """Begin or end, as the topic's publisher demands."""
-        self._see(present.topics.get(self._topic))
+        self._check_publisher(host_state.topics.get(self._topic))
 
-    def _see(self, topic: stats.TopicStats | None) -> None:
+    def _check_publisher(self, topic: stats.TopicStats | None) -> None:
         if topic is None:
             return  # it was removed; whoever makes it anew is found
         if _is_bridged(self._topic):
             self.close()
-            self._say(f"not taken out: it comes from another bridge, {_who(topic.publisher)}")
+            self._set_state(f"not taken out: it comes from another bridge, {_describe(topic.publisher)}")
             return
         self._known_s = time.monotonic()
         if self._pub is None:
             self._open()
 
-    def carry(self) -> None:
+    def forward(self) -> None:
         """Hand on what there is, up to a batch."""
         try:
             messages = self._sub.receive_many(BATCH)
@@ -62,14 +62,14 @@ class TopicOut(Out):
             return
         except SegmentSizeError as error:  # the next look connects again
             self.close()
-            self._say(str(error))
+            self._set_state(str(error))
             return
         self._count_lost()
         if time.monotonic() - self._known_s > TRUST_SECONDS:
-            self._see(_topic(self._topic))
+            self._check_publisher(_topic(self._topic))
             if self._pub is None:
                 return
-        self._hand_on(messages)
+        self._send_all(messages)
 
 
 class TopicIn(In):
@@ -79,29 +79,29 @@ class TopicIn(In):
         super().__init__(loop, topic, host)
         self._segment_size = segment_size
 
-    def look(self, present: Present) -> None:
+    def poll(self, host_state: HostState) -> None:
         """Become the ring's publisher when it has none: nobody who publishes here is ever pushed aside."""
         if self._pub is not None:
             return
-        topic = present.topics.get(self._topic)
+        topic = host_state.topics.get(self._topic)
         if topic is not None and _has_publisher(topic):
-            self._say(f"cannot come in: {_who(topic.publisher)} publishes it here")
+            self._set_state(f"cannot come in: {_describe(topic.publisher)} publishes it here")
             return
         try:
             self._pub = open_socket("msgq", "PubSocket", self._topic, self._segment_size)
         except InvalidValueError:
             raise
         except IpcError as error:
-            self._say(f"cannot come in: {error}")
+            self._set_state(f"cannot come in: {error}")
             return
-        self._say(FORWARDING)
+        self._set_state(FORWARDING)
 
-    def _published(self, message: bytes) -> bool:
+    def _publish(self, message: bytes) -> bool:
         try:
             self._pub.send(message)
         except (MultiplePublishersError, SegmentSizeError) as error:
             self._close_pub()
-            self._say(f"cannot come in: {error}")
+            self._set_state(f"cannot come in: {error}")
         except (MessageSizeError, SegmentError) as error:  # the latter where there is no memory for it
             _log.warning("dropped: %s", error)
         else:
@@ -131,5 +131,5 @@ def _has_publisher(topic: stats.TopicStats) -> bool:
     return topic.publisher.alive is not False
 
 
-def _who(publisher: stats.Participant | None) -> str:
+def _describe(publisher: stats.Participant | None) -> str:
     return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"

@@ -91,7 +91,7 @@ class Channel:
         BackendNotAvailableError : the chosen backend has no channels.
         """
         self.name = self._validate_name(name)
-        self.prefix = naming.checked_prefix(prefix)
+        self.prefix = naming.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
         self.closed = False
         self._module = backends.implementation(MODULES, "channels", self._backend)
@@ -99,7 +99,7 @@ class Channel:
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
         _check_config(capacity, publishers, subscribers, self.name)
-        with naming.chosen(trust=trust):
+        with naming.overrides(trust=trust):
             self._file: ChannelFile = self._module.open_channel_file(
                 self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
             )

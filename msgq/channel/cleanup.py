@@ -12,9 +12,9 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.common.naming import CHANNEL_MARK
-from msgq.common.queue_events import queue_of
+from msgq.common.queue_events import parse_events_channel
 from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
@@ -85,7 +85,7 @@ def repair(prefix: str) -> Iterator[Removal]:
     """
     only_dead = [one.name for one in channels(prefix) if any(who.alive is False for _, who in one.participants)]
     queues = queue_inodes(prefix)
-    for one in remove_unused([name for name in only_dead if queue_of(name) not in queues], prefix):
+    for one in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
         if one.removed:
             yield dataclasses.replace(one, reason="only the dead used it")
     yield from clear_pools(prefix)
@@ -118,7 +118,7 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
         path = naming.pool_path(name, prefix, uid)
         try:
             status = os.lstat(path)
-            if sharing.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
+            if file_permissions.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
                 yield Removal(CHANNEL_MARK + name, prefix, path, status.st_size, "a pool whose channel is gone")
         except FileNotFoundError:  # somebody else removed it meanwhile
             continue

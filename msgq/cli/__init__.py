@@ -7,7 +7,7 @@ recordings need comes with the extra `record`.
 import sys
 from collections.abc import Sequence
 
-from msgq.common.extras import extra_of
+from msgq.common.optional import extra_of
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

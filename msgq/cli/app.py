@@ -11,7 +11,7 @@ import click
 
 from msgq import __version__
 from msgq.cli.common.options import EXIT_CODES
-from msgq.common.extras import extra_of
+from msgq.common.optional import extra_of
 from msgq.errors import MsgqError
 
 VERBS = (

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.names import Names, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
@@ -83,7 +83,7 @@ def command(
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = Report()
-    with naming.chosen(prefix, bind), Bridge(out, sources, segment_size) as bridge:
+    with naming.overrides(prefix, bind), Bridge(out, sources, segment_size) as bridge:
         _say_waiting(out, prefix)
         with interruptible(bridge.stop), live or nullcontext():
             while bridge.run(interval):
@@ -102,7 +102,7 @@ def command(
 def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
     """Name the endpoints that are forwarded when they appear."""
     if out:
-        names = Names(out, prefix)
+        names = EndpointSelection(out, prefix)
         names.existing()
         say_waiting(names.unmatched)
 

@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spread
-from msgq.cli.common.names import Names
 from msgq.cli.common.render import in_bytes, in_rate, in_units
 
 _COLUMNS = (
@@ -25,4 +25,4 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **given: Any) -> Non
     Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
     they had the mean size.
     """
-    measure(Names(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.names import choices, is_told_by_queue, missing_error
+from msgq.cli.common.endpoint_selection import choices, is_shown_by_queue, missing_error
 from msgq.cli.common.render import echo, echo_json, in_bytes
 from msgq.common import naming
 from msgq.common.selection import Selection
@@ -68,7 +68,7 @@ def command(
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")
-    where = "" if all_prefixes else naming.checked_prefix(prefix)
+    where = "" if all_prefixes else naming.resolve_prefix(prefix)
     every = ["", *naming.prefixes()] if all_prefixes else [where]
     wanted = Selection(choices(endpoints) or None)
     removals: list[Removal] = []
@@ -106,7 +106,7 @@ def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
     """
     every = [one.endpoint for one in endpoint_stats(prefix)]
     there = endpoint_inodes(prefix)  # also queues that cannot be read
-    every = [name for name in every if name in endpoints or not is_told_by_queue(name, there)]
+    every = [name for name in every if name in endpoints or not is_shown_by_queue(name, there)]
     stay = {one.kind for one in CLEANERS if one.keep_reasons is not None}
     meant: set[str] = set()
     missing = []

@@ -7,8 +7,8 @@ import click
 
 import msgq
 from msgq.cli.common import options
+from msgq.cli.common.endpoint_selection import EndpointSelection, LeftOutError
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.common.names import LeftOutError, Names
 from msgq.cli.common.render import in_rate, in_units, in_us
 from msgq.common import naming
 from msgq.common.schema import Schema
@@ -66,12 +66,12 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         if kind is CHANNEL:
             plain = kind.plain(name)
             where = _offset(name, offset, lambda: channel(plain).stamps is not False, lambda: channel(plain).schema)
-            return ChannelMeter(plain, naming.checked_prefix(None), where, clock if where is not None else "host")
+            return ChannelMeter(plain, naming.resolve_prefix(None), where, clock if where is not None else "host")
         if offset is not None:
             raise click.UsageError(f"--offset is for topics and channels, not for {name}")
         return meter(name)
 
-    measure(Names(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))
 
 
 def _offset(

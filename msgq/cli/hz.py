@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.common.names import Names
 from msgq.cli.common.render import in_rate, in_units, in_us
 
 _COLUMNS = (
@@ -26,4 +26,4 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **given: Any) -> Non
     overwritten before we looked. We look each 50 us, and messages found by one look share the time evenly; with --spin
     each one is seen when it comes.
     """
-    measure(Names(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board
-from msgq.cli.common.names import Names
+from msgq.cli.common.endpoint_rows import ChannelRow, QueueRow, RecordRow, TopicRow
+from msgq.cli.common.endpoint_selection import EndpointSelection
+from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
-from msgq.cli.common.rows import ChannelRow, QueueRow, RecordRow, TopicRow
 from msgq.common.schema import Schema
 from msgq.common.units import NS_PER_S
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
@@ -41,8 +41,8 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
     A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Only looks, as
     `msgq list` does.
     """
-    names = Names(endpoints, prefix)
-    for row in Board(names).measure(interval):
+    names = EndpointSelection(endpoints, prefix)
+    for row in LiveEndpoints(names).measure(interval):
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
@@ -135,7 +135,7 @@ def _channel_publisher(one: ChannelPublisher) -> str:
 def _channel_subscriber(one: ChannelSubscriber) -> str:
     lag = "" if one.lag is None else f", {in_units(one.lag)} to read"
     done = f"{in_units(one.received)} received, {in_units(one.lost)} lost in {one.resets} laps"
-    return f"{one.node} {one.participant}: {done}{lag}, {one.held} views held"
+    return f"{one.node} {one.participant}: {done}{lag}, {one.views_held} views held"
 
 
 def _viewer(one: ViewHolder) -> str:

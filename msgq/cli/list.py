@@ -6,10 +6,10 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board
-from msgq.cli.common.names import Names, is_auxiliary
+from msgq.cli.common.endpoint_rows import AnyRow
+from msgq.cli.common.endpoint_selection import EndpointSelection, is_auxiliary
+from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import age, console, echo, echo_json, in_bytes, in_rate, in_units, stacked
-from msgq.cli.common.rows import AnyRow
 from msgq.kinds import CHANNEL, TOPIC, kind_of
 from msgq.stats import endpoint_inodes
 
@@ -41,8 +41,8 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
     Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
     those the bytes a second are what goes through the ring.
     """
-    names = Names(endpoints, prefix, everything)
-    rows = Board(names).measure(interval)
+    names = EndpointSelection(endpoints, prefix, everything)
+    rows = LiveEndpoints(names).measure(interval)
     if as_json:
         for row in rows:
             echo_json(row.as_json())

@@ -15,7 +15,7 @@ from rich.live import Live
 from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
-from msgq.cli.common.keys import DOWN, RIGHT, UP, has_keys, keys, pressed
+from msgq.cli.common.keyboard import DOWN, RIGHT, UP, has_keys, raw_keys, read_key
 from msgq.cli.common.render import console, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.recording import Player, PlayerStats
@@ -175,10 +175,10 @@ def _play(player: Player, as_json: bool) -> PlayerStats:
     with ThreadPoolExecutor(1) as pool, interruptible(lambda: over.append(True)):
         task = pool.submit(player.run)
         try:
-            with keys() if listens else nullcontext(), live or nullcontext():
+            with raw_keys() if listens else nullcontext(), live or nullcontext():
                 while not task.done() and not over:
                     if listens:
-                        _obey(pressed(_TICK_S), player)
+                        _obey(read_key(_TICK_S), player)
                     else:
                         sleep(_TICK_S)
                     if live is not None:

@@ -14,7 +14,7 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.names import Names, choices, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, choices, say_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
@@ -63,7 +63,11 @@ _TICK_S = 0.1
     help="A directory for the segments, or one file, NAME.mcap.  [default: a directory with the time as its name]",
 )
 @click.option(
-    "--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True, help="Compression of chunks."
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    default="zstd",
+    show_default=True,
+    help="Compression of chunks.",
 )
 @click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
 @click.option(
@@ -180,7 +184,7 @@ def command(
     )
     if output is None:
         echo(f"recording into {where}", err=True)
-    awaited = _Awaited(Names(endpoints, prefix, expressions=regex), pictures)
+    awaited = _Awaited(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
     awaited.say()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
@@ -204,7 +208,7 @@ def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> No
 class _Awaited:
     """Names, patterns and servers of frames that are to be recorded, and of which nothing came yet."""
 
-    def __init__(self, names: Names, pictures: Sequence[FrameStream]) -> None:
+    def __init__(self, names: EndpointSelection, pictures: Sequence[FrameStream]) -> None:
         self._names, self._servers = names, {one.server for one in pictures}
         self.look()
 
@@ -213,7 +217,7 @@ class _Awaited:
         if self._names.unmatched:
             self._names.existing()
         if self._servers:
-            with naming.chosen(self._names.prefix):
+            with naming.overrides(self._names.prefix):
                 self._servers -= {*wire.server_names()}
 
     def say(self) -> None:
@@ -360,7 +364,7 @@ def _listen(endpoint: str, prefix: str | None, fire: threading.Event, over: thre
     from msgq.impl.ring import Context, SubSocket
 
     with SubSocket() as subscriber:
-        with naming.chosen(prefix):
+        with naming.overrides(prefix):
             subscriber.connect(Context(), endpoint)
         subscriber.setTimeout(_TICK_S * 1000)
         while not over.is_set():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board
-from msgq.cli.common.names import Names, say_waiting
+from msgq.cli.common.endpoint_rows import AnyRow, total
+from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
+from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
-from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.naming import SHARED_MEMORY
 from msgq.impl.base import clock
@@ -93,15 +93,15 @@ def command(
     what is lost by subscribers (nobody counts the bytes of queues and boards); endpoints without a message since the
     last line; the memory that all this lives in.
     """
-    names = Names(endpoints, prefix, everything)
-    board = Board(names)
-    board.look()
+    names = EndpointSelection(endpoints, prefix, everything)
+    board = LiveEndpoints(names)
+    board.poll()
     say_waiting(names.unmatched)
     lines, most = 0, 1 if once else count
     with until_interrupted():
         while most is None or lines < most:
             time.sleep(interval)
-            line = summarize(board.look())
+            line = summarize(board.poll())
             if as_json:
                 echo_json(line)
             else:

@@ -9,11 +9,11 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board
-from msgq.cli.common.keys import keys, pressed
-from msgq.cli.common.names import Names, say_waiting
+from msgq.cli.common.endpoint_rows import AnyRow, total
+from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
+from msgq.cli.common.keyboard import raw_keys, read_key
+from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stacked
-from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
 from msgq.impl.base import clock
 
@@ -57,14 +57,14 @@ def command(
     Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look
     is printed below the last one; with --json there is an object for each endpoint and look.
     """
-    names = Names(endpoints, prefix, everything)
+    names = EndpointSelection(endpoints, prefix, everything)
     names.existing()
     say_waiting(names.unmatched)
-    looks = _looks(Board(names), interval, 1 if once else count)
+    looks = _looks(LiveEndpoints(names), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
-            with Live(console=screen, screen=True, auto_refresh=False) as live, keys():
+            with Live(console=screen, screen=True, auto_refresh=False) as live, raw_keys():
                 _run_live(looks, live, sort)
             return
         for rows in looks(time.sleep):
@@ -79,17 +79,17 @@ def command(
 
 
 def _looks(
-    board: Board, interval: float, most: int | None
+    board: LiveEndpoints, interval: float, most: int | None
 ) -> Callable[[Callable[[float], object]], Iterator[list[AnyRow]]]:
     """Return what yields the rows of one look after the other, given how to pass the time between two."""
 
     def looks(pause: Callable[[float], object]) -> Iterator[list[AnyRow]]:
-        board.look()
+        board.poll()
         done = 0
         while most is None or done < most:
             if pause(interval) == "q":
                 return
-            yield board.look()
+            yield board.poll()
             done += 1
 
     return looks
@@ -111,7 +111,7 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[AnyRow]
         nonlocal sort
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
-            key = pressed(left_s)
+            key = read_key(left_s)
             if key == "q":
                 return key
             if key in _KEYS:

@@ -29,7 +29,7 @@ class MessageSource(NamedTuple):
             del said["kind"]
         return said
 
-    def parsed_options(self) -> dict[str, Any]:
+    def parse_options(self) -> dict[str, Any]:
         """Return the options; none where they are no JSON object, for anybody may have written them."""
         try:
             options = json.loads(self.options or "{}")

@@ -92,7 +92,7 @@ def _advice(name: str) -> str:
     return f"give {valid!r}" if valid and valid != name else ""
 
 
-_of_thread = threading.local()  # what `chosen` chose
+_of_thread = threading.local()  # what `overrides` set
 
 
 def prefix() -> str:
@@ -103,7 +103,7 @@ def prefix() -> str:
     return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
 
 
-def checked_prefix(asked: str | None) -> str:
+def resolve_prefix(asked: str | None) -> str:
     """Return `asked`, checked, or the prefix in force when it is None; "" is none."""
     if asked is None:
         return prefix()
@@ -375,7 +375,7 @@ def zmq_curve_directory() -> str:
     return environment("MSGQ_ZMQ_CURVE") or ""
 
 
-def chosen(
+def overrides(
     in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
 ) -> contextlib.AbstractContextManager[None]:
     """Let all that the calling thread connects meanwhile use another prefix, bind another host, or trust others.
@@ -390,14 +390,14 @@ def chosen(
     """
     asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
     wanted = {name: value for name, value in asked.items() if value is not None}
-    return _chosen(wanted) if wanted else _AS_IT_IS
+    return _override(wanted) if wanted else _AS_IT_IS
 
 
 _AS_IT_IS = contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _chosen(wanted: dict[str, str]) -> Iterator[None]:
+def _override(wanted: dict[str, str]) -> Iterator[None]:
     before = vars(_of_thread).copy()
     vars(_of_thread).update(wanted)
     try:
@@ -441,7 +441,7 @@ def frames_lock_path(socket_path: str, endpoint: str) -> str:
 
 def _private_directory(path: str, endpoint: str) -> str:
     try:
-        private = made_private(path)
+        private = make_private_directory(path)
     except OSError as error:
         raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
     if not private:
@@ -449,7 +449,7 @@ def _private_directory(path: str, endpoint: str) -> str:
     return path
 
 
-def made_private(path: str) -> bool:
+def make_private_directory(path: str) -> bool:
     """Create a directory that only this user can enter; return whether what is there then is one.
 
     Raises

@@ -49,7 +49,7 @@ def events_channel(queue: str) -> str:
     return queue + SUFFIX
 
 
-def queue_of(channel: str) -> str | None:
+def parse_events_channel(channel: str) -> str | None:
     """Return the name of the queue whose events go to a channel that is called so; None: no queue's do."""
     queue = channel.removesuffix(SUFFIX)
     return queue if queue not in ("", channel) else None

@@ -58,12 +58,12 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     return item
 
 
-def packed(change: Change, item: bytes) -> bytes:
+def pack(change: Change, item: bytes) -> bytes:
     """Return a change as bytes."""
     return _FORMAT.pack(change.index, change.count, change.publish_time) + item
 
 
-def unpacked(data: bytes) -> tuple[Change, bytes]:
+def unpack(data: bytes) -> tuple[Change, bytes]:
     """Return a change, and the bytes of its item.
 
     Raises

@@ -111,7 +111,7 @@ def message_encoding(schema_encoding: str) -> str:
     return messages.get(schema_encoding, schema_encoding)
 
 
-def parted(encodings: str) -> tuple[str, str]:
+def split_encoding(encodings: str) -> tuple[str, str]:
     """Return the encodings of messages and of their definition as `Schema.encodings` has them together."""
     messages, _, definition = encodings.partition(_PARTS)
     return messages, definition

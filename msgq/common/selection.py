@@ -3,7 +3,7 @@ r"""Which endpoints are meant: the one meaning of names and patterns, wherever e
 In a program, a `str` is a name, which selects exactly itself, whatever signs are in it; a compiled expression selects
 each name in which it is found (`re.Pattern.search`).
 
-A person writes text: an argument, an option, a line of a file. `chosen` says what it means. Text without any of
+A person writes text: an argument, an option, a line of a file. `parse_pattern` says what it means. Text without any of
 ``*?+|^$\()[]{}`` is a name. Other text is a pattern: a regular expression for whole names. In it, ``*`` and ``?`` after
 a single plain character, or after nothing, stand for any text and for any one character, as a shell has them, and
 ``[!`` begins a set of what must not be there. So ``camera*`` and ``camera.*`` are the same. The endpoint that is called
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from msgq.errors import InvalidValueError
 
-Choice = str | re.Pattern[str]
+EndpointPattern = str | re.Pattern[str]
 
 SIGNS = frozenset("*?+|^$\\()[]{}")  # of patterns; a dot is common in names
 _WILD = {"*": ".*", "?": "."}
@@ -41,7 +41,9 @@ class Selection:
     """
 
     def __init__(
-        self, wanted: Choice | Iterable[Choice] | None = None, unwanted: Choice | Iterable[Choice] = ()
+        self,
+        wanted: EndpointPattern | Iterable[EndpointPattern] | None = None,
+        unwanted: EndpointPattern | Iterable[EndpointPattern] = (),
     ) -> None:
         self._all = wanted is None
         self.names, self.expressions = _sorted(wanted or ())
@@ -53,7 +55,7 @@ class Selection:
         return self._all or endpoint in self.names or any(one.search(endpoint) for one in self.expressions)
 
 
-def _sorted(choices: Choice | Iterable[Choice]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+def _sorted(choices: EndpointPattern | Iterable[EndpointPattern]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     every = [choices] if isinstance(choices, (str, re.Pattern)) else list(choices)
     names = frozenset(one for one in every if isinstance(one, str))
     return names, tuple(one for one in every if not isinstance(one, str))
@@ -72,7 +74,7 @@ def expression(text: str) -> re.Pattern[str]:
         raise InvalidValueError(f"{text!r} is no regular expression: {error}") from None
 
 
-def chosen(text: str) -> Choice:
+def parse_pattern(text: str) -> EndpointPattern:
     """Return what a person means who writes this: a name, or a pattern for whole names, see above.
 
     Raises

@@ -3,17 +3,17 @@
 import unicodedata
 
 
-def printable(text: str) -> str:
+def escape_terminal(text: str) -> str:
     r"""Return a text of one line that no terminal obeys.
 
     Other characters are escaped as Python does it ("\x1b", "\n", "\u202e"): control characters, those that turn
     the direction of writing or cannot be seen, halves of surrogate pairs, what Unicode has not assigned. Spaces of all
     widths stay.
     """
-    return text if text.isprintable() else "".join(map(_printable, text))
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
-def _printable(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode()

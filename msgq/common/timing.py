@@ -29,24 +29,24 @@ def timing_topic(stage: str, endpoint: str) -> str:
     stage : its name.
     endpoint : whose messages it handles; with its mark where it is no topic, as `channel/NAME`.
     """
-    return f"{PREFIX}{_quoted(stage)}:{_quoted(endpoint)}"
+    return f"{PREFIX}{_quote(stage)}:{_quote(endpoint)}"
 
 
-def timed(topic: str) -> tuple[str, str] | None:
+def parse_timing_topic(topic: str) -> tuple[str, str] | None:
     """Return the stage and the endpoint of a timing topic; None: it is none."""
     stage, colon, endpoint = topic.removeprefix(PREFIX).partition(":")
     if not topic.startswith(PREFIX) or not colon or ":" in endpoint:
         return None
-    return _unquoted(stage), _unquoted(endpoint)
+    return _unquote(stage), _unquote(endpoint)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     for sign, written in QUOTED:
         name = name.replace(sign, written)
     return name
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     for sign, written in reversed(QUOTED):
         name = name.replace(written, sign)
     return name

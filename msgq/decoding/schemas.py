@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from msgq.common.schema import Schema, schema_of
-from msgq.common.selection import Choice, Selection, chosen
+from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING, nonsense
 from msgq.decoding.imports import with_includes, with_messages
@@ -24,7 +24,7 @@ class Schemas:
     What an endpoint says itself counts, unless it is only an encoding whose messages need a definition.
     """
 
-    def __init__(self, chosen: Mapping[Choice, Schema]) -> None:
+    def __init__(self, chosen: Mapping[EndpointPattern, Schema]) -> None:
         """Choose schemas.
 
         Parameters
@@ -55,14 +55,14 @@ class Schemas:
             import path is not a folder.
         MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
         """
-        found: dict[Choice, Schema] = {}
+        found: dict[EndpointPattern, Schema] = {}
         folders = [Path(path) for path in import_paths]
         for folder in folders:
             if not folder.is_dir():
                 raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
-            found.setdefault(chosen(endpoint) if equals else _EVERY, _schema(named, folders))
+            found.setdefault(parse_pattern(endpoint) if equals else _EVERY, _schema(named, folders))
         return cls(found)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:

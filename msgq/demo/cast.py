@@ -13,7 +13,7 @@ _PATIENCE_S = 20.0  # more than a role gives itself
 
 
 class Cast:
-    """Owns the processes of a run. Each ends when told to, or when this process is gone and its lifeline closes."""
+    """Owns the processes of a run. Each ends when told to, or when this process is gone and its parent_watch closes."""
 
     def __init__(self, run: str) -> None:
         self._run = run

@@ -7,7 +7,7 @@ import numpy as np
 
 import msgq
 from msgq.common.dtypes import struct_schema
-from msgq.common.steady import Stop, ticks
+from msgq.common.rate_loop import Stop, rate_loop
 from msgq.demo import plan
 
 _SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])  # as all say it
@@ -20,7 +20,7 @@ _ENOUGH = 50.0  # percent, above which the machine should do less
 
 def measure(steps: msgq.RecordQueue, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], float]) -> None:
     """Publish what `sample` says, at the topic's rate: each record is an origin."""
-    for sequence in ticks(topic.rate_hz, stop):
+    for sequence in rate_loop(topic.rate_hz, stop):
         value = sample()
         steps.produce(_record(sequence, pid, value))
 

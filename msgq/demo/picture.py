@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from msgq.common import naming
-from msgq.common.steady import ticks
+from msgq.common.rate_loop import rate_loop
 from msgq.demo import plan
 from msgq.demo.meter import Meter
 from msgq.impl.ring.core import unlink_topic
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.common.steady import Stop
+    from msgq.common.rate_loop import Stop
 
 _BUFFERS = 4
 _STEP = 8  # columns that the picture moves with each frame
@@ -82,7 +82,7 @@ def publish(run: str, topic: plan.Topic, stop: Stop, sample: Callable[[], Sequen
         server.start_listener()
         while len(server.stats(plan.STREAM).clients) < len(viewers) and not stop.wait(0.02):
             pass
-        for _ in ticks(topic.rate_hz, stop):
+        for _ in rate_loop(topic.rate_hz, stop):
             picture.add(sample())
             with server.frame(plan.STREAM) as frame:
                 picture.draw(*frame.planes)

@@ -17,7 +17,7 @@ import numpy as np
 import msgq
 from msgq import stats
 from msgq.common.dtypes import struct_schema
-from msgq.common.steady import Stop, ticks
+from msgq.common.rate_loop import Stop, rate_loop
 from msgq.demo import plan
 from msgq.demo.meter import Meter
 from msgq.errors import MsgqError, SegmentError
@@ -70,7 +70,7 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, b
 def _watch(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, begin: Callable[[], object]) -> None:
     with alerts(run, topic) as channel, channel.publisher(slot_bytes=SAID.itemsize) as publisher:
         begin()
-        for sequence in ticks(topic.rate_hz, stop):
+        for sequence in rate_loop(topic.rate_hz, stop):
             publisher.send(_said(max(sample()), sequence, pid))
 
 
@@ -78,7 +78,7 @@ def _show(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, beg
     with gauges(run) as vector:
         vector.claim()
         begin()
-        for sequence in ticks(topic.rate_hz, stop):
+        for sequence in rate_loop(topic.rate_hz, stop):
             for index, value in enumerate(sample()[:GAUGES]):
                 vector[index] = _said(value, sequence, pid)[0]
 
@@ -87,7 +87,7 @@ def _dispatch(run: str, topic: plan.Topic, stop: Stop, pid: int, _: Sample, begi
     files = cycle(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")))
     with jobs(run) as queue:
         begin()
-        for tick in ticks(topic.rate_hz, stop):
+        for tick in rate_loop(topic.rate_hz, stop):
             for nth in range(topic.burst):
                 stamp = _STAMP.pack(time.monotonic_ns(), tick * topic.burst + nth, pid)
                 queue.send(stamp + bytes(next(files)), timeout=0)

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import msgq
 from msgq import stats
-from msgq.common.lifeline import Lifeline
-from msgq.common.steady import Stop, ticks
-from msgq.common.terminal import printable
+from msgq.common.parent_watch import ParentWatch
+from msgq.common.rate_loop import Stop, rate_loop
+from msgq.common.terminal import escape_terminal
 from msgq.demo import control_loop, picture, pieces, plan
 from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
@@ -40,20 +40,22 @@ def main(run: str, role: str, name: str) -> int:
     """Play one role until the lifeline says that it is over."""
     # Shown by ps and top, and taken over by msgq as the name of the participant.
     Path("/proc/self/comm").write_text(f"demo-{name}")
-    lifeline = Lifeline()
-    lifeline.start()
+    parent_watch = ParentWatch()
+    parent_watch.start()
     try:
         if role == "subscribe":
-            subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop, os.getpid())
+            subscribe(run, plan.SUBSCRIBERS[name], parent_watch.stop, os.getpid())
         elif plan.TOPICS[name].frames:
-            picture.publish(run, plan.TOPICS[name], lifeline.stop, partial(look, "cpu"))
+            picture.publish(run, plan.TOPICS[name], parent_watch.stop, partial(look, "cpu"))
         else:
-            publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
+            publish(run, plan.TOPICS[name], parent_watch.stop, os.getpid(), partial(look, name))
     except MsgqError as error:
-        _log.error("msgq demo: %s: %s", name, printable(str(error)))  # to the standard error, as nobody else listens
+        _log.error(
+            "msgq demo: %s: %s", name, escape_terminal(str(error))
+        )  # to the standard error, as nobody else listens
         return 1
     finally:
-        if lifeline.orphaned:
+        if parent_watch.orphaned:
             sweep(run)
     return 0
 
@@ -147,7 +149,7 @@ def _has_publisher(run: str, topic: plan.Topic) -> bool:
 def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
     sequence = socket.stats().messages
     pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
-    for _ in ticks(topic.rate_hz, stop):
+    for _ in rate_loop(topic.rate_hz, stop):
         for _ in range(topic.burst):
             send(pack(now(), sequence, pid))
             sequence += 1
@@ -156,7 +158,7 @@ def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: 
 def _publish_telemetry(
     socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]
 ) -> None:
-    for sequence in ticks(topic.rate_hz, stop):
+    for sequence in rate_loop(topic.rate_hz, stop):
         data = json.dumps(sample())
         # Stamped last: looking at the machine is not part of the latency.
         stamp = f'{{"published_ns": {time.monotonic_ns()}, "sequence": {sequence}, "pid": {pid}, "{topic.name}": '

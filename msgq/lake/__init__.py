@@ -3,6 +3,6 @@
 Needs the extra `lake`.
 """
 
-from msgq.common.extras import require
+from msgq.common.optional import require
 
 require("msgq.lake", "lake", "pyarrow", "deltalake")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from msgq.common.schema import Schema, parted, schema_of
+from msgq.common.schema import Schema, schema_of, split_encoding
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.table import Table
@@ -48,6 +48,6 @@ def read_schemas(lake: Directory) -> dict[int, Schema]:
         return {}
     found = {}
     for row in snapshot.read().to_pylist():
-        encoding, written_in = parted(row["encoding"])
+        encoding, written_in = split_encoding(row["encoding"])
         found[row["schema_id"]] = schema_of(row["name"], encoding, row["data"], written_in)
     return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.common.dtypes import struct_dtype
-from msgq.common.selection import Choice, Selection
+from msgq.common.selection import EndpointPattern, Selection
 from msgq.decoding.decoders import Decoders
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
@@ -59,8 +59,8 @@ class LogReader:
     def __init__(
         self,
         *paths: str | PathLike[str],
-        endpoints: Iterable[Choice] | None = None,
-        exclude: Iterable[Choice] | None = None,
+        endpoints: Iterable[EndpointPattern] | None = None,
+        exclude: Iterable[EndpointPattern] | None = None,
         start: int | None = None,
         end: int | None = None,
         span: tuple[int, int] | None = None,

@@ -104,7 +104,7 @@ class VectorWriter(EndpointWriter):
     def _change(self, message: PlaybackMessage) -> tuple[int, bytes]:
         """Return the element that changed, and its value."""
         try:
-            change, item = record_changes.unpacked(message.data)
+            change, item = record_changes.unpack(message.data)
         except ValueError as error:
             raise UnplayableError(str(error)) from None
         if message.schema not in (None, self.spec.schema) or len(item) != self._item.itemsize:

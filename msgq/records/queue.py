@@ -92,7 +92,7 @@ class RecordQueue:
         channel = mode == "mpmc"
         self.name = naming.channel_name(name) if channel else naming.endpoint_name(name)
         self._check(mode, history, on_lost)
-        self.prefix = naming.checked_prefix(prefix)
+        self.prefix = naming.resolve_prefix(prefix)
         self.mode = mode
         asked = None if dtype is None else record_dtype(dtype, self.name)
         self._begin_anew()
@@ -104,7 +104,7 @@ class RecordQueue:
             self._side = TopicSide(self.name, self.prefix, asked, capacity, raises, trust, spin_us)
         _queues.add(self)
         self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
-        self._clock = clock_of(backends.chosen())
+        self._clock = clock_of(backends.current())
         self._tracked = is_tracked(self.dtype)
         self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
 

@@ -43,7 +43,7 @@ class TopicSide:
         spin_us: int | None,
     ) -> None:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
-        self._module = backends.chosen()
+        self._module = backends.current()
         there = self._schema()
         self.dtype = agreed(dtype, there, name)
         self._bytes = bytes_dtype(self.dtype)
@@ -62,7 +62,7 @@ class TopicSide:
     def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
         size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
         socket = self._module.SubSocket()
-        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 socket.connect(backends.context, self._name, segment_size=size, spin_us=spin_us, trust=self._trust)
             except SegmentSizeError as error:
@@ -78,7 +78,7 @@ class TopicSide:
 
     def _known(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
-        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 return topic_known(self._module, self._name, self._prefix)
             except SegmentError:
@@ -98,7 +98,7 @@ class TopicSide:
             raise not_connected_error(self._name)
         agreed(self.dtype, self._schema(), self._name)
         socket = self._module.PubSocket()
-        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
         self._publisher, self._sent, self._forked = socket, socket.stats().messages, False
         return socket

@@ -57,9 +57,9 @@ class Tracker:
         if not stage:
             raise InvalidValueError("a stage needs a name")
         self.stage = stage
-        self.prefix = naming.checked_prefix(prefix)
+        self.prefix = naming.resolve_prefix(prefix)
         self.closed = False
-        self._module = backends.chosen()
+        self._module = backends.current()
         clock = clock_of(self._module)
         self._desk = Desk(stage, None if isinstance(clock, HostClock) else clock.time_ns)
         self._topics: dict[str, Any] = {}
@@ -165,7 +165,7 @@ class Tracker:
     def _publisher(self, endpoint: str) -> Any:
         topic = timing_topic(self.stage, endpoint)
         publisher = self._module.PubSocket()
-        with naming.chosen(in_prefix=self.prefix):
+        with naming.overrides(in_prefix=self.prefix):
             try:
                 publisher.connect(backends.context, topic, RING_BYTES, schema=SCHEMA)
             except SegmentSizeError:  # of another release

@@ -3,6 +3,6 @@
 Needs the extra `report`.
 """
 
-from msgq.common.extras import require
+from msgq.common.optional import require
 
 require("msgq.report", "report", "pyarrow", "deltalake", "plotly")

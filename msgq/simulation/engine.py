@@ -339,7 +339,7 @@ class Engine(Bus):
             if endpoint not in self._writers:
                 tracked = message.age_ns is not None
                 keys = (source.key,) if source.key else ()
-                options = source.parsed_options()
+                options = source.parse_options()
                 what = endpoint, source.kind, message.schema, options, 0, tracked
                 self._open(EndpointSpec(*what, keys=keys, sample=message.data))
             self._writers[endpoint].send(message)

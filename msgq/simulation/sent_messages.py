@@ -99,5 +99,5 @@ def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Itera
     schema = record_changes.change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
         change = record_changes.Change(index, store.begin(index), time_ns)
-        data = record_changes.packed(change, rows[place].tobytes())
+        data = record_changes.pack(change, rows[place].tobytes())
         yield SentMessage(time_ns, node, store.endpoint, data, said, schema)

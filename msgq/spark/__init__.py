@@ -3,7 +3,7 @@
 Needs the extra `spark`.
 """
 
-from msgq.common.extras import require
+from msgq.common.optional import require
 
 require("msgq.spark", "spark", "mcap", "pyarrow", "pyspark")  # before an import of these fails, which would not say how
 

@@ -2,5 +2,5 @@
 
 Nothing is removed that somebody may be using. Whoever has mapped a file keeps what is mapped: only its name goes.
 
-Prefixes are those of `naming.checked_prefix`, "" for none. Functions that remove can be asked what they would do.
+Prefixes are those of `naming.resolve_prefix`, "" for none. Functions that remove can be asked what they would do.
 """

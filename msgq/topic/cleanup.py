@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
@@ -132,7 +132,9 @@ def _files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat
 
 def orphans(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
-    found = [name for name, status in _files(naming.side_path, prefix).items() if sharing.trusts(status.st_uid)]
+    found = [
+        name for name, status in _files(naming.side_path, prefix).items() if file_permissions.trusts(status.st_uid)
+    ]
     return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
 
 
@@ -143,7 +145,7 @@ def orphaned_prefixes() -> list[str]:
 
 def _is_trusted_place(prefix: str) -> bool:
     try:
-        return sharing.trusts(os.lstat(naming.directories(prefix)[1]).st_uid)
+        return file_permissions.trusts(os.lstat(naming.directories(prefix)[1]).st_uid)
     except FileNotFoundError:
         return False
 
@@ -176,7 +178,7 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
     bare, alone = bool(prefix) and _bare(prefix), bool(prefix) and not os.path.lexists(rings)
     if remove and found and prefix:
         # What is locked is the ring's name.
-        sharing.make_directories("", naming.directories(prefix), naming.mode(None, ""))
+        file_permissions.make_directories("", naming.directories(prefix), naming.mode(None, ""))
     for endpoint in found:
         if (removal := _clear_orphan(endpoint, prefix, remove)) is not None:
             yield removal
@@ -206,9 +208,9 @@ def strangers(prefix: str) -> list[Issue]:
     for path_of in (naming.ring_path, naming.side_path):
         for name, status in _files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
-            if not sharing.trusts(status.st_uid):
-                text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
-                flaws.append(Issue(f"{path} {text}: until then it is refused", wrong=True))
+            if not file_permissions.trusts(status.st_uid):
+                owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
+                flaws.append(Issue(f"{path} belongs to {owner}: until then it is refused", wrong=True))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
                 flaws.append(Issue(text, wrong=False))

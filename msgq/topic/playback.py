@@ -38,7 +38,7 @@ class TopicWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
-        with naming.chosen(target.prefix):
+        with naming.overrides(target.prefix):
             self._check_free()
             self.socket: PubSocket = self._connected()
 

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from msgq.common.timing import FIELDS, timed
+from msgq.common.timing import FIELDS, parse_timing_topic
 from msgq.demo.control_loop import STEP
 from msgq.demo.plan import PICTURE_BYTES, PIECES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
@@ -119,7 +119,7 @@ def check_loop(log: LogReader) -> None:
     stages: dict[str, list[int]] = {"estimate": [], "command": []}
     for message in log:
         name = message.endpoint.rpartition("-")[2]
-        if found := timed(message.endpoint):
+        if found := parse_timing_topic(message.endpoint):
             stages[found[0]].append(int(np.frombuffer(message.data, "<i8")[FIELDS.index("origin_time")]))
         elif name in times:
             ((published, origin, *_),) = np.frombuffer(message.data, STEP).tolist()

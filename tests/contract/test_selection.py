@@ -15,7 +15,7 @@ import pytest
 
 import msgq
 from msgq.bridge import Bridge
-from msgq.common.selection import Selection, chosen
+from msgq.common.selection import Selection, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.spark.source.options import Options
@@ -78,17 +78,17 @@ every_text = pytest.mark.parametrize("text", SELECTED)
 
 @every_text
 def test_by_itself_and_on_another_machine(text: str) -> None:
-    selection = pickle.loads(pickle.dumps(Selection([chosen(text)])))
+    selection = pickle.loads(pickle.dumps(Selection([parse_pattern(text)])))
     assert {name for name in NAMES if name in selection} == SELECTED[text]
-    assert {name for name in NAMES if name not in Selection(None, [chosen(text)])} == SELECTED[text]
+    assert {name for name in NAMES if name not in Selection(None, [parse_pattern(text)])} == SELECTED[text]
 
 
 @every_text
 def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
-    assert set(LogReader(log, endpoints=[chosen(text)]).endpoints) == SELECTED[text]
-    assert set(LogReader(log, exclude=[chosen(text)]).endpoints) == set(NAMES) - SELECTED[text]
+    assert set(LogReader(log, endpoints=[parse_pattern(text)]).endpoints) == SELECTED[text]
+    assert set(LogReader(log, exclude=[parse_pattern(text)]).endpoints) == set(NAMES) - SELECTED[text]
     whole = LogReader(log)
-    assert set(compare(whole, whole, endpoints=[chosen(text)]).endpoints) == SELECTED[text]
+    assert set(compare(whole, whole, endpoints=[parse_pattern(text)]).endpoints) == SELECTED[text]
     code = not SELECTED[text]
     assert said("bag", "info", log, "--endpoint", text, code=code) == SELECTED[text]
     run("bag", "filter", log, "--endpoint", text, "-o", tmp_path / "some.mcap", code=code)
@@ -113,7 +113,7 @@ def test_on_the_bus(text: str, bus: dict[str, msgq.PubSocket]) -> None:
 
 @every_text
 def test_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
-    with Recorder(tmp_path / "a.mcap", [chosen(text)]):
+    with Recorder(tmp_path / "a.mcap", [parse_pattern(text)]):
         for socket in bus.values():
             socket.send(b"x")
     assert set(LogReader(tmp_path / "a.mcap").endpoints) == SELECTED[text]
@@ -122,7 +122,7 @@ def test_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path
 @every_text
 def test_of_a_player(text: str, log: Path, prefix: str) -> None:
     if SELECTED[text]:
-        with Player(LogReader(log, endpoints=[chosen(text)])) as player:
+        with Player(LogReader(log, endpoints=[parse_pattern(text)])) as player:
             assert set(player.endpoints) == SELECTED[text]
 
 
@@ -155,7 +155,7 @@ def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix
     file = tmp_path / "expected.toml"
     file.write_text(f"[endpoints.'{text}']")
     choosing: list[Callable[[], object]] = [
-        partial(chosen, text),
+        partial(parse_pattern, text),
         partial(Bridge, [text]),
         partial(Options.parse, {"path": "p", "endpoints": text}),
     ]

@@ -14,7 +14,7 @@ import pytest
 import msgq
 from msgq import backend as backends
 from msgq.channel import Channel
-from msgq.common.timing import timed, timing_topic
+from msgq.common.timing import parse_timing_topic, timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
@@ -340,7 +340,7 @@ class TestMisuse:
         odd = "a:b/c%d@"
         with Tracker(f"{stage.token}:{odd}") as tracker:
             topic = timing_topic(tracker.stage, f"channel/{odd}")
-            assert timed(topic) == (tracker.stage, f"channel/{odd}")
+            assert parse_timing_topic(topic) == (tracker.stage, f"channel/{odd}")
             sub = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
             tracker._round(f"channel/{odd}")
             tracker._topics[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)

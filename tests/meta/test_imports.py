@@ -36,10 +36,10 @@ LAYERS = [
         "msgq.common.naming",
         "msgq.common.selection",
         "msgq.common.record_changes",
-        "msgq.common.extras",
+        "msgq.common.optional",
         "msgq.impl.base.event_loop",
     },
-    {"msgq.common.sharing", "msgq.impl.sockets", "msgq.kinds"},
+    {"msgq.common.file_permissions", "msgq.impl.sockets", "msgq.kinds"},
     {
         *("msgq.impl.base", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
         *("msgq.impl.records.options", "msgq.impl.records.arrays", "msgq.impl.records.values"),

@@ -244,7 +244,7 @@ FUNCTIONS = {
     recording.replay: "(log, *programs, seed=0, time_source='publish_time', remap=mappingproxy({}), faults=None, "
     "idle_timeout=10.0, max_runtime=60.0)",
     selection.Selection: "(wanted=None, unwanted=())",
-    selection.chosen: "(text)",
+    selection.parse_pattern: "(text)",
     selection.expression: "(text)",
     recording.compare: "(a, b, tolerances=mappingproxy({}), *, endpoints=None, time_tolerance=None)",
 }

@@ -12,7 +12,7 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.message_source import MessageSource
 from msgq.common.queue_events import Event
-from msgq.common.record_changes import Change, change_schema, packed
+from msgq.common.record_changes import Change, change_schema, pack
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
@@ -67,7 +67,7 @@ class Log:
     ) -> None:
         source = MessageSource("records", options=json.dumps({**VECTOR, **options}))
         self._counts[index] = count = self._counts.get(index, 0) + 1
-        data = packed(Change(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
+        data = pack(Change(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
         self.add(ms, "records/quotes", data, source, change_schema(item))
 
     def board(self, ms: float, key: str, value: bytes) -> None:

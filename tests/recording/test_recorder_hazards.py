@@ -236,16 +236,16 @@ def test_a_prefix_of_one_thread(prefix: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        with naming.chosen("theirs"):
+        with naming.overrides("theirs"):
             inside.set()
             done.wait(10)
 
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait(10)
-    with naming.chosen("mine"):
+    with naming.overrides("mine"):
         assert naming.prefix() == "mine"
-        with naming.chosen(""):
+        with naming.overrides(""):
             assert naming.prefix() == ""
         done.set()
         thread.join()

@@ -117,7 +117,7 @@ def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) ->
     assert found["channel/c"].origin_time == 77
     assert 0 < found["channel/c"].log_time - found["channel/c"].publish_time < 10**11
     assert found["channel/plain"].publish_time == found["channel/plain"].log_time
-    assert found["channel/plain"].source.parsed_options()["stamps"] is False
+    assert found["channel/plain"].source.parse_options()["stamps"] is False
 
 
 def test_what_laps_the_recorder_is_lost_to_it_exactly(start: Any, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path)
     queue.close()
     [(message, value)] = LogReader(tmp_path / "log").decoded()
     assert (message.endpoint, message.kind) == ("queue/jobs", "queue")
-    assert message.source.parsed_options() == {"max_messages": 4, "max_message_size": 64}
+    assert message.source.parse_options() == {"max_messages": 4, "max_message_size": 64}
     assert (value["event"], value["priority"], value["number"], value["payload"]) == ("sent", 3, 9, b"hello")
 
 

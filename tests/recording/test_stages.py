@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.cli.stages.hops import Origins, hops
+from msgq.cli.stages.hop_tree import Origins, hops
 from msgq.common import timing
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until

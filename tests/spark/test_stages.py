@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq.cli.stages.hops import Origins, hops
+from msgq.cli.stages.hop_tree import Origins, hops
 from msgq.cli.stages.timings import Timings
 from msgq.common import timing
 from msgq.report import plots

@@ -73,7 +73,7 @@ def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
 
 def without_descriptors(endpoint: str) -> list[Any]:
     """Connect with no descriptor left; afterwards with some."""
-    backend.chosen()  # whose modules are files, too
+    backend.current()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
@@ -108,7 +108,7 @@ def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
 
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
-    backend.chosen()  # whose modules are files, too
+    backend.current()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leaks = []
     for spare in range(12):
@@ -413,7 +413,7 @@ def bridge_publisher(prefix: str, endpoint: str) -> None:
     """Publish as a bridge does, until killed."""
     socket = backend.load("msgq").PubSocket()
     socket._for_bridge = True
-    with naming.chosen(prefix):
+    with naming.overrides(prefix):
         socket.connect(msgq.context, endpoint)
     say("connected")
     hear()

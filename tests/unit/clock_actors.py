@@ -39,7 +39,7 @@ def ask(folder: str, user: int | None = None) -> dict[str, Any]:
 def ask_while_connecting(folder: str, trust: str) -> dict[str, Any]:
     """Say the same when the first stamp is made by a connect that trusts these users."""
     naming.SHARED_MEMORY = folder
-    with naming.chosen(trust=trust):
+    with naming.overrides(trust=trust):
         return look()
 
 

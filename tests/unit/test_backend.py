@@ -134,7 +134,7 @@ except ImportError:
     def test_a_lookup_that_another_thread_overtakes_leaves_nothing_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"__name__": "program"}
         find, _ = backend.lazy(names)
-        former = backend.chosen()
+        former = backend.current()
 
         def chosen_meanwhile() -> object:
             assert backend.choose(fake) is former
@@ -160,8 +160,8 @@ except ImportError:
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(backend, "load", load_meanwhile)
-                assert backend.chosen() is fake
-            assert backend.chosen() is fake
+                assert backend.current() is fake
+            assert backend.current() is fake
         finally:
             backend.choose(former)
 

@@ -40,7 +40,7 @@ class Host:
         socket = self._stack.enter_context(getattr(module, kind)())
         if for_bridge:
             socket._for_bridge = True
-        with naming.chosen(self.prefix):
+        with naming.overrides(self.prefix):
             socket.connect(module.Context(), *arguments)
         return socket
 
@@ -51,7 +51,7 @@ class Host:
         return self.socket("msgq", "SubSocket", topic)
 
     def bridge(self, *out: str, into: dict[str, str] | None = None, segment_size: int = 0) -> Crossing:
-        with naming.chosen(self.prefix):
+        with naming.overrides(self.prefix):
             made = self._stack.enter_context(Bridge(out, into, segment_size))
         return Crossing(self, made)
 
@@ -65,7 +65,7 @@ class Crossing:
     def step(self) -> None:
         """Look, and carry a batch of what is there."""
         self.made._look_at_s = 0  # as if a second had passed
-        with naming.chosen(self._host.prefix):
+        with naming.overrides(self._host.prefix):
             self.made.run(0.002)
 
     def flow(self, topic: str = TOPIC) -> FlowStats:
@@ -328,8 +328,8 @@ class TestNoLoops:
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
         link._known_s = 0  # as if it had been idle
-        with naming.chosen(here.prefix):
-            link.carry()
+        with naming.overrides(here.prefix):
+            link.forward()
         assert going.flow().messages == 0
         assert "another bridge" in going.flow().state
 

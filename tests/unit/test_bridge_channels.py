@@ -160,8 +160,8 @@ class TestOut:
             crossing.step()
             link: Any = crossing.made._links[CHANNEL]
             link._sub = NoDescriptors(link._sub)
-            with naming.chosen(here.prefix):
-                link.carry()
+            with naming.overrides(here.prefix):
+                link.forward()
             assert "cannot open the pool" in crossing.flow(CHANNEL).state
             crossing.step()
             assert crossing.flow(CHANNEL).state == FORWARDING
@@ -322,7 +322,7 @@ def ended(process: Process) -> Any:
 
 def test_the_prefix_in_force_is_that_of_the_channel(hosts: list[Host]) -> None:
     here, there = hosts
-    with channel(there), naming.chosen(here.prefix):
+    with channel(there), naming.overrides(here.prefix):
         crossing = here.bridge("channel/.*")
         crossing.step()
         assert crossing.topics() == []

@@ -49,7 +49,7 @@ def in_own_shared_memory(function: Callable[[], Any]) -> Any:
 
 def prefix_that_ended(prefix: str, *endpoints: str) -> None:
     """What openpilot leaves: it removes the directory of the rings alone."""
-    with naming.chosen(prefix):
+    with naming.overrides(prefix):
         for endpoint in endpoints:
             msgq.pub_sock(endpoint).close()
     shutil.rmtree(naming.directories(prefix)[0])
@@ -64,7 +64,7 @@ def clean_many() -> dict[str, Any]:
     for number in range(20):
         prefix_that_ended(f"ended{number}", "one", "two")
     (SHM / "msgqside_bare").mkdir(mode=0o700)
-    with naming.chosen("lives"):
+    with naming.overrides("lives"):
         msgq.pub_sock("idle").close()
         publisher = msgq.pub_sock("busy")
     noted = [json.loads(line) for line in command.run("doctor", "--json", code=0).output.splitlines()]

@@ -26,8 +26,8 @@ from msgq.cli import info
 from msgq.cli import top as top_verb
 from msgq.cli.app import app
 from msgq.cli.common import board as boards
-from msgq.cli.common.names import Names
-from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.cli.common.endpoint_rows import ROWS, AnyRow
+from msgq.cli.common.endpoint_selection import Names
 from msgq.common import timing
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.channel.subscriber import Subscriber

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.cli.stages.hops import Hop, Origins, branches, hops
+from msgq.cli.stages.hop_tree import Hop, Origins, branches, hops
+from msgq.cli.stages.sliding_window import SlidingWindow, Spread, spread
 from msgq.cli.stages.timings import Timings
-from msgq.cli.stages.window import Spread, Window, spread
 from msgq.common import timing
 from msgq.impl.base import clock
 from msgq.stats import topic
@@ -60,7 +60,7 @@ def test_nothing_has_no_percentiles() -> None:
 
 
 def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
-    window = Window(10.0, began_s=100.0, most=5)
+    window = SlidingWindow(10.0, began_s=100.0, most=5)
     window.add(101.0, [np.arange(2)], lost=3, left_out=1)
     assert window.seconds(104.0) == 4.0
     window.add(110.0, [np.arange(2)], lost=1)
@@ -543,4 +543,4 @@ def test_stages_and_topics_are_completed(prefix: str) -> None:
 
 
 def test_timing_topics_have_a_name_that_no_stage_spoils() -> None:
-    assert timing.timed(timing.timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")
+    assert timing.parse_timing_topic(timing.timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import msgq
 from msgq.cli.app import app
 from msgq.cli.common.render import console, echo, echo_json, stacked, styled
-from msgq.common.terminal import printable
+from msgq.common.terminal import escape_terminal
 from tests.command import start
 from tests.recording.logs import write_log
 from tests.support import DEADLINE, Child, hear, say
@@ -44,10 +44,10 @@ def run(*arguments: object, code: int | None = 0) -> Result:
 
 
 def test_what_is_not_printable_is_escaped_and_all_else_stays() -> None:
-    assert printable("a\x1b[2J\x9b\u202e\n\ud800") == r"a\x1b[2J\x9b\u202e\n\ud800"
+    assert escape_terminal("a\x1b[2J\x9b\u202e\n\ud800") == r"a\x1b[2J\x9b\u202e\n\ud800"
     plain = "Grüße, 日本\u3000語, 100\u00a0€ ▀ 🙂 [red] \\x1b"
-    assert printable(plain) == plain
-    assert printable(printable(EVIL)) == printable(EVIL)
+    assert escape_terminal(plain) == plain
+    assert escape_terminal(escape_terminal(EVIL)) == escape_terminal(EVIL)
 
 
 def test_echo_prints_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.errors import InvalidValueError, SegmentError
 from tests.support import SHM, Child
 from tests.unit import sharing_actors
@@ -228,7 +228,7 @@ class TestPrefixDirectories:
         ("permissions", "mode"), [(0o600, 0o700), (0o640, 0o750), (0o660, 0o1770), (0o644, 0o755), (0o666, 0o1777)]
     )
     def test_modes(self, permissions: int, mode: int) -> None:
-        assert oct(sharing.directory_mode(permissions)) == oct(mode)
+        assert oct(file_permissions.directory_mode(permissions)) == oct(mode)
 
 
 def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place: str) -> None:
@@ -326,9 +326,9 @@ class TestFrames:
 class TestNames:
     def test_users_are_named_by_name_or_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_TRUST", "root, 12345")
-        assert sharing.trusted() == {0, 12345}
+        assert file_permissions.trusted_users() == {0, 12345}
         monkeypatch.setenv("MSGQ_TRUST", "")
-        assert sharing.trusted() == frozenset()
+        assert file_permissions.trusted_users() == frozenset()
 
     @pytest.mark.parametrize("value", ["nobody-has-this-name", "1,,2", "-1", "4294967295", "1 2", "\xb2"])
     def test_nonsense_is_refused_at_every_connect(

@@ -29,7 +29,7 @@ NAMES = [
 @pytest.mark.parametrize("endpoint", NAMES)
 def test_a_timing_topic_says_stage_and_endpoint_whatever_they_are_called(stage: str, endpoint: str) -> None:
     topic = timing.timing_topic(stage, endpoint)
-    assert timing.timed(topic) == (stage, endpoint)
+    assert timing.parse_timing_topic(topic) == (stage, endpoint)
     assert "/" not in topic
     assert topic.count(":") == 2
 
@@ -41,7 +41,7 @@ def test_names_without_signs_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("topic", ["orders", "timing", "timing:planner", "timing:planner:a:b", "xtiming:a:b"])
 def test_other_topics_are_none(topic: str) -> None:
-    assert timing.timed(topic) is None
+    assert timing.parse_timing_topic(topic) is None
 
 
 def test_the_schema_describes_a_record() -> None:

@@ -152,7 +152,7 @@ class TestAsStock:
     def test_a_host_to_bind_that_was_given_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
         assert publisher_address("can") == Address("127.0.0.2", 62300)
-        with naming.chosen(bind_host="127.0.0.3"):
+        with naming.overrides(bind_host="127.0.0.3"):
             assert publisher_address("can") == Address("127.0.0.3", 62300)
 
     @pytest.mark.parametrize("value", ["", "0"])

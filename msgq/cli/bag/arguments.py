@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.names import choices
+from msgq.cli.common.endpoint_selection import choices
 from msgq.cli.common.render import echo, echo_json, in_units, progress
 from msgq.common.selection import Selection
 from msgq.common.units import NS_PER_S

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from msgq.cli.bag import arguments, mending
+from msgq.cli.bag import arguments, repair_options
 from msgq.cli.common import options
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import recover
@@ -12,7 +12,7 @@ from msgq.recording.repair.recover import recover
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
-@mending.options
+@repair_options.options
 @arguments.max_chunk_bytes
 @options.as_json
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
@@ -23,4 +23,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
     with a chunk above --max-chunk-bytes is left alone: it may be a good one.
     """
-    mending.mend(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)

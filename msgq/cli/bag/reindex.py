@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from msgq.cli.bag import arguments, mending
+from msgq.cli.bag import arguments, repair_options
 from msgq.cli.common import options
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import reindex
@@ -12,7 +12,7 @@ from msgq.recording.repair.recover import reindex
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
-@mending.options
+@repair_options.options
 @arguments.max_chunk_bytes
 @options.as_json
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
@@ -21,4 +21,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
     file is NAME.reindexed.mcap.
     """
-    mending.mend(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)

@@ -10,8 +10,8 @@ import click
 import msgq
 from msgq.cli.check.expectations import Expectations, Finding, judge, read
 from msgq.cli.common import options
-from msgq.cli.common.board import Watched
-from msgq.cli.common.names import Followed, Names, is_told_by_queue
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_queue
+from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.cli.common.render import console, echo_json, styled
 from msgq.common import naming
 from msgq.common.queue_events import events_channel
@@ -30,9 +30,9 @@ class _Endpoint:
     """One that is measured, from now on. Only topics have a meter: it counts what stock publishers send, and sizes."""
 
     def __init__(self, name: str) -> None:
-        self.watched = Watched(name, naming.prefix())
+        self.watched = LiveEndpoint(name, naming.prefix())
         self.meter = TopicMeter(msgq.context, name) if kind_of(name) is TOPIC else None
-        self.watched.look()
+        self.watched.poll()
 
 
 @click.command(epilog=_EPILOG)
@@ -69,7 +69,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     """
     expected = read(file, prefix)
     bad = False
-    with naming.chosen(prefix):
+    with naming.overrides(prefix):
         _await(expected, timeout)
         for finding in _findings(expected):
             bad |= not finding.ok
@@ -93,7 +93,7 @@ def _await(expected: Expectations, timeout: float) -> None:
 def _findings(expected: Expectations) -> Iterator[Finding]:
     measured = _measure(expected)
     readings = {name: one.meter.reading() for name, one in measured.items() if one.meter}
-    rows = {name: one.watched.look(fresh=True) for name, one in measured.items()}
+    rows = {name: one.watched.poll(fresh=True) for name, one in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.names]
@@ -106,14 +106,14 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
         claimed |= {CHANNEL.mark + events_channel(QUEUE.plain(name)) for name in claimed if kind_of(name) is QUEUE}
         for name in endpoint_inodes():
-            if name not in claimed and not is_told_by_queue(name, claimed):
+            if name not in claimed and not is_shown_by_queue(name, claimed):
                 yield Finding(name, "only", False, "exists, but is not expected")
 
 
 def _measure(expected: Expectations) -> dict[str, _Endpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    names = Names([str(one.names) for one in expected.endpoints], None)
-    followed: Followed[_Endpoint] = Followed(names, _Endpoint)
+    names = EndpointSelection([str(one.names) for one in expected.endpoints], None)
+    followed: EndpointFollower[_Endpoint] = EndpointFollower(names, _Endpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()

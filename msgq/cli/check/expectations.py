@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from msgq.cli.common.names import Names
+from msgq.cli.common.endpoint_rows import AnyRow, RecordRow
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.render import in_bytes, in_rate
-from msgq.cli.common.rows import AnyRow, RecordRow
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, Kind, kind_of
 from msgq.stats import MeterReading
 
@@ -42,7 +42,7 @@ class Expectation:
     optional : it need not exist.
     """
 
-    names: Names
+    names: EndpointSelection
     publisher: bool | None
     subscribers: Range
     rate: Range
@@ -99,7 +99,7 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     if not isinstance(table, dict):
         raise ValueError(f"{where} is no table")
     _refuse_others(table, _ENDPOINT_KEYS, where)
-    names = Names([name], prefix)
+    names = EndpointSelection([name], prefix)
     for plain in names.plain:
         if unknown := [why for key, why in _UNKNOWN.get(kind_of(plain), {}).items() if key in table]:
             raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")

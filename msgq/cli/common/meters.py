@@ -9,7 +9,7 @@ import click
 
 import msgq
 from msgq.cli.common import options
-from msgq.cli.common.names import Followed, Names, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, say_waiting
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -68,13 +68,13 @@ class Wanted:
         return cls(interval, 1 if once else count, timeout, spin, as_json)
 
 
-def measure(names: Names, make: Callable[[str], Meter], columns: Sequence[Column], wanted: Wanted) -> None:
+def measure(names: EndpointSelection, make: Callable[[str], Meter], columns: Sequence[Column], wanted: Wanted) -> None:
     """Show a line for each endpoint and interval, until it is interrupted.
 
     Exits with `EXIT_TIMEOUT` when nothing came in time.
     """
-    with naming.chosen(names.prefix), until_interrupted():
-        _measure(Followed(names, make), names, columns, wanted)
+    with naming.overrides(names.prefix), until_interrupted():
+        _measure(EndpointFollower(names, make), names, columns, wanted)
 
 
 _METERS: dict[Kind, Callable[[str, str], Meter]] = {
@@ -89,13 +89,15 @@ def meter(name: str) -> Meter:
     kind = kind_of(name)
     if kind is TOPIC:
         return TopicMeter(msgq.context, name)
-    plain, in_prefix = kind.plain(name), naming.checked_prefix(None)
+    plain, in_prefix = kind.plain(name), naming.resolve_prefix(None)
     if kind is QUEUE and queue(plain).events:
         return EventsMeter(plain, in_prefix)
     return _METERS[kind](plain, in_prefix)
 
 
-def _measure(meters: Followed[Meter], names: Names, columns: Sequence[Column], wanted: Wanted) -> None:
+def _measure(
+    meters: EndpointFollower[Meter], names: EndpointSelection, columns: Sequence[Column], wanted: Wanted
+) -> None:
     _await(meters, names, wanted.timeout)
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.lines is None or lines < wanted.lines:
@@ -117,7 +119,7 @@ def _measure(meters: Followed[Meter], names: Names, columns: Sequence[Column], w
     names.require_matched()
 
 
-def _watch(meters: Followed[Meter], wanted: Wanted) -> None:
+def _watch(meters: EndpointFollower[Meter], wanted: Wanted) -> None:
     """Count for one interval."""
     until_s = time.monotonic() + wanted.interval
     while (left_s := until_s - time.monotonic()) > 0:
@@ -125,7 +127,7 @@ def _watch(meters: Followed[Meter], wanted: Wanted) -> None:
         watch(list(meters.by_name.values()), min(left_s, _LOOK_S), wanted.spin)
 
 
-def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None:
+def _await(meters: EndpointFollower[Meter], names: EndpointSelection, timeout: float | None) -> None:
     """Wait until there is an endpoint."""
     meters.refresh()
     say_waiting(names.unmatched)
@@ -137,7 +139,7 @@ def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None
         meters.refresh()
 
 
-def give_up(names: Names, timeout: float) -> None:
+def give_up(names: EndpointSelection, timeout: float) -> None:
     """End because nothing came in time."""
     echo(f"msgq: nothing came within {timeout:g} s: {names}", err=True)
     raise SystemExit(options.EXIT_TIMEOUT)

@@ -103,7 +103,7 @@ def complete_stage(context: click.Context, _parameter: click.Parameter, incomple
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
         return _items((name for name in topics if not name.startswith(timing.PREFIX)), incomplete)
-    return _items(sorted({found[0] for found in map(timing.timed, topics) if found}), incomplete)
+    return _items(sorted({found[0] for found in map(timing.parse_timing_topic, topics) if found}), incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from msgq.cli.common.render import echo
-from msgq.common.selection import chosen
+from msgq.common.selection import parse_pattern
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
     if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
         raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
     try:
-        return {chosen(old): new for old, new in pairs.items()}
+        return {parse_pattern(old): new for old, new in pairs.items()}
     except InvalidValueError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -1,6 +1,6 @@
 """How the verbs show things: all that the command prints goes through here. Units for people, JSON for programs.
 
-Names, schemas, payloads and texts come from anybody, and a terminal obeys what is in them: `printable` is what stands
+Names, schemas, payloads and texts come from anybody, and a terminal obeys what is in them. `escape_terminal` stands
 between. It is applied where things are printed, so that no verb has to think of it; a test sees to it that no verb
 prints in another way.
 """
@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from msgq.common.terminal import printable
+from msgq.common.terminal import escape_terminal
 from msgq.common.units import NS_PER_S
 from msgq.decoding.json_values import json_text
 from msgq.impl.base import clock
@@ -35,7 +35,7 @@ def echo(text: str, err: bool = False) -> None:
     text : the line.
     err : whether it goes to the standard error.
     """
-    click.echo(printable(text), err=err)
+    click.echo(escape_terminal(text), err=err)
 
 
 def echo_bytes(data: bytes) -> None:
@@ -81,13 +81,13 @@ class _Console(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return what a string looks like; tables measure it, too."""
-        return super().render_str(printable(text), **options | {"markup": False, "emoji": False})
+        return super().render_str(escape_terminal(text), **options | {"markup": False, "emoji": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return pieces of a line, and the console's own commands; whatever had another way here is escaped, too."""
         for segment in super().render(renderable, options):
             if segment.control is None and not segment.text.isprintable():
-                text = "\n".join(map(printable, segment.text.split("\n")))
+                text = "\n".join(map(escape_terminal, segment.text.split("\n")))
                 segment = Segment(text, segment.style)
             yield segment
 
@@ -119,12 +119,12 @@ def progress(total: int) -> Iterator[Callable[[int], object]]:
 
 def styled(text: str, style: str) -> Text:
     """Return a text of one line with a colour for the console, as "green"."""
-    return Text(printable(text), style)
+    return Text(escape_terminal(text), style)
 
 
 def stacked(lines: Iterable[str]) -> Text:
     """Return lines, one below the other, for the console."""
-    return Text("\n".join(map(printable, lines)))
+    return Text("\n".join(map(escape_terminal, lines)))
 
 
 def echo_json(value: Any) -> None:

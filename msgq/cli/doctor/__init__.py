@@ -51,7 +51,7 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
 
 
 def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
-    where = naming.checked_prefix(prefix)
+    where = naming.resolve_prefix(prefix)
     if fix:
         yield repair(where)
     yield from (check() for check in CHECKS)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, say_waiting
 from msgq.cli.common.meters import give_up
-from msgq.cli.common.names import Followed, Names, say_waiting
 from msgq.cli.common.payload import as_text, decode
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
@@ -72,17 +72,17 @@ def command(
     """
     if raw + as_hex + as_json > 1 and (raw or not as_json):
         raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")
-    names = Names(endpoints, prefix)
+    names = EndpointSelection(endpoints, prefix)
     named = len(names.plain) != 1 or len(endpoints) > 1
     show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
     if schemas is not None:
         show = _told(show, schemas)
-    with naming.chosen(prefix), until_interrupted():
+    with naming.overrides(prefix), until_interrupted():
         _run(names, show, 1 if once else count, timeout)
 
 
-def _run(names: Names, show: Show, most: int | None, timeout: float | None) -> None:
-    feeds: Followed[Feed] = Followed(names, _feed)
+def _run(names: EndpointSelection, show: Show, most: int | None, timeout: float | None) -> None:
+    feeds: EndpointFollower[Feed] = EndpointFollower(names, _feed)
     feeds.refresh()
     say_waiting(names.unmatched)
     heard_s, shown = time.monotonic(), 0

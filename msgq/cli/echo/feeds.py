@@ -90,7 +90,7 @@ class ChannelFeed(Feed):
     """A channel, whichever backend is chosen: its files; messages from now on, or also as many as there are before."""
 
     def __init__(self, name: str, history: int = 0) -> None:
-        self._channel_file = open_channel_file(name, naming.checked_prefix(None))
+        self._channel_file = open_channel_file(name, naming.resolve_prefix(None))
         self.waits = self._subscriber = Subscriber(self._channel_file, "", history, 0, False, False, False, True, None)
         self._schema: Schema | None = None
         self._lost = 0

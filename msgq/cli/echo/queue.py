@@ -96,7 +96,7 @@ class EventsFeed(Feed):
 
 def queue_feed(name: str) -> Feed:
     """Return the feed of a work queue."""
-    onlooker = Onlooker(name, naming.checked_prefix(None))
+    onlooker = Onlooker(name, naming.resolve_prefix(None))
     return EventsFeed(name, onlooker) if onlooker.events else QueueFeed(onlooker)
 
 

@@ -71,7 +71,7 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
     """
     stop = threading.Event()
     runs = []
-    with naming.chosen(prefix), interruptible(stop.set):
+    with naming.overrides(prefix), interruptible(stop.set):
         for name, hertz in (("as fast as received", 0.0), (f"{rate:g} frames/s", rate)):
             if not stop.is_set():
                 runs.append(replace(_run(width, height, hertz, duration, stop), run=name))

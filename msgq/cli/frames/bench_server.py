@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from msgq.common import naming
-from msgq.common.lifeline import Lifeline
-from msgq.common.steady import ticks
+from msgq.common.parent_watch import ParentWatch
+from msgq.common.rate_loop import rate_loop
 from msgq.impl.ring import Context, SubSocket
 from msgq.impl.ring.core import unlink_topic
 from visionipc import VisionIpcServer, get_endpoint_name, wire
@@ -33,26 +33,26 @@ def sweep(name: str) -> None:
 
 def main(prefix: str, name: str, width: str, height: str, rate: str) -> None:
     """Serve until told to end."""
-    lifeline = Lifeline()
-    lifeline.start()
-    with naming.chosen(prefix):
-        _serve(lifeline, name, int(width), int(height), float(rate))
-        if lifeline.orphaned:
+    parent_watch = ParentWatch()
+    parent_watch.start()
+    with naming.overrides(prefix):
+        _serve(parent_watch, name, int(width), int(height), float(rate))
+        if parent_watch.orphaned:
             sweep(name)
 
 
-def _serve(lifeline: Lifeline, name: str, width: int, height: int, rate: float) -> None:
+def _serve(parent_watch: ParentWatch, name: str, width: int, height: int, rate: float) -> None:
     with SubSocket() as acks, VisionIpcServer(name) as server:
         acks.connect(Context(), acknowledgements(name), conflate=True)
         acks.setTimeout(_STEP_MS)
         server.create_buffers(STREAM, _BUFFERS, width, height)
         server.start_listener()
-        while not server.stats(STREAM).clients and not lifeline.stop.wait(0.001):
+        while not server.stats(STREAM).clients and not parent_watch.stop.wait(0.001):
             pass
         if rate:
-            _steadily(server, rate, lifeline)
+            _steadily(server, rate, parent_watch)
         else:
-            _as_received(server, acks, lifeline)
+            _as_received(server, acks, parent_watch)
 
 
 def _publish(server: VisionIpcServer) -> None:
@@ -60,14 +60,14 @@ def _publish(server: VisionIpcServer) -> None:
         pass  # rendered before: what is measured is the way, not the picture
 
 
-def _steadily(server: VisionIpcServer, rate: float, lifeline: Lifeline) -> None:
-    for _ in ticks(rate, lifeline.stop):
+def _steadily(server: VisionIpcServer, rate: float, parent_watch: ParentWatch) -> None:
+    for _ in rate_loop(rate, parent_watch.stop):
         _publish(server)
 
 
-def _as_received(server: VisionIpcServer, acks: SubSocket, lifeline: Lifeline) -> None:
+def _as_received(server: VisionIpcServer, acks: SubSocket, parent_watch: ParentWatch) -> None:
     sent = received = 0
-    while not lifeline.stop.is_set():
+    while not parent_watch.stop.is_set():
         while sent - received < _AHEAD:
             _publish(server)
             sent += 1

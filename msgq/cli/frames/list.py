@@ -57,7 +57,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
 
     Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
     """
-    with naming.chosen(prefix):
+    with naming.overrides(prefix):
         streams = survey(interval)
     if as_json:
         for one in streams:

@@ -44,7 +44,7 @@ def command(
     """
     stop = threading.Event()
     with (
-        naming.chosen(prefix),
+        naming.overrides(prefix),
         incoming.connected(server, stream, conflate=False) as client,
         interruptible(stop.set),
     ):

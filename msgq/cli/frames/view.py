@@ -64,7 +64,7 @@ def command(
         frames = frames or 1
     stop = threading.Event()
     with (
-        naming.chosen(prefix),
+        naming.overrides(prefix),
         incoming.connected(server, stream, conflate=True) as client,
         interruptible(stop.set),
         _picture(screen, as_json) as live,

@@ -109,7 +109,7 @@ def command(
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
     wanted = PublishOptions(checked(endpoint), message_format == "json", force, priority, index, key, timeout)
     wanted.check()
-    with naming.chosen(prefix):
+    with naming.overrides(prefix):
         target = _TARGETS[kind_of(endpoint)](wanted)
         encode = _encoder(message_format or ("json" if _packs(target.schema) else "text"), target.schema)
         if message is not None:

@@ -180,7 +180,7 @@ class ChannelTarget(PublishTarget):
 
     def _open(self) -> None:
         self._channel_file = open_channel_file(
-            self._name, naming.checked_prefix(None), None, writable=True, creator=_NODE
+            self._name, naming.resolve_prefix(None), None, writable=True, creator=_NODE
         )
         if self._claims is not None:
             self._channel_file.describe(self._claims, False)

@@ -10,14 +10,14 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.keys import keys, pressed
-from msgq.cli.common.names import choices, missing_error
+from msgq.cli.common.endpoint_selection import choices, missing_error
+from msgq.cli.common.keyboard import raw_keys, read_key
 from msgq.cli.common.render import console, echo, echo_json, in_rate, in_units, in_us, stacked
 from msgq.cli.common.signals import until_interrupted
-from msgq.cli.stages.hops import Hop, Origins, Tree, branches
-from msgq.cli.stages.timings import StageRow, Timings
-from msgq.cli.stages.topics import Following
-from msgq.cli.stages.window import Spread
+from msgq.cli.stages.hop_tree import Hop, HopTreeCollector, Tree, branches
+from msgq.cli.stages.passive_topics import TopicFollower
+from msgq.cli.stages.sliding_window import Spread
+from msgq.cli.stages.timings import StageCollector, StageRow
 from msgq.common import naming, timing
 from msgq.common.selection import Selection
 from msgq.impl.base import clock
@@ -30,10 +30,10 @@ class View(Protocol):
     """What is looked at, and shown."""
 
     @property
-    def topics(self) -> Following[Any]:
+    def topics(self) -> TopicFollower[Any]:
         """What we listen to."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take what came."""
 
     def lines(self) -> list[str]:
@@ -43,7 +43,7 @@ class View(Protocol):
         """Return what programs see."""
 
 
-class Stages(Timings):
+class StagesView(StageCollector):
     """Stages, shown."""
 
     def lines(self) -> list[str]:
@@ -71,15 +71,15 @@ def _stage_line(row: StageRow) -> str:
     return f"{row.stage:<18.18} {row.endpoint:<24.24} {in_rate(row.rate):>10} {times} {counts}"
 
 
-def _spread(of: Spread) -> str:
-    return " ".join(f"{_us(one):>9}" for one in (of.p50, of.p99, of.max))
+def _spread(durations: Spread) -> str:
+    return " ".join(f"{_us(value):>9}" for value in (durations.p50, durations.p99, durations.max))
 
 
 def _us(duration_ns: int | None) -> str:
     return in_us(None if duration_ns is None else duration_ns / 1000)
 
 
-class Ways(Origins):
+class HopTreeView(HopTreeCollector):
     """The tree, shown."""
 
     def lines(self) -> list[str]:
@@ -103,7 +103,7 @@ class Ways(Origins):
 
 def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
     name = "  " * depth + hop.endpoint
-    times = " ".join(f"{_us(one):>9}" for one in (hop.p50, hop.p99, hop.max))
+    times = " ".join(f"{_us(value):>9}" for value in (hop.p50, hop.p99, hop.max))
     counts = f"{in_units(tree.lost[hop.endpoint]):>9} {in_units(tree.left_out[hop.endpoint]):>9}"
     return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_us(hop.e2e_p50):>12} {counts}"
 
@@ -130,11 +130,11 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
     A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
     """
     selection = Selection(choices(patterns) or None)
-    with naming.chosen(prefix), until_interrupted():
-        view: View = Ways(selection.__contains__, window) if tree else Stages(_of_stages(selection), window)
+    with naming.overrides(prefix), until_interrupted():
+        view: View = HopTreeView(selection.__contains__, window) if tree else StagesView(_of_stages(selection), window)
         screen = console()
         if screen.is_terminal and sys.stdin.isatty() and not as_json:
-            with Live(console=screen, screen=True, auto_refresh=False) as live, keys():
+            with Live(console=screen, screen=True, auto_refresh=False) as live, raw_keys():
                 _run_live(view, live)
             return
         _listen(view, window, time.sleep)
@@ -144,49 +144,49 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
 
 def _of_stages(selection: Selection) -> Callable[[str], bool]:
     """Return whether a timing topic is selected: by its stage, by the endpoint that it is about, or itself."""
-    return lambda topic: any(name in selection for name in (topic, *(timing.timed(topic) or ())))
+    return lambda topic: any(name in selection for name in (topic, *(timing.parse_timing_topic(topic) or ())))
 
 
 def _listen(view: View, seconds: float, pause: Callable[[float], object]) -> bool:
     """Look again and again for so long; False: the pause between two looks said that it is over."""
     until_s = time.monotonic() + seconds
-    view.look()
+    view.poll()
     while (left_s := until_s - time.monotonic()) > 0:
         if pause(min(left_s, _NAP_S)) == "q":
             return False
-        view.look()
+        view.poll()
     return True
 
 
 def _print(view: View, as_json: bool) -> None:
     if as_json:
-        for one in view.objects():
-            echo_json(one)
+        for line_object in view.objects():
+            echo_json(line_object)
     else:
         for line in view.lines():
             echo(line)
-    _say_refused(view.topics.refused.items())
+    _print_refused(view.topics.refused.items())
     if not view.topics.by_name:
-        what = "topic with stamps" if isinstance(view, Ways) else "topic of a stage with a `msgq.Tracker`"
-        echo(f"msgq: no {what} found (docs/tracking.md)", err=True)
+        expected = "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.Tracker`"
+        echo(f"msgq: no {expected} found (docs/tracking.md)", err=True)
 
 
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
     """Refuse names and patterns that selected no topic, stage or endpoint of a stage."""
-    names = {name for topic in topics for name in (topic, *(timing.timed(topic) or ()))}
+    names = {name for topic in topics for name in (topic, *(timing.parse_timing_topic(topic) or ()))}
     missing = [text for text in patterns if not any(name in Selection(choices([text])) for name in names)]
     if missing:
         raise missing_error(missing, names)
 
 
-def _say_refused(refused: Iterable[tuple[str, str]]) -> None:
+def _print_refused(refused: Iterable[tuple[str, str]]) -> None:
     for name, why in sorted(refused):
         echo(f"msgq: {name} is not among them: {why}", err=True)
 
 
 def _run_live(view: View, live: Live) -> None:
     shown: Sequence[str] = []
-    while _listen(view, _SHOW_S if shown else 0.1, pressed):
+    while _listen(view, _SHOW_S if shown else 0.1, read_key):
         refused = len(view.topics.refused)
         shown = [*view.lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
         text = stacked(shown[: max(1, live.console.height - 1)])

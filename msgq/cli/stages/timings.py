@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgq.cli.stages.topics import Following, Topic
-from msgq.cli.stages.window import Rows, Spread, Window, spread
+from msgq.cli.stages.passive_topics import PassiveTopic, TopicFollower
+from msgq.cli.stages.sliding_window import Rows, SlidingWindow, Spread, spread
 from msgq.common import timing
 
 RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
@@ -41,7 +41,7 @@ class StageRow:
     age: Spread
 
 
-class Timings:
+class StageCollector:
     """The timing topics, as they come and go; a topic that went stays until its last record has left the window.
 
     Parameters
@@ -52,22 +52,24 @@ class Timings:
 
     def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
         self._seconds = seconds
-        self._windows: dict[str, Window] = {}
-        self.topics: Following[Topic] = Following(lambda name: timing.timed(name) is not None and wanted(name), Topic)
+        self._windows: dict[str, SlidingWindow] = {}
+        self.topics: TopicFollower[PassiveTopic] = TopicFollower(
+            lambda name: timing.parse_timing_topic(name) is not None and wanted(name), PassiveTopic
+        )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
         self.topics.refresh(self._take)
         for name, topic in self.topics.by_name.items():
             self._take(name, topic)
 
-    def _take(self, name: str, topic: Topic) -> None:
-        taken, now_s = topic.take(RECORD), time.monotonic()
+    def _take(self, name: str, topic: PassiveTopic) -> None:
+        batch, now_s = topic.take(RECORD), time.monotonic()
         if name not in self._windows:
-            self._windows[name] = Window(self._seconds, now_s)
-        whole = [rows[makes_sense(rows)] for rows in taken.rows]
-        malformed = len(taken.others) + sum(map(len, taken.rows)) - sum(map(len, whole))
-        self._windows[name].add(now_s, whole, taken.lost, malformed)
+            self._windows[name] = SlidingWindow(self._seconds, now_s)
+        whole = [rows[makes_sense(rows)] for rows in batch.rows]
+        malformed = len(batch.others) + sum(map(len, batch.rows)) - sum(map(len, whole))
+        self._windows[name].add(now_s, whole, batch.lost, malformed)
 
     def rows(self) -> list[StageRow]:
         """Return a row for each stage and endpoint, sorted."""
@@ -85,10 +87,10 @@ def makes_sense(records: Rows) -> Rows:
     return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
 
 
-def _row(name: str, window: Window, now_s: float) -> StageRow:
+def _row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
     records, seconds, lost = window.rows(RECORD), window.seconds(now_s), window.lost
     ended, received = records["publish_time"], records["received"]
-    stage, endpoint = timing.timed(name) or (name, "")
+    stage, endpoint = timing.parse_timing_topic(name) or (name, "")
     return StageRow(
         stage,
         endpoint,

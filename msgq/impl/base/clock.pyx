@@ -76,7 +76,7 @@ def _find():
     try:
         ahead = _ahead_ns()
         # The process's trust: one topic's (trust=) is that of the connect which happens to stamp first.
-        with naming.chosen(trust=naming.process_trust()):
+        with naming.overrides(trust=naming.process_trust()):
             try:
                 return _agree(shared, own, ahead) - ahead
             except SegmentError as error:

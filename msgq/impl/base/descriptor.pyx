@@ -30,8 +30,8 @@ cdef object read_schema(const mq_schema_parts *at):
 
 
 def _schema(name, encodings, data, *marks):
-    from msgq.common.schema import Schema, parted  # late: it takes as long as all that a socket needs, and few have one
-    encoding, definition = parted(encodings)
+    from msgq.common.schema import Schema, split_encoding  # late: it takes as long as all that a socket needs, and few have one
+    encoding, definition = split_encoding(encodings)
     return Schema(name, encoding, data, *marks, schema_encoding=definition)
 
 

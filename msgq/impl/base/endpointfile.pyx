@@ -13,7 +13,7 @@ from msgq.impl.base.segment cimport (
     remove_file, unlock_file,
 )
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import CorruptSegmentError, SegmentError
 from msgq.common.stats import Participant
 
@@ -65,7 +65,7 @@ cdef class EndpointFile:
     cdef int obtain(self, object create, object mode) except -1:
         """Open it, or make it. True only makes, False only opens; else there is an error with EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
-        sharing.trusted(self.name)  # a name that is wrong is told now, not when the first file of another user comes
+        file_permissions.trusted_users(self.name)  # a name that is wrong is told now, not when the first file of another user comes
         while True:
             try:
                 if not create and self.open(True):
@@ -105,7 +105,7 @@ cdef class EndpointFile:
         cdef struct_stat found
         cdef int permissions = naming.mode(mode, self.name)
         if self.prefix:
-            sharing.make_directories(self.name, self._directories(), permissions)
+            file_permissions.make_directories(self.name, self._directories(), permissions)
         cdef int fd = create_file(self.name, self.path, self._new_bytes(), permissions)
         try:
             check_file(fd, &found, self.name, self.path)

@@ -86,7 +86,7 @@ cdef mq_u64 *_find() except NULL:
     cdef Segment segment
     path = naming.origin_path()
     try:
-        with naming.chosen(trust=""):  # root's aside, a stranger's would tell when we make origins
+        with naming.overrides(trust=""):  # root's aside, a stranger's would tell when we make origins
             segment = _open(path)
     except (MsgqError, OSError) as error:
         _trouble = f"{error}; origins are unique in this process alone"

@@ -20,7 +20,7 @@ from msgq.impl.base.core cimport mq_now_ns, mq_u64
 import os
 import threading
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import IpcError, SegmentError, SegmentSizeError
 
 
@@ -106,7 +106,7 @@ cdef int _enter(str endpoint, str path) except -2:
         raise failure("cannot open the prefix's directory", endpoint, directory, errno)
     try:
         in_prefix = os.path.basename(directory).partition("_")[2]
-        sharing.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
+        file_permissions.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
     except BaseException:
         close(fd)
         raise
@@ -162,7 +162,7 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef int error = errno
     _leave(directory)
     if fd < 0 and error != ENOENT:
-        raise failure("cannot open", endpoint, path, error, sharing.closed_to_us(path) if error == EACCES else "")
+        raise failure("cannot open", endpoint, path, error, file_permissions.access_hint(path) if error == EACCES else "")
     return fd
 
 
@@ -175,7 +175,7 @@ cdef bint remove_file(str endpoint, str path) except -1:
     cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
     _leave(directory)
     if error and error != ENOENT:
-        raise failure("cannot remove", endpoint, path, error, sharing.not_ours(path))
+        raise failure("cannot remove", endpoint, path, error, file_permissions.owner_hint(path))
     return not error
 
 
@@ -202,13 +202,13 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     cdef int error = errno
     _leave(directory)
     if fd < 0:
-        advice = sharing.closed_to_us(os.path.dirname(path)) if error == EACCES else ""
+        advice = file_permissions.access_hint(os.path.dirname(path)) if error == EACCES else ""
         raise failure("cannot create a file in its directory", endpoint, path, error, advice)
     try:
         if fstat(fd, &status) != 0:
             raise failure("cannot examine", endpoint, path, errno)
         if naming.group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
-            sharing.share(fd, mode, endpoint, path)
+            file_permissions.share(fd, mode, endpoint, path)
         if size:
             allocate(fd, size, endpoint, path)
         if made != NULL:
@@ -242,7 +242,7 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != 0 and found.st_uid != geteuid():
-        sharing.check_owner(found.st_uid, endpoint, path)
+        file_permissions.check_owner(found.st_uid, endpoint, path)
     if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
         raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
                            endpoint, path)

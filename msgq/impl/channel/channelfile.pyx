@@ -34,7 +34,7 @@ from msgq.impl.base.segment cimport (
 
 import os
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import (
     ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, StateError,
 )
@@ -106,7 +106,7 @@ cdef class ChannelFile:
             elif flock(fd, LOCK_EX | LOCK_NB) != 0:
                 close(fd)
                 return -1
-            with naming.chosen(trust=self.trust):
+            with naming.overrides(trust=self.trust):
                 check_file(fd, &info, self.name, self.segment.path)
             if info.st_ino != self.segment.inode or not info.st_nlink:
                 raise self._removed_error()
@@ -317,7 +317,7 @@ cdef ChannelFile _create_file(str name, str in_prefix, str path, object mode, ob
     cdef bytes creator_bytes = creator.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
     cdef int kind = 1 if name.endswith(":broadcast") else 2 if ":mbx:" in name else 0
     if in_prefix:
-        sharing.make_directories(name, naming.channel_directories(in_prefix), permissions)
+        file_permissions.make_directories(name, naming.channel_directories(in_prefix), permissions)
     cdef int fd = create_file(name, path, sizeof(mq_channel_header), permissions)
     try:
         check_file(fd, &info, name, path)
@@ -337,7 +337,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     cdef ChannelFile file
     cdef int tries = OPEN_TRIES
     path = naming.channel_path(name, in_prefix)
-    sharing.trusted(name)  # a name that is wrong is told now, not when the first file of another user comes
+    file_permissions.trusted_users(name)  # a name that is wrong is told now, not when the first file of another user comes
     while True:
         try:
             file = None if create else _find_file(name, in_prefix, path, trust, writable)
@@ -399,7 +399,7 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
 
 
 cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
-    with naming.chosen(trust=file.trust):
+    with naming.overrides(trust=file.trust):
         remove_file(file.name, naming.pool_path(file.name, file.prefix, uid))
     return 0
 

@@ -19,7 +19,7 @@ from msgq.impl.base.segment cimport (
 
 import os
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import CorruptSegmentError
 
 
@@ -61,7 +61,7 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
     cdef PoolFile pool
     cdef int fd
     path = naming.pool_path(file.name, file.prefix, uid)
-    with naming.chosen(trust=file.trust):
+    with naming.overrides(trust=file.trust):
         fd = open_file(file.name, path, O_RDWR if writable else O_RDONLY)
         if fd < 0:
             return None
@@ -93,7 +93,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     cdef bytes node_bytes = node.encode()
     path = naming.pool_path(file.name, file.prefix, uid)
     if file.prefix:
-        sharing.make_directories(file.name, naming.channel_directories(file.prefix), file.mode)
+        file_permissions.make_directories(file.name, naming.channel_directories(file.prefix), file.mode)
     cdef int fd = create_file(file.name, path, size, file.mode)
     try:
         check_file(fd, &info, file.name, path)

@@ -93,7 +93,7 @@ cdef class _ChannelSnapshot:
         cdef int fd
         path = naming.pool_path(self.name, self.in_prefix, uid)
         try:
-            with naming.chosen(trust=self.trust):
+            with naming.overrides(trust=self.trust):
                 fd = open_file(self.name, path, O_RDONLY)
                 if fd < 0:
                     return None

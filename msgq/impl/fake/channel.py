@@ -10,7 +10,7 @@ import errno
 import os
 from typing import cast
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.common.stats.channel import ChannelStats
 from msgq.errors import SegmentError
 from msgq.impl.fake import channel_order
@@ -41,7 +41,7 @@ def open_channel_file(
     creator: str = "",
 ) -> ChannelFile:
     """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
-    sharing.trusted(name)
+    file_permissions.trusted_users(name)
     bus = current_bus()
     channel = bus.channels.get((in_prefix, name))
     if channel is None and create is False:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.errors import EndpointClosedError
 from msgq.impl.fake.bus import Bus, EndpointState, current_bus, inherited_error
 from msgq.impl.fake.records_store import Row, Store
@@ -98,9 +98,9 @@ class Handle(Watcher):
     def __init__(self, name: str, prefix: str | None, trust: str | None, passive: bool, spin_us: int | None) -> None:
         super().__init__()
         self._endpoint, self._passive = name, passive
-        self._prefix, self._trust = naming.checked_prefix(prefix) if name else "", trust
-        with naming.chosen(trust=trust):
-            sharing.trusted(name)
+        self._prefix, self._trust = naming.resolve_prefix(prefix) if name else "", trust
+        with naming.overrides(trust=trust):
+            file_permissions.trusted_users(name)
         naming.spin_us(spin_us, name)
 
     def _is_sender(self, source: EndpointState[Any]) -> bool:
@@ -165,7 +165,7 @@ class Handle(Watcher):
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a name, without opening what has it."""
-        remove(current_bus(), naming.checked_prefix(prefix), naming.records_name(name))
+        remove(current_bus(), naming.resolve_prefix(prefix), naming.records_name(name))
 
     def _may_write(self) -> Row:
         """Return the row, if this handle may write now."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgq.common import naming, sharing
+from msgq.common import file_permissions, naming
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.origin import origin_time as thread_origin
@@ -63,9 +63,9 @@ class MessageQueue(Waitable):
         super().__init__()
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write, events)
         options.check_schema(schema, wanted.name)
-        self._prefix, self._trust = naming.checked_prefix(prefix), trust
-        with naming.chosen(trust=trust):
-            sharing.trusted(wanted.name)
+        self._prefix, self._trust = naming.resolve_prefix(prefix), trust
+        with naming.overrides(trust=trust):
+            file_permissions.trusted_users(wanted.name)
         naming.spin_us(spin_us, wanted.name)
         self._read, self._write, self._block = bool(read), bool(write), wanted.block
         self._endpoint = wanted.name
@@ -176,7 +176,7 @@ class MessageQueue(Waitable):
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a queue's name, without opening the queue."""
-        remove(current_bus(), naming.checked_prefix(prefix), naming.queue_name(name))
+        remove(current_bus(), naming.resolve_prefix(prefix), naming.queue_name(name))
 
     def _use(self, right: str = "") -> Row:
         """Return the row, if this handle may be used so now."""

@@ -31,7 +31,7 @@ from msgq.impl.base.wake cimport sleep_on
 import contextlib
 import os
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, SegmentSizeError,
     StateError,
@@ -354,7 +354,7 @@ cdef class SocketEventHandle:
         cdef str path = self._path + <str> FIFO_SUFFIX[which]
         cdef mq_event *event = mq_gate_event(self._gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
-        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and sharing.trusts(found.st_uid)
+        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and file_permissions.trusts(found.st_uid)
         if not good or (not fresh and found.st_ino != mq_event_fifo(event)):
             if fd >= 0:
                 close(fd)

@@ -253,7 +253,7 @@ cdef class Board(Handle):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))
+        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
 
 
 cdef str _key(RecordFile file, uint64_t index):

@@ -88,8 +88,8 @@ cdef class Handle(Waitable):
             self._adopt(private_file(wanted))
             return
         check_real(wanted.name)
-        in_prefix = naming.checked_prefix(prefix)
-        with naming.chosen(trust=trust):
+        in_prefix = naming.resolve_prefix(prefix)
+        with naming.overrides(trust=trust):
             file = record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:
                 if not file.open(False):
@@ -305,5 +305,5 @@ cdef class Handle(Waitable):
 
         self._enter()
         if self._endpoint:
-            with naming.chosen(trust=self._file.trust):
+            with naming.overrides(trust=self._file.trust):
                 unlink_records(self._endpoint, self._file.prefix)

@@ -511,7 +511,7 @@ cdef class SeqlockVector(Vector):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))
+        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
 
 
 @cython.no_gc_clear  # as its base
@@ -569,4 +569,4 @@ cdef class Seqlock(Vector):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))
+        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))

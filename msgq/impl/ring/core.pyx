@@ -35,7 +35,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from msgq.common import naming, sharing
+from msgq.common import naming, file_permissions
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, LayoutVersionError, MessageSizeError,
     MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,

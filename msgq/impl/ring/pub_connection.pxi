@@ -49,7 +49,7 @@ cdef class PubConnection:
         segment_size, mode, schema, trust, tracked = self._options
         self._generation, self._ticket = fork_generation, BUSY
         try:
-            with naming.chosen(trust=trust):
+            with naming.overrides(trust=trust):
                 topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
             try:
                 self._start(topic, tracked)

@@ -50,7 +50,7 @@ cdef class SubConnection(Waitable):
         self._generation = fork_generation
         self._occupy()
         try:
-            with naming.chosen(trust=trust):
+            with naming.overrides(trust=trust):
                 if passive:
                     topic = map_topic(name, self._prefix)
                 else:
@@ -114,7 +114,7 @@ cdef class SubConnection(Waitable):
         cdef bint intact = mq_canary_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_present(&self._subscriber.canary)
         cdef TopicFiles topic
-        with naming.chosen(trust=self._trust):
+        with naming.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._recover_use()
@@ -152,7 +152,7 @@ cdef class SubConnection(Waitable):
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_ring_subscriber_lacks_side(&self._subscriber):
             return 0
-        with naming.chosen(trust=self._trust):
+        with naming.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._recover_use()
@@ -175,7 +175,7 @@ cdef class SubConnection(Waitable):
         mq_ring_subscriber_detach_row(&self._subscriber)
         self._occupy()
         try:
-            with naming.chosen(trust=self._trust):
+            with naming.overrides(trust=self._trust):
                 topic = open_topic(self._endpoint, self._prefix, 0, None)
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.

@@ -203,7 +203,7 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef bint made = False, tracked = False
     if in_prefix:
-        sharing.make_directories(endpoint, naming.directories(in_prefix), permissions)
+        file_permissions.make_directories(endpoint, naming.directories(in_prefix), permissions)
     path = naming.ring_path(endpoint, in_prefix)
     side_path = naming.side_path(endpoint, in_prefix)
     topic.endpoint = endpoint
@@ -230,7 +230,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = naming.mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
-    sharing.trusted(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
+    file_permissions.trusted_users(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
     while True:
         tries -= 1
         try:
@@ -334,7 +334,7 @@ cdef class TopicLock:
 
     def __init__(self, endpoint, in_prefix=None):
         self._endpoint = naming.endpoint_name(endpoint)
-        self._path = naming.ring_path(self._endpoint, naming.checked_prefix(in_prefix))
+        self._path = naming.ring_path(self._endpoint, naming.resolve_prefix(in_prefix))
         self._fd = -1
 
     def __enter__(self):
@@ -361,14 +361,14 @@ cdef class TopicLock:
 
 def unlink_topic(endpoint, in_prefix=None):
     name = naming.endpoint_name(endpoint)
-    where = naming.checked_prefix(in_prefix)
+    where = naming.resolve_prefix(in_prefix)
     side = remove_file(name, naming.side_path(name, where))
     return remove_file(name, naming.ring_path(name, where)) or side
 
 
 def unlink_orphan(endpoint, in_prefix=None):
     name = naming.endpoint_name(endpoint)
-    where = naming.checked_prefix(in_prefix)
+    where = naming.resolve_prefix(in_prefix)
     ring = naming.ring_path(name, where)
     cdef int fd = create_file(name, ring, 0, naming.mode(None, name))
     try:

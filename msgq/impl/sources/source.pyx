@@ -94,7 +94,7 @@ cdef class Source:
 def open_source(endpoint, prefix=None, *, whole=False, files=None):
     former = give(files)
     try:
-        return _open(kinds.checked(endpoint), naming.checked_prefix(prefix), whole)
+        return _open(kinds.checked(endpoint), naming.resolve_prefix(prefix), whole)
     finally:
         give(former)
 
@@ -168,7 +168,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
     cdef TopicSource source = TopicSource.__new__(TopicSource)
     cdef SubSocket socket = SubSocket()
     socket._from_oldest = whole
-    with naming.chosen(in_prefix):
+    with naming.overrides(in_prefix):
         socket.connect(Context(), endpoint, passive=True)
     if whole and _has_lost_side(socket):
         raise SegmentError("was removed while it was opened: its side segment, which says what is in it, is gone",

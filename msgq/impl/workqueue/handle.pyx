@@ -60,10 +60,10 @@ cdef class Handle(Waitable):
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
         check_real(wanted.name)
-        in_prefix = naming.checked_prefix(prefix)
+        in_prefix = naming.resolve_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
-            with naming.chosen(trust=trust):
+            with naming.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.obtain(wanted.create, wanted.mode)
                 self._adopt(file, schema)

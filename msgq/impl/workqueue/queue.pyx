@@ -71,12 +71,12 @@ cdef class MessageQueue(Handle):
         return _reopened, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
 
     def unlink(self):
-        with naming.chosen(trust=self._file.trust):
+        with naming.overrides(trust=self._file.trust):
             unlink_queue(self._endpoint, self._file.prefix)
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_queue(naming.queue_name(name), naming.checked_prefix(prefix))
+        unlink_queue(naming.queue_name(name), naming.resolve_prefix(prefix))
 
     # ---- what is known ----
 

@@ -36,7 +36,7 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """
     names = column(messages, "endpoint")
     names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
-    told = [None if name is None else timing.timed(name) for name in names.dictionary.to_pylist()]
+    told = [None if name is None else timing.parse_timing_topic(name) for name in names.dictionary.to_pylist()]
     if not any(told):
         return SPREADS.empty_table()
     is_told = np.append(np.array([one is not None for one in told], np.bool_), False)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
-from msgq.common.selection import Choice, Selection
+from msgq.common.selection import EndpointPattern, Selection
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
@@ -113,7 +113,7 @@ def compare(
     b: Outputs,
     tolerances: Tolerances = MappingProxyType({}),
     *,
-    endpoints: Iterable[Choice] | None = None,
+    endpoints: Iterable[EndpointPattern] | None = None,
     time_tolerance: float | None = None,
 ) -> Comparison:
     """Compare two logs, two runs of a simulation, or a run with a recorded reference.

@@ -150,7 +150,7 @@ def may_be(file: LogFile, number: int, endpoints: Set[str]) -> bool:
 
 def _together(before: Outlined | None, channel: Channel, largest: int) -> Outlined:
     """Return what there is of an endpoint, with one more of its channels."""
-    kind, options = channel.source.kind, channel.source.parsed_options()
+    kind, options = channel.source.kind, channel.source.parse_options()
     if before is None:
         return Outlined(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
     described = channel.schema or before.schema, options or before.options, before.tracked or channel.tracked

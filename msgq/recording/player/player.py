@@ -151,7 +151,7 @@ class Player:
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, time_source)
-        place = PlaybackTarget(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
+        place = PlaybackTarget(backend or naming.backend_name(), naming.resolve_prefix(prefix), segment_size, take_over)
         self._records = self._log.full_history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
         self._writers = Writers(self._log, before, self._names, clock_endpoint, place)

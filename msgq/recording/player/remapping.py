@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from msgq.common.selection import Choice
+from msgq.common.selection import EndpointPattern
 from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.kinds import FRAMES, KINDS, RECORDED_PICTURES, TOPIC, kind_of
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `Names`.
-Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[Choice, str]
+Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
 
 
 class Names:

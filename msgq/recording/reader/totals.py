@@ -203,7 +203,7 @@ def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> Endpoi
         largest=int(tally["largest"]),
         tracked=channel.tracked,
         kind=source.kind,
-        options=source.parsed_options(),
+        options=source.parse_options(),
         publishers=(source.publisher,) if source.publisher else (),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgq import kinds
 from msgq.common import message_source, naming
-from msgq.common.queue_events import events_channel, queue_of
+from msgq.common.queue_events import events_channel, parse_events_channel
 from msgq.common.schema import Schema
 from msgq.common.selection import Selection
 from msgq.decoding.stamps import time_offset
@@ -91,7 +91,7 @@ class RecordedEndpoints:
         self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
-        self._prefix = naming.checked_prefix(prefix)
+        self._prefix = naming.resolve_prefix(prefix)
         self._kinds = tuple(kind for kind in wanted if kind is not kinds.QUEUE)  # whose events are a channel
         self._queues = kinds.QUEUE in wanted
         self._began = False
@@ -252,7 +252,7 @@ class RecordedEndpoints:
             if where != directory or not file.startswith(start):
                 continue
             name = file[len(start) :]
-            queue = queue_of(name) if kind is kinds.CHANNEL and self._queues else None
+            queue = parse_events_channel(name) if kind is kinds.CHANNEL and self._queues else None
             endpoint = kind.mark + name if queue is None else kinds.QUEUE.mark + queue
             if endpoint in self._selection:
                 yield endpoint

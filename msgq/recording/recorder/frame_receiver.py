@@ -128,7 +128,7 @@ class FrameReceiver:
 
     def _run(self) -> None:
         try:
-            with naming.chosen(self._prefix):
+            with naming.overrides(self._prefix):
                 self._receive()
         except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error

@@ -15,7 +15,7 @@ from typing import Self
 from msgq import kinds
 from msgq.common import naming
 from msgq.common.message_source import MessageSource
-from msgq.common.selection import Choice, Selection
+from msgq.common.selection import EndpointPattern, Selection
 from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
@@ -93,9 +93,9 @@ class Recorder:
     def __init__(
         self,
         path: str | PathLike[str],
-        endpoints: Iterable[Choice] = (),
+        endpoints: Iterable[EndpointPattern] = (),
         *,
-        exclude: Iterable[Choice] = (),
+        exclude: Iterable[EndpointPattern] = (),
         prefix: str | None = None,
         compression: str = "zstd",
         level: int | None = None,
@@ -142,7 +142,7 @@ class Recorder:
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
-        where = naming.checked_prefix(prefix)
+        where = naming.resolve_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, Selection(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
         self._output = Output(

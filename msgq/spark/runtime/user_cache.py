@@ -8,7 +8,7 @@ from collections.abc import Callable
 from errno import EACCES, EEXIST, ENOTEMPTY
 from pathlib import Path
 
-from msgq.common.naming import made_private
+from msgq.common.naming import make_private_directory
 from msgq.errors import SparkError
 
 
@@ -32,7 +32,7 @@ def refuse_strangers(place: Path) -> None:
     PermissionError : others can enter it, it is another user's, or it is no folder.
     OSError : it cannot be made.
     """
-    if place == _temporary() and not made_private(str(place)):
+    if place == _temporary() and not make_private_directory(str(place)):
         raise PermissionError(EACCES, "others can enter it")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgq import backend
 from msgq.common import naming
-from msgq.common.selection import Choice, Selection
+from msgq.common.selection import EndpointPattern, Selection
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.chunk_buffer import Chunk
@@ -63,13 +63,13 @@ def open_feed(options: Options) -> BusFeed:
     name = options.backend or naming.backend_name()
     if name == "fake":
         raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
-    prefix = naming.checked_prefix(options.prefix)
+    prefix = naming.resolve_prefix(options.prefix)
     if name == "zmq":
         return ZmqFeed(_zmq_names(options.endpoints, options.exclude), prefix)
     return RingFeed(Selection(options.endpoints, options.exclude or ()), prefix)
 
 
-def _zmq_names(endpoints: Sequence[Choice] | None, exclude: Sequence[Choice] | None) -> list[str]:
+def _zmq_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None) -> list[str]:
     names = [name for name in endpoints or () if isinstance(name, str)]
     if not names or len(names) < len(endpoints or ()) or exclude:
         raise InvalidValueError("ZMQ does not tell what endpoints there are; name them: option('endpoints', 'imu,gps')")
@@ -135,7 +135,7 @@ class ZmqFeed:
         for name in names:
             number = self._clock.new_channel()
             socket = module.SubSocket()
-            with naming.chosen(prefix):
+            with naming.overrides(prefix):
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
             self._sockets[socket], self._came[number] = number, 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from msgq.common.selection import Choice, chosen
+from msgq.common.selection import EndpointPattern, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
@@ -85,8 +85,8 @@ class Options:
     """
 
     paths: tuple[str, ...]
-    endpoints: tuple[Choice, ...] | None = None
-    exclude: tuple[Choice, ...] | None = None
+    endpoints: tuple[EndpointPattern, ...] | None = None
+    exclude: tuple[EndpointPattern, ...] | None = None
     start: int | None = None
     end: int | None = None
     clock: str = HOST
@@ -215,9 +215,9 @@ def _schemas(options: Mapping[str, str]) -> Schemas | None:
     return Schemas.of_texts(_texts("schemas", options["schemas"]), folders)
 
 
-def _names(text: str | None) -> tuple[Choice, ...] | None:
+def _names(text: str | None) -> tuple[EndpointPattern, ...] | None:
     """Read names and patterns, separated by commas or as a JSON list."""
-    return None if text is None else tuple(map(chosen, _texts("endpoints", text)))
+    return None if text is None else tuple(map(parse_pattern, _texts("endpoints", text)))
 
 
 def _texts(what: str, text: str) -> list[str]:

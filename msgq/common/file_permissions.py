@@ -71,11 +71,11 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
     SegmentError : it says whose it is, and how that one would be trusted.
     """
     if not trusts(user, endpoint):
-        text = f"belongs to {user_name(user)}{how_to_trust(user)}"
+        text = f"belongs to {user_name(user)}{trust_hint(user)}"
         raise SegmentError(text, endpoint, path, errno.EACCES)
 
 
-def how_to_trust(user: int) -> str:
+def trust_hint(user: int) -> str:
     """Return, for an error, what would make this process use files of that user."""
     return f", and this process is {user_name(os.geteuid())}'s; MSGQ_TRUST={user} lets it use that user's files"
 
@@ -87,7 +87,7 @@ def user_name(user: int) -> str:
     return f"user {user}"
 
 
-def closed_to_us(path: str) -> str:
+def access_hint(path: str) -> str:
     """Return, for an error, what its owner would have to do so that this user may open a file."""
     for place in (path, os.path.dirname(path)):
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def closed_to_us(path: str) -> str:
     return ""
 
 
-def not_ours(path: str) -> str:
+def owner_hint(path: str) -> str:
     """Return, for an error, who may remove a file, if that is another user."""
     with contextlib.suppress(OSError):
         owner = os.lstat(path).st_uid

@@ -15,7 +15,7 @@ class Stop(Protocol):
         """Wait so many seconds, or until `is_set`, which is returned."""
 
 
-def ticks(rate_hz: float, stop: Stop) -> Iterator[int]:
+def rate_loop(rate_hz: float, stop: Stop) -> Iterator[int]:
     """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
     due, period = time.monotonic(), 1 / rate_hz
     tick = 0

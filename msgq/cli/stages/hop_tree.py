@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from msgq.cli.stages.topics import STAMPED, STAMPS, Following, Topic
-from msgq.cli.stages.window import Rows, Window, percentile
+from msgq.cli.stages.passive_topics import STAMPED, STAMPS, PassiveTopic, TopicFollower
+from msgq.cli.stages.sliding_window import Rows, SlidingWindow, percentile
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
 from msgq.decoding.stamps import stamp_dtype
@@ -63,29 +63,29 @@ class Tree:
     left_out: dict[str, int]
 
 
-class _Stamped:
+class _StampedTopic:
     """A topic whose messages may carry stamps."""
 
     def __init__(self, name: str, came_late: bool) -> None:
-        self._topic = Topic(name, came_late)
+        self._topic = PassiveTopic(name, came_late)
         self.dtype: np.dtype[Any] | None = None
 
     def take(self) -> tuple[list[Rows], int | None, int]:
         """Return the stamps that came, how many messages were lost, and how many have none."""
         if self._topic.tracked:
             self.dtype = STAMPED
-            taken = self._topic.take_stamps()
-            return taken.rows, taken.lost, 0
+            batch = self._topic.take_stamps()
+            return batch.rows, batch.lost, 0
         known, before = self._topic.is_known, self.dtype
         self.dtype = stamp_dtype(self._topic.schema(), STAMPS)
         if self.dtype is None:
             return [], 0, 0
-        taken = self._topic.take(self.dtype)
-        count = sum(map(len, taken.rows)) + len(taken.others)
+        batch = self._topic.take(self.dtype)
+        count = sum(map(len, batch.rows)) + len(batch.others)
         if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
-            return [], taken.lost, count
-        rows = [*taken.rows, *_firsts(taken.others, self.dtype)]
-        return rows, taken.lost, count - sum(map(len, rows))
+            return [], batch.lost, count
+        rows = [*batch.rows, *_firsts(batch.others, self.dtype)]
+        return rows, batch.lost, count - sum(map(len, rows))
 
     def close(self) -> None:
         """Leave it."""
@@ -100,7 +100,7 @@ def _firsts(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[Rows]:
             yield np.frombuffer(message[: dtype.itemsize].ljust(dtype.itemsize, b"\0"), dtype)
 
 
-class Origins:
+class HopTreeCollector:
     """Topics whose messages carry stamps, as they come and go; timing topics are left out.
 
     Parameters
@@ -111,22 +111,22 @@ class Origins:
 
     def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
         self._seconds = seconds
-        self._window = Window(seconds, time.monotonic())
+        self._window = SlidingWindow(seconds, time.monotonic())
         self._numbers: dict[str, int] = {}  # of endpoints
-        self._counts: dict[str, Window] = {}  # of what of each was lost and left out
-        self._looked_ns = 0
-        self.topics: Following[_Stamped] = Following(
-            lambda name: not name.startswith(timing.PREFIX) and wanted(name), _Stamped
+        self._counts: dict[str, SlidingWindow] = {}  # of what of each was lost and left out
+        self._polled_ns = 0
+        self.topics: TopicFollower[_StampedTopic] = TopicFollower(
+            lambda name: not name.startswith(timing.PREFIX) and wanted(name), _StampedTopic
         )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
-        self._looked_ns = clock.time_ns()
+        self._polled_ns = clock.time_ns()
         self.topics.refresh(self._take)
         for name, topic in self.topics.by_name.items():
             self._take(name, topic)
 
-    def _take(self, name: str, topic: _Stamped) -> None:
+    def _take(self, name: str, topic: _StampedTopic) -> None:
         stamps, lost, left_out = topic.take()
         if topic.dtype is None:
             return
@@ -141,7 +141,7 @@ class Origins:
             rows.append(row[(row["publish_time"] >= 0) & (row["origin_time"] > 0)])
             left_out += len(some) - len(rows[-1])
         self._window.add(now_s, rows)
-        self._counts.setdefault(name, Window(self._seconds, now_s)).add(now_s, [], lost, left_out)
+        self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add(now_s, [], lost, left_out)
 
     def tree(self) -> Tree:
         """Return the tree of what came in the window.
@@ -153,18 +153,18 @@ class Origins:
         now_s = time.monotonic()
         self._window.forget(now_s)
         rows = self._window.rows(_ROW)
-        late_ns = rows["publish_time"] - self._looked_ns
+        late_ns = rows["publish_time"] - self._polled_ns
         rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # what is later by much is from another clock
         first = int(rows["publish_time"].min(initial=np.iinfo(np.int64).max))
         is_cut = (rows["origin_time"] < first) & (rows["origin_time"] > first - int(self._seconds * NS_PER_S))
         cut, whole = rows[is_cut], rows[~is_cut]
         names = list(self._numbers)
-        found = hops(names, *(whole[field] for field in ("endpoint", *STAMPS)))
-        counts = {name: window for name, window in self._counts.items() if self._is_shown(name, window, now_s, found)}
+        edges = hops(names, *(whole[field] for field in ("endpoint", *STAMPS)))
+        counts = {name: window for name, window in self._counts.items() if self._is_shown(name, window, now_s, edges)}
         self._counts = counts
-        lonely = counts.keys() - {hop.endpoint for hop in found}
+        lonely = counts.keys() - {hop.endpoint for hop in edges}
         return Tree(
-            sorted([*found, *(Hop(None, name, 0) for name in lonely)], key=_by_name),
+            sorted([*edges, *(Hop(None, name, 0) for name in lonely)], key=_by_name),
             self._window.seconds(now_s),
             len(self.topics.by_name),
             sum(topic.dtype is not None for topic in self.topics.by_name.values()),
@@ -174,7 +174,7 @@ class Origins:
             {name: window.left_out for name, window in counts.items()},
         )
 
-    def _is_shown(self, name: str, counts: Window, now_s: float, found: Sequence[Hop]) -> bool:
+    def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, found: Sequence[Hop]) -> bool:
         """Whether a topic is there, or was within the window."""
         counts.forget(now_s)
         topic = self.topics.by_name.get(name)

@@ -24,7 +24,7 @@ _SCHEMA_S = 1.0  # how late another schema may be noticed
 
 
 @dataclass(frozen=True)
-class Taken:
+class ReceivedBatch:
     """What came on a topic.
 
     Attributes
@@ -39,7 +39,7 @@ class Taken:
     lost: int | None
 
 
-class Topic:
+class PassiveTopic:
     """A topic, from now on.
 
     Parameters
@@ -59,7 +59,7 @@ class Topic:
         self._socket.setTimeout(0)
         self._watch = TopicObserver(name, naming.prefix())
         self._came_late = came_late
-        self._missed = self._said = 0  # before we came; of all losses, those that were returned
+        self._missed = self._reported = 0  # before we came; of all losses, those that were returned
         self._corrupt = False
         self._moved: tuple[int | None, int] | None = None  # how far the topic was when its schema was read
         self._read_s = 0.0
@@ -85,17 +85,17 @@ class Topic:
         """Whether each message carries stamps in front, which `take` leaves out."""
         return self._socket.tracked
 
-    def take(self, dtype: np.dtype[Any]) -> Taken:
+    def take(self, dtype: np.dtype[Any]) -> ReceivedBatch:
         """Return what came since the last call. dtype : of a message of the size that is expected."""
         others: list[bytes] = []
-        return self._taken(self._received(dtype, others), others)
+        return self._batch(self._receive_arrays(dtype, others), others)
 
-    def take_stamps(self) -> Taken:
+    def take_stamps(self) -> ReceivedBatch:
         """Return the stamps of a tracked topic that came since the last call."""
-        return self._taken(self._stamps(), [])
+        return self._batch(self._receive_stamps(), [])
 
-    def _taken(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], others: list[bytes]) -> Taken:
-        there = self._watch.counts().messages
+    def _batch(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], others: list[bytes]) -> ReceivedBatch:
+        published = self._watch.counts().messages
         rows: list[np.ndarray[Any, np.dtype[Any]]] = []
         drained = False
         try:
@@ -104,41 +104,41 @@ class Topic:
             drained = sum(map(len, rows)) + len(others) < _TURN
         except CorruptSegmentError:  # the next look goes on at the present
             self._corrupt = True
-        return Taken(rows, others, self._newly_lost(there if drained else None))
+        return ReceivedBatch(rows, others, self._newly_lost(published if drained else None))
 
-    def _received(self, dtype: np.dtype[Any], others: list[bytes]) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    def _receive_arrays(self, dtype: np.dtype[Any], others: list[bytes]) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         at_once = max(1, _AT_ONCE_BYTES // dtype.itemsize)
-        taken = 0
-        while taken < _TURN:
+        batch = 0
+        while batch < _TURN:
             try:
-                some = self._socket.receive_array(dtype, min(at_once, _TURN - taken))
+                some = self._socket.receive_array(dtype, min(at_once, _TURN - batch))
             except MessageSizeError:
                 others += self._socket.receive_many(1)
-                taken += 1
+                batch += 1
             else:
                 if not len(some):
                     return
-                taken += len(some)
+                batch += len(some)
                 yield some
 
-    def _stamps(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    def _receive_stamps(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         times: list[tuple[int, int]] = []
         while len(times) < _TURN and (message := self._socket.receive_tracked(non_blocking=True)) is not None:
             times.append((message.publish_time, message.origin_time))
         yield np.array(times, STAMPED)
 
-    def _newly_lost(self, there: int | None) -> int | None:
+    def _newly_lost(self, published: int | None) -> int | None:
         """Return the losses since the last call.
 
         there : messages that the topic had before all of them were taken; None: they were not.
         """
-        found = self._socket.stats()
-        if found.lost is None or self._corrupt:
+        stats = self._socket.stats()
+        if stats.lost is None or self._corrupt:
             return None
-        if self._came_late and there is not None:
-            self._missed = max(self._missed, there - found.received - found.lost)
-        before, self._said = self._said, found.lost + self._missed
-        return self._said - before
+        if self._came_late and published is not None:
+            self._missed = max(self._missed, published - stats.received - stats.lost)
+        before, self._reported = self._reported, stats.lost + self._missed
+        return self._reported - before
 
     def close(self) -> None:
         """Leave it."""
@@ -155,7 +155,7 @@ class Closing(Protocol):
 _T = TypeVar("_T", bound=Closing)
 
 
-class Following(Generic[_T]):
+class TopicFollower(Generic[_T]):
     """One thing for each topic that exists, made anew when its ring is.
 
     Parameters

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgq.cli.common.names import Followed, Names
-from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.cli.common.endpoint_rows import ROWS, AnyRow
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.channel.channelfile import open_channel_file
@@ -38,7 +38,7 @@ WATCHES: dict[Kind, Callable[[str, str], Watch]] = {
 }
 
 
-class Watched:
+class LiveEndpoint:
     """One endpoint of any kind.
 
     Raises
@@ -51,16 +51,16 @@ class Watched:
         self._name = self._kind.plain(endpoint)
         self._watch = WATCHES[self._kind](self._name, prefix)
         self._before: Any = None
-        self._look_s = 0.0
+        self._polled_s = 0.0
         self._ask()
 
-    def look(self, fresh: bool = False) -> AnyRow:
+    def poll(self, fresh: bool = False) -> AnyRow:
         """Return how it is; rates are those since the last look. `fresh`: who takes part is asked now in any case."""
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
             self._ask()
-        row = ROWS[self._kind](self._name, self._stats, now, self._before, now_s - self._look_s)
-        self._before, self._look_s = now, now_s
+        row = ROWS[self._kind](self._name, self._stats, now, self._before, now_s - self._polled_s)
+        self._before, self._polled_s = now, now_s
         return row
 
     def _ask(self) -> None:
@@ -70,26 +70,28 @@ class Watched:
         self._next_s = began_s + max(_STATS_PERIOD_S, _STATS_SHARE * took_s)
 
 
-class Board:
+class LiveEndpoints:
     """The endpoints that a verb is about, as they come and go."""
 
-    def __init__(self, names: Names) -> None:
-        prefix = naming.checked_prefix(names.prefix)
-        self._endpoints: Followed[Watched] = Followed(names, lambda name: Watched(name, prefix))
+    def __init__(self, names: EndpointSelection) -> None:
+        prefix = naming.resolve_prefix(names.prefix)
+        self._endpoints: EndpointFollower[LiveEndpoint] = EndpointFollower(
+            names, lambda name: LiveEndpoint(name, prefix)
+        )
 
-    def look(self, fresh: bool = False) -> list[AnyRow]:
-        """Return how things are, by kind and name; rates are those since the last look. `fresh` as of `Watched`."""
+    def poll(self, fresh: bool = False) -> list[AnyRow]:
+        """Return how things are, by kind and name; rates are since the last call. `fresh` as of `LiveEndpoint`."""
         self._endpoints.refresh()
         rows = []
         for name in sorted(self._endpoints.by_name, key=lambda name: (KINDS.index(kind_of(name)), name)):
             with contextlib.suppress(SegmentError):  # somebody cuts its file: that is no endpoint any more
-                rows.append(self._endpoints.by_name[name].look(fresh))
+                rows.append(self._endpoints.by_name[name].poll(fresh))
         return rows
 
     def measure(self, seconds: float) -> list[AnyRow]:
         """Return how things are, with the rates of some seconds from now; 0 for no rates."""
-        rows = self.look()
+        rows = self.poll()
         if not seconds or not rows:
             return rows
         time.sleep(seconds)
-        return self.look(fresh=True)
+        return self.poll(fresh=True)

@@ -31,7 +31,7 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def mend(
+def repair(
     logs: tuple[Path, ...],
     how: Callable[..., Recovery],
     what: str,

@@ -23,7 +23,7 @@ def has_keys() -> bool:
 
 
 @contextmanager
-def keys() -> Iterator[None]:
+def raw_keys() -> Iterator[None]:
     """Let each key come at once, and unseen."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
@@ -33,7 +33,7 @@ def keys() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def pressed(seconds: float) -> str:
+def read_key(seconds: float) -> str:
     """Return the next key, an arrow as its three characters; "" when none came in time."""
     descriptor = sys.stdin.fileno()
     if not select.select([descriptor], [], [], seconds)[0]:

@@ -8,7 +8,7 @@ import time
 _GRACE_S = 10.0
 
 
-class Lifeline(threading.Thread):
+class ParentWatch(threading.Thread):
     """Waits for the parent's word or its death; then sets `stop`, and ends the process if that takes too long.
 
     Attributes

@@ -9,8 +9,8 @@ import click
 
 from msgq.cli.common.render import echo
 from msgq.common import timing
-from msgq.common.queue_events import queue_of
-from msgq.common.selection import Choice, Selection, chosen
+from msgq.common.queue_events import parse_events_channel
+from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.kinds import CHANNEL, QUEUE, checked, kind_of
 from msgq.stats import endpoint_inodes
@@ -18,7 +18,7 @@ from msgq.stats import endpoint_inodes
 _T = TypeVar("_T")
 
 
-def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
+def choices(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
     """Return what the names and patterns mean that a user wrote.
 
     Raises
@@ -26,17 +26,17 @@ def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
     click.UsageError : what looks like a pattern is none.
     """
     try:
-        return tuple(map(chosen, texts))
+        return tuple(map(parse_pattern, texts))
     except InvalidValueError as error:
         raise click.UsageError(str(error)) from None
 
 
 def is_auxiliary(endpoint: str) -> bool:
     """Whether it only tells of another one: a timing topic, or the channel that a queue's events go to."""
-    return timing.timed(endpoint) is not None or _queue(endpoint) is not None
+    return timing.parse_timing_topic(endpoint) is not None or _queue(endpoint) is not None
 
 
-def is_told_by_queue(endpoint: str, existing: Container[str]) -> bool:
+def is_shown_by_queue(endpoint: str, existing: Container[str]) -> bool:
     """Whether it is the channel of a queue's events, and the queue, which tells the same, is among the existing."""
     queue = _queue(endpoint)
     return queue is not None and queue in existing
@@ -44,7 +44,7 @@ def is_told_by_queue(endpoint: str, existing: Container[str]) -> bool:
 
 def _queue(endpoint: str) -> str | None:
     """Return the queue whose events go to an endpoint that is called so, with its mark."""
-    queue = queue_of(CHANNEL.plain(endpoint)) if kind_of(endpoint) is CHANNEL else None
+    queue = parse_events_channel(CHANNEL.plain(endpoint)) if kind_of(endpoint) is CHANNEL else None
     return None if queue is None else QUEUE.mark + queue
 
 
@@ -66,8 +66,8 @@ def say_waiting(texts: Sequence[str]) -> None:
         echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
 
 
-class Names:
-    """Names with their marks, and patterns for whole names; none of either means every endpoint, of all kinds.
+class EndpointSelection:
+    """Endpoints by name and by patterns for whole names; without any, all endpoints of all kinds.
 
     Parameters
     ----------
@@ -130,11 +130,11 @@ class Names:
 
     def _counts(self, name: str, every: Container[str]) -> bool:
         """Whether one that exists and is selected is meant, beside the others that exist."""
-        told = not self._auxiliary and name not in self.plain and is_told_by_queue(name, every)
+        told = not self._auxiliary and name not in self.plain and is_shown_by_queue(name, every)
         return not told and name.encode(errors="ignore").decode() == name
 
 
-class Followed(Generic[_T]):
+class EndpointFollower(Generic[_T]):
     """One thing for each endpoint that exists, made anew when its file is.
 
     Parameters
@@ -144,7 +144,7 @@ class Followed(Generic[_T]):
         asked for by name.
     """
 
-    def __init__(self, names: Names, make: Callable[[str], _T]) -> None:
+    def __init__(self, names: EndpointSelection, make: Callable[[str], _T]) -> None:
         self._names, self._make = names, make
         self._inodes: dict[str, int] = {}
         self._left_out: set[str] = set()

@@ -12,7 +12,7 @@ MOST = 1 << 20  # rows that a window keeps; where more come it is shorter, and s
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Sample:
     time_s: float
     rows: list[Rows]
     count: int
@@ -20,7 +20,7 @@ class _Look:
     left_out: int
 
 
-class Window:
+class SlidingWindow:
     """Rows of the last seconds, look by look; the oldest leave.
 
     Parameters
@@ -32,25 +32,25 @@ class Window:
 
     def __init__(self, seconds: float, began_s: float, most: int = MOST) -> None:
         self._seconds, self._since_s, self._most = seconds, began_s, most
-        self._looks: deque[_Look] = deque()
+        self._samples: deque[_Sample] = deque()
         self._count = 0
 
     def add(self, now_s: float, rows: list[Rows], lost: int | None = 0, left_out: int = 0) -> None:
         """Add what a look found: rows, how many messages were lost meanwhile, and how many made no sense."""
         count = sum(map(len, rows))
         if count or lost != 0 or left_out:
-            self._looks.append(_Look(now_s, rows, count, lost, left_out))
+            self._samples.append(_Sample(now_s, rows, count, lost, left_out))
             self._count += count
         self.forget(now_s)
 
     def forget(self, now_s: float) -> None:
         """Let go of what is too old, or too much; the newest look stays."""
-        while self._looks and (
-            self._looks[0].time_s < now_s - self._seconds or (self._count > self._most and len(self._looks) > 1)
+        while self._samples and (
+            self._samples[0].time_s < now_s - self._seconds or (self._count > self._most and len(self._samples) > 1)
         ):
-            look = self._looks.popleft()
-            self._count -= look.count
-            self._since_s = max(self._since_s, look.time_s)
+            sample = self._samples.popleft()
+            self._count -= sample.count
+            self._since_s = max(self._since_s, sample.time_s)
 
     def seconds(self, now_s: float) -> float:
         """Return how long it is by now: less than was wanted at the beginning, and where too much comes."""
@@ -58,23 +58,23 @@ class Window:
 
     def rows(self, like: np.dtype[Any]) -> Rows:
         """Return all rows, oldest first. like : their type, for when there are none."""
-        return np.concatenate([np.empty(0, like), *(rows for look in self._looks for rows in look.rows)])
+        return np.concatenate([np.empty(0, like), *(rows for sample in self._samples for rows in sample.rows)])
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing came."""
-        return not self._looks
+        return not self._samples
 
     @property
     def lost(self) -> int | None:
         """Messages that were lost; None: nobody knows how many."""
-        known = [look.lost for look in self._looks if look.lost is not None]
-        return sum(known) if len(known) == len(self._looks) else None
+        known = [sample.lost for sample in self._samples if sample.lost is not None]
+        return sum(known) if len(known) == len(self._samples) else None
 
     @property
     def left_out(self) -> int:
         """Messages that made no sense."""
-        return sum(look.left_out for look in self._looks)
+        return sum(sample.left_out for sample in self._samples)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ def require(package: str, extra: str, *libraries: str) -> None:
     """
     missing = [name for name in libraries if find_spec(name) is None]
     if missing:
-        raise lacking(package, extra, *missing)
+        raise missing_library(package, extra, *missing)
 
 
-def lacking(what: str, extra: str, *libraries: str) -> MissingLibraryError:
+def missing_library(what: str, extra: str, *libraries: str) -> MissingLibraryError:
     """Return the error that something of ours needs libraries which are not installed. extra : that brings them."""
     is_not = "which is not" if len(libraries) == 1 else "which are not"
     text = f"{what} needs {' and '.join(libraries)}, {is_not} installed: pip install 'msgq-bus[{extra}]'"
