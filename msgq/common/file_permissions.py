@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
 
 
-def trusted(endpoint: str = "") -> frozenset[int]:
+def trusted_users(endpoint: str = "") -> frozenset[int]:
     """Return the ids of the users whose files are used beside one's own and root's: MSGQ_TRUST, or ``trust=``.
 
     Raises
@@ -60,7 +60,7 @@ def _lookup(name: str, is_group: bool) -> int | None:
 
 def trusts(user: int, endpoint: str = "") -> bool:
     """Return whether files of this user are used."""
-    return user in (os.geteuid(), 0) or user in trusted(endpoint)
+    return user in (os.geteuid(), 0) or user in trusted_users(endpoint)
 
 
 def check_owner(user: int, endpoint: str, path: str) -> None:
