@@ -153,7 +153,7 @@ class EndpointWriter:
 
 
 def mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
-    """Return the error for an endpoint that is there with another geometry than the recording's."""
+    """Return the error for an endpoint that is there with another configuration than the recording's."""
     there = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
     advice = "choose another prefix, remap it, or remove what is there"
     return type(error)(f"{there}: it is not as it was recorded; {advice}", endpoint)

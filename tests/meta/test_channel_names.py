@@ -48,7 +48,7 @@ NAMES: dict[Any, dict[str, str]] = {
     },
     Loan: {"position": "", "origin_time": "", "publish": "(self, /, size=None)", "discard": "(self, /)"},
     Subscriber: {
-        **dict.fromkeys(["endpoint", "name", "closed", "passive", "max_views", "held"], ""),
+        **dict.fromkeys(["endpoint", "name", "closed", "passive", "max_views", "views_held"], ""),
         **dict.fromkeys(["received", "lost", "resets", "position", "last"], ""),
         "arecv": "(self, /)",
         "close": "(self, /)",
