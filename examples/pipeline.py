@@ -48,9 +48,9 @@ def stage(name: str) -> None:
     with (
         msgq.RecordQueue(source, STEP) as incoming,
         msgq.RecordQueue(target, STEP) as outgoing,
-        msgq.Tracker(name) as tracker,
+        msgq.StageTracer(name) as tracer,
     ):
-        for record in tracker.each(incoming):
+        for record in tracer.trace_messages(incoming):
             time.sleep(seconds)  # stands for the work
             outgoing.produce((record["number"], record["value"] + 1))
             if record["number"] == LAST:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
     from msgq.masters import PubMaster, SubMaster
-    from msgq.records import Board, RecordQueue, Seqlock, SeqlockVector, Tracker, tracked
+    from msgq.records import Board, RecordQueue, Seqlock, SeqlockVector, StageTracer, tracked
     from msgq.workqueue import MessageQueue
 else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
     _ELSEWHERE = dict.fromkeys(("Channel", "Node"), "msgq.channel")
-    _ELSEWHERE |= dict.fromkeys(("RecordQueue", "Tracker", "tracked"), "msgq.records")
+    _ELSEWHERE |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
     _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.masters")
     _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.fake_events")
     _ELSEWHERE |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
@@ -54,9 +54,9 @@ __all__ = [
     "Seqlock",
     "SeqlockVector",
     "SocketEventHandle",
+    "StageTracer",
     "SubMaster",
     "SubSocket",
-    "Tracker",
     "__version__",
     "context",
     "delete_fake_prefix",

@@ -201,10 +201,10 @@ def _record_lines(row: RecordRow) -> Iterator[str]:
     yield f"  {record.kind:12} {in_units(record.length)} {what} {in_bytes(record.item_bytes)}{copies}{alone}"
     yield f"  written      {_written(record)}"
     yield f"  rate         {in_rate(row.rate)} elements/s"
-    if record.held:
-        yield f"  held         {record.held} elements are being written, {record.held_by_dead} of them by the dead"
+    if record.locked:
+        yield f"  held         {record.locked} elements are being written, {record.locked_by_dead} of them by the dead"
     yield f"  schema       {_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
-    yield f"  readers      leave no trace; {'somebody may sleep' if record.waits else 'nobody sleeps'} until it changes"
+    yield f"  readers      leave no trace; {'some may sleep' if record.has_waiters else 'none sleeps'} until it changes"
     yield f"  writers      {len(record.writers)}"
     for one in record.writers:
         yield f"    {_writer(one)}"
@@ -219,13 +219,13 @@ def _record_lines(row: RecordRow) -> Iterator[str]:
 def _written(record: RecordStats) -> str:
     if record.last_age_ns is None:
         return "nothing so far"
-    which = f", number {record.newest}" if record.kind == "vector" else ""
+    which = f", number {record.last_index}" if record.kind == "vector" else ""
     last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{which}"
-    return f"{in_units(record.written)} times, {in_units(record.ever)} elements; {last}"
+    return f"{in_units(record.written)} times, {in_units(record.elements_written)} elements; {last}"
 
 
 def _writer(one: RecordWriterInfo) -> str:
-    has = f"; {one.holds} being written" if one.holds else ""
+    has = f"; {one.locked} being written" if one.locked else ""
     has += f"; {one.keys} keys" if one.keys else ""
     return f"{one.participant}: {in_units(one.written)} written by this row{has}"
 

@@ -28,9 +28,9 @@ def measure(steps: msgq.RecordQueue, topic: plan.Topic, stop: Stop, pid: int, sa
 def answer(steps: msgq.RecordQueue, topic: plan.Topic, stop: Stop, pid: int, causes: msgq.RecordQueue) -> None:
     """Publish a record for each one of `causes`, with its origin, as a stage of this name."""
     sequence, state = 0, 0.0
-    with msgq.Tracker(topic.name) as tracker:
+    with msgq.StageTracer(topic.name) as tracer:
         while not stop.is_set():
-            for cause in tracker.each(causes, timeout=_PATIENCE_S):
+            for cause in tracer.trace_messages(causes, timeout=_PATIENCE_S):
                 state = _estimate(state, cause["value"]) if topic.name == "estimate" else _command(cause["value"])
                 steps.produce(_record(sequence, pid, state))
                 sequence += 1

@@ -26,7 +26,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, V
     Raises
     ------
     UnplayableError : it cannot be played there.
-    IpcError : it is there with another configuration, or belongs to somebody who lives; what the endpoint's class raises.
+    IpcError : it is there with another configuration, or a living process owns it; what the endpoint's class raises.
     """
     if spec.kind == TOPIC.name:
         return TopicWriter(spec, target)

@@ -1,7 +1,7 @@
 """Records of NumPy dtypes: vectors, boards and queues; and what tells where the time goes between messages.
 
 `SeqlockVector`, `Seqlock` and `Board` *are* the chosen backend's classes, so a read is one call into them (records.md).
-`RecordQueue` is a face of topics and channels; `Tracker` and `tracked` are of every backend (tracking.md).
+`RecordQueue` is a face of topics and channels; `StageTracer` and `tracked` are of every backend (tracking.md).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from msgq.impl.records.values import Changes, Value
 if TYPE_CHECKING:
     from msgq.impl.records import Board, Seqlock, SeqlockVector
     from msgq.records.queue import RecordQueue
+    from msgq.records.stage_tracer import StageTracer
     from msgq.records.stamps import tracked
-    from msgq.records.tracker import Tracker
 else:
-    _HERE = {"RecordQueue": "queue", "Tracker": "tracker", "tracked": "stamps"}
+    _HERE = {"RecordQueue": "queue", "StageTracer": "stage_tracer", "tracked": "stamps"}
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
@@ -28,4 +28,4 @@ else:
         return backend.piece(name)
 
 
-__all__ = ["Board", "Changes", "RecordQueue", "Seqlock", "SeqlockVector", "Tracker", "Value", "tracked"]
+__all__ = ["Board", "Changes", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "Value", "tracked"]

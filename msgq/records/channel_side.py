@@ -8,7 +8,7 @@ from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channe
 from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError
 from msgq.impl.sockets.checks import not_connected_error
-from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
+from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,14 +35,14 @@ class ChannelSide:
         spin_us: int | None,
     ) -> None:
         self._name = name
-        wanted = rounded(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
-        self._channel = channel = _opened(name, prefix, dtype is not None, wanted, trust)
+        wanted = round_capacity(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
+        self._channel = channel = _open_channel(name, prefix, dtype is not None, wanted, trust)
         self._publisher: Any = None
         try:
-            self.dtype = agreed(dtype, channel.schema, name)
+            self.dtype = resolve_dtype(dtype, channel.schema, name)
             self._bytes = bytes_dtype(self.dtype)
             if not channel.claim_schema(struct_schema(self.dtype)):
-                agreed(self.dtype, channel.schema, name)
+                resolve_dtype(self.dtype, channel.schema, name)
             self.reader: Any = channel.subscriber(
                 history=history, on_lost="raise" if raises else "count", spin_us=spin_us
             )
@@ -63,7 +63,7 @@ class ChannelSide:
 
     # ---- producing ----
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self.reader.closed:
             raise not_connected_error(self._name)
         slots = min(self.capacity + SPARE_SLOTS, SLOTS_MAX)
@@ -72,7 +72,7 @@ class ChannelSide:
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
         """See `Side`."""
-        position = (self._publisher or self._connected()).send(rows[:1].tobytes(), origin_time=origin_time)
+        position = (self._publisher or self._connect()).send(rows[:1].tobytes(), origin_time=origin_time)
         if len(rows) > 1:
             self._publisher.send_many(rows[1:].view(self._bytes), origin_time=origin_time)
         return int(position) - self.capacity
@@ -102,9 +102,9 @@ class ChannelSide:
         self, limit: int | None, timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
         """See `Side`."""
-        who: list[PublisherInfo] = []
-        records = self.reader.receive_array(self.dtype, limit, timeout=timeout, publishers=who)
-        return records, who
+        publishers: list[PublisherInfo] = []
+        records = self.reader.receive_array(self.dtype, limit, timeout=timeout, publishers=publishers)
+        return records, publishers
 
     def close(self) -> None:
         """See `Side`."""
@@ -114,7 +114,7 @@ class ChannelSide:
         self._channel.close()
 
 
-def _opened(name: str, prefix: str, makes: bool, capacity: int | None, trust: str | None) -> Channel:
+def _open_channel(name: str, prefix: str, makes: bool, capacity: int | None, trust: str | None) -> Channel:
     """Return the channel, made if there is none and the dtype is known; of its own capacity if none was said."""
     create = None if makes else False
     try:

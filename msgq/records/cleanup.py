@@ -22,7 +22,7 @@ WRITERS_MAX = 128  # rows
 
 
 def _values(record: RecordStats) -> str:
-    return f"; it has {plural(record.ever, 'value')}" if record.ever else ""
+    return f"; it has {plural(record.elements_written, 'value')}" if record.elements_written else ""
 
 
 RECORDS = PersistentKind(
@@ -48,10 +48,10 @@ def diagnose(record: RecordStats) -> list[Issue]:
     left = []
     for one in record.writers:
         if one.participant.alive is False:
-            has = [f"{plural(one.holds, 'element')} that it was writing"] if one.holds else []
+            has = [f"{plural(one.locked, 'element')} that it was writing"] if one.locked else []
             has += [f"{plural(one.keys, 'key')}, whose values no process renews"] if one.keys else []
             left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
-    gone = record.held_by_dead - sum(one.holds for one in record.writers if one.participant.alive is False)
+    gone = record.locked_by_dead - sum(one.locked for one in record.writers if one.participant.alive is False)
     if gone > 0:
         left.append(f"{plural(gone, 'element')} of writers that are gone")
     if left:

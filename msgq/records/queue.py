@@ -95,7 +95,7 @@ class RecordQueue:
         self.prefix = naming.resolve_prefix(prefix)
         self.mode = mode
         asked = None if dtype is None else record_dtype(dtype, self.name)
-        self._begin_anew()
+        self._reset()
         raises = on_lost == "raise"
         self._side: Side
         if channel:
@@ -108,7 +108,7 @@ class RecordQueue:
         self._tracked = is_tracked(self.dtype)
         self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Nobody uses it; in a forked child those who did are the parent's."""
         self._producing, self._consuming = threading.Lock(), threading.Lock()
 
@@ -190,7 +190,7 @@ class RecordQueue:
         if not lock.acquire(blocking=False):
             raise self._concurrent("produces")
         try:
-            made = self._stamped(records, origin_time) if self._tracked else self._rows(records)
+            made = self._with_stamps(records, origin_time) if self._tracked else self._rows(records)
             return self._side.send(made, origin_time) if len(made) else self._side.number()
         finally:
             lock.release()
@@ -216,7 +216,7 @@ class RecordQueue:
             self._equal = dtype
         return dtype is self._equal
 
-    def _stamped(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
+    def _with_stamps(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
         """Return a copy of records with stamps."""
         names = getattr(getattr(records, "dtype", None), "names", None)
         if names is not None and names[:2] == STAMPS:
@@ -365,10 +365,10 @@ class RecordQueue:
 _queues: weakref.WeakSet[RecordQueue] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_in_child() -> None:
     for queue in list(_queues):
-        queue._begin_anew()
+        queue._reset()
         queue._side.disown()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_in_child)

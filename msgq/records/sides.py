@@ -67,7 +67,7 @@ def bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype((np.void, dtype.itemsize))
 
 
-def agreed(asked: np.dtype[Any] | None, there: Schema | None, name: str) -> np.dtype[Any]:
+def resolve_dtype(asked: np.dtype[Any] | None, there: Schema | None, name: str) -> np.dtype[Any]:
     """Return the dtype of a queue: what was asked for, or what its schema says.
 
     Raises
@@ -94,7 +94,7 @@ def agreed(asked: np.dtype[Any] | None, there: Schema | None, name: str) -> np.d
     return record_dtype(said, name)
 
 
-def rounded(capacity: int | None, least: int, most: int, name: str) -> int | None:
+def round_capacity(capacity: int | None, least: int, most: int, name: str) -> int | None:
     """Return a capacity that was asked for as a power of two, not smaller.
 
     Raises

@@ -12,7 +12,7 @@ from msgq.common import naming
 from msgq.impl.base.waiting import Waitable
 
 Stamps = tuple[int, int]
-Known = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]
+Taking = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]
 _STAMPS = struct.Struct("<qq")
 STAMP_NAMES = ("publish_time", "origin_time")
 
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     take: Callable[[Any], Any] | None
     stamps: Callable[[Any], Stamps] | None
     reader: Any = None
-    later: Callable[[], Known | None] | None = None
+    later: Callable[[], Taking | None] | None = None
 
 
 def source_of(source: Any, timeout: float | None, backend: ModuleType) -> Source:
@@ -96,17 +96,17 @@ def _topic(sub: Any, timeout: float | None, backend: ModuleType) -> Source:
     if timeout is not None:
         sub.setTimeout(timeout * 1000)
 
-    def known() -> Known:
+    def choose_take() -> Taking:
         return (sub.receive_tracked, stamps_of) if sub.tracked else (sub.receive, None)
 
-    def later() -> Known | None:
+    def later() -> Taking | None:
         poller = backend.Poller()
         poller.registerSocket(sub)
-        return known() if poller.poll(sub.rcvtimeo) else None
+        return choose_take() if poller.poll(sub.rcvtimeo) else None
 
     if not hasattr(sub, "tracked"):
         return Source(sub.endpoint, sub.receive, stamps_of)
-    return Source(sub.endpoint, *known()) if sub.tracked else Source(sub.endpoint, None, None, later=later)
+    return Source(sub.endpoint, *choose_take()) if sub.tracked else Source(sub.endpoint, None, None, later=later)
 
 
 def stamps_of(message: Any) -> Stamps:

@@ -39,15 +39,15 @@ def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
         return plain
     if plain.names is None:
         plain = np.dtype([("value", plain)])
-    if taken := set(STAMPS) & set(plain.names or ()):
-        text = f"{plain} has a field {', '.join(sorted(taken))} already, but does not begin with both"
+    if existing := set(STAMPS) & set(plain.names or ()):
+        text = f"{plain} has a field {', '.join(sorted(existing))} already, but does not begin with both"
         raise RecordTypeError(f"{text}, as '<i8'; give it another name")
     return record_dtype(_with_stamps(plain))
 
 
 def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
-    names, found = plain.names or (), dict(plain.fields or {})
-    fields = [found[name] for name in names]
+    names, fields_by_name = plain.names or (), dict(plain.fields or {})
+    fields = [fields_by_name[name] for name in names]
     return np.dtype(
         {
             "names": [*STAMPS, *names],
@@ -60,8 +60,8 @@ def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
 
 def payload_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return what a tracked dtype was made from."""
-    names, found = (dtype.names or ())[len(STAMPS) :], dict(dtype.fields or {})
-    fields = [found[name] for name in names]
+    names, fields_by_name = (dtype.names or ())[len(STAMPS) :], dict(dtype.fields or {})
+    fields = [fields_by_name[name] for name in names]
     if names == ("value",) and fields[0][0].subdtype is None:
         return fields[0][0]
     return np.dtype(

@@ -13,7 +13,7 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
 from msgq.impl.sockets.checks import not_connected_error, timeout_ms, timeout_ns
-from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
+from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,17 +44,17 @@ class TopicSide:
     ) -> None:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
         self._module = backends.current()
-        there = self._schema()
-        self.dtype = agreed(dtype, there, name)
+        topic = self._schema()
+        self.dtype = resolve_dtype(dtype, topic, name)
         self._bytes = bytes_dtype(self.dtype)
-        self._described = there is not None
-        self._told = 0
+        self._described = topic is not None
+        self._lost_reported = 0
         self._timeout: float | None = None
         self._publisher: Any = None
         self._sent = 0
         self._forked = False  # since the last send
         self._poller: Any = None
-        self.capacity = rounded(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
+        self.capacity = round_capacity(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
         self.reader = self._subscriber(capacity is None, spin_us)
         if hasattr(self.reader, "_set_record_bytes"):  # ZMQ's are never lapped
             self.reader._set_record_bytes(self.dtype.itemsize)
@@ -71,32 +71,32 @@ class TopicSide:
                     text = f"{text}; give none to take it as it is, or remove it when nobody uses it (msgq clean)"
                     raise SegmentSizeError(text, self._name, error.path) from error
                 socket.connect(backends.context, self._name, spin_us=spin_us, trust=self._trust)
-                there = self._known()
-                if there is not None:
-                    self.capacity = records_in(there.data_bytes, self.dtype.itemsize)
+                topic = self._topic_info()
+                if topic is not None:
+                    self.capacity = records_in(topic.data_bytes, self.dtype.itemsize)
         return socket
 
-    def _known(self) -> Any:
+    def _topic_info(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
         with naming.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
-                return topic_known(self._module, self._name, self._prefix)
+                return read_topic(self._module, self._name, self._prefix)
             except SegmentError:
                 return None
 
     def _schema(self) -> Schema | None:
         """Return what the topic says its messages are; None: nothing, or it is not there."""
-        there = self._known()
-        schema: Schema | None = None if there is None else there.schema
+        topic = self._topic_info()
+        schema: Schema | None = None if topic is None else topic.schema
         return schema
 
     # ---- producing ----
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         """Return a new publisher, unless this was closed, or others have records of another dtype there."""
         if self.reader.closed:
             raise not_connected_error(self._name)
-        agreed(self.dtype, self._schema(), self._name)
+        resolve_dtype(self.dtype, self._schema(), self._name)
         socket = self._module.PubSocket()
         with naming.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
@@ -109,9 +109,9 @@ class TopicSide:
 
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
         """See `Side`. What it comes from is in the records, if anywhere."""
-        publisher = self._publisher or self._connected()
+        publisher = self._publisher or self._connect()
         if self._forked:  # it takes over now, as `_connected` would
-            agreed(self.dtype, self._schema(), self._name)
+            resolve_dtype(self.dtype, self._schema(), self._name)
         first = self._sent
         try:
             if len(rows) == 1:
@@ -132,7 +132,7 @@ class TopicSide:
     def number(self) -> int:
         """See `Side`."""
         if self._publisher is None or self._forked:
-            self._connected()
+            self._connect()
         return self._sent
 
     # ---- consuming ----
@@ -150,27 +150,27 @@ class TopicSide:
         else:
             self._set_timeout(timeout)
             records = self.reader.receive_array(self.dtype, limit, timeout != 0)
-            while not len(records) and limit != 0 and self.lost not in (None, self._told):
-                self._told = self.lost or 0  # after a lap, it continues at the oldest record
+            while not len(records) and limit != 0 and self.lost not in (None, self._lost_reported):
+                self._lost_reported = self.lost or 0  # after a lap, it continues at the oldest record
                 records = self.reader.receive_array(self.dtype, limit)
         if not self._described and len(records):
-            agreed(self.dtype, self._schema(), self._name)  # who produces says it before the first record
+            resolve_dtype(self.dtype, self._schema(), self._name)  # who produces says it before the first record
             self._described = True
         return records
 
     def _receive_or_raise(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take records, or raise what was lost before them: without waiting, a call does not do both."""
         patience = -1 if timeout is None else -(timeout_ns(timeout, self._name) // -NS_PER_MS)
-        self._tell_loss()
+        self._raise_loss()
         records: npt.NDArray[Any] = self.reader.receive_array(self.dtype, limit)
         if len(records) or limit == 0:
             return records
-        self._tell_loss()
+        self._raise_loss()
         if patience and self._wait(patience):
-            self._tell_loss()
+            self._raise_loss()
             records = self.reader.receive_array(self.dtype, limit)
             if not len(records):
-                self._tell_loss()
+                self._raise_loss()
         return records
 
     def _wait(self, milliseconds: int) -> bool:
@@ -179,14 +179,14 @@ class TopicSide:
             self._poller.registerSocket(self.reader)
         return bool(self._poller.poll(milliseconds))
 
-    def _tell_loss(self) -> None:
+    def _raise_loss(self) -> None:
         lost = self.lost
-        if lost is None or lost == self._told:
+        if lost is None or lost == self._lost_reported:
             return
         error = LostMessagesError(
-            f"{lost - self._told} records were lost; the next call goes on behind them", self._name
+            f"{lost - self._lost_reported} records were lost; the next call goes on behind them", self._name
         )
-        error.lost, self._told = lost - self._told, lost
+        error.lost, self._lost_reported = lost - self._lost_reported, lost
         raise error
 
     def take(self, timeout: float | None) -> bytes | None:
@@ -247,7 +247,7 @@ def records_in(data_bytes: int, item_bytes: int) -> int:
     return capacity // 2
 
 
-def topic_known(backend: ModuleType, name: str, prefix: str) -> Any:
+def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
     """Return what has the topic's `schema` and `data_bytes`; None: nobody says, as with ZMQ.
 
     Raises

@@ -72,7 +72,7 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
         said = MessageSource(QUEUE.name, node, options=json.dumps(sizes))
         yield SentMessage(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
     elif isinstance(source, BoardStore):
-        key, data, _ = source.held(entry)
+        key, data, _ = source.pending(entry)
         form = {"form": "board", "keys": source.capacity, "value_bytes": source.value_bytes}
         said = MessageSource(RECORDS.name, key=key, options=json.dumps(form))
         yield SentMessage(time_ns, node, endpoint, data, said, source.schema)
@@ -80,20 +80,20 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
         yield from _changes(time_ns, node, source, entry)
 
 
-def _channel_source(line: ChannelState, entry: Entry, node: str) -> MessageSource:
-    pool = line.order.at(entry[0]).pool
+def _channel_source(channel: ChannelState, entry: Entry, node: str) -> MessageSource:
+    pool = channel.order.at(entry[0]).pool
     name = "" if pool is None else pool.node
     options = {
-        "capacity": line.geometry["capacity"],
+        "capacity": channel.config["capacity"],
         "slot_bytes": 0 if pool is None else pool.slot_bytes,
-        "stamps": line.geometry["stamps"],
+        "stamps": channel.config["stamps"],
     }
     # Who gave no name has the process's, which is another one in each process.
     return MessageSource(CHANNEL.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 
 def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[SentMessage]:
-    indices, rows, _ = store.held(entry)
+    indices, rows, _ = store.pending(entry)
     form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
     said = MessageSource(RECORDS.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)

@@ -228,9 +228,9 @@ def _pubmaster(place: Place) -> Any:
 
 
 def _each(place: Place) -> Any:
-    """A loop of a tracker; its source ends the wait."""
-    tracker, sub = place.opened(msgq.Tracker("stage")), place.sub()
-    return (tracker, sub), {"close of the source": sub.close}
+    """A loop of a tracer; its source ends the wait."""
+    tracer, sub = place.opened(msgq.StageTracer("stage")), place.sub()
+    return (tracer, sub), {"close of the source": sub.close}
 
 
 def _event(place: Place) -> Any:
@@ -365,7 +365,7 @@ TABLE = [
             "SeqlockVector": _vector,
             "Seqlock": _seqlock,
             "Board": _board,
-            "Observed": _observed,
+            "KeyObserver": _observed,
         }.items()
     ),
     Row(OURS, _board, {}, {"Board.__anext__": lambda board: board.__anext__()}),
@@ -388,7 +388,7 @@ TABLE = [
     ),
     Row(("msgq", "zmq"), _submaster, {"SubMaster.update": lambda master: master.update(-1)}),
     Row(("msgq", "zmq"), _pubmaster, {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(None, n=1)}),
-    Row(RING, _each, {"Tracker.each": lambda pair: next(iter(pair[0].each(pair[1])))}),
+    Row(RING, _each, {"StageTracer.trace_messages": lambda pair: next(iter(pair[0].trace_messages(pair[1])))}),
     Row(
         RING,
         _event,

@@ -196,7 +196,7 @@ class Board(Handle):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seen: dict[str, int] = {}
-        self.observed: list[Observed] = []
+        self.observed: list[KeyObserver] = []
 
     @property
     def capacity(self) -> int:
@@ -219,9 +219,9 @@ class Board(Handle):
         self.keys_.owners[key] = self
         return Entry(self, key)
 
-    def observe(self, key: str) -> Observed:
+    def observe(self, key: str) -> KeyObserver:
         self.check()
-        self.observed.append(Observed(self.keys_, key))
+        self.observed.append(KeyObserver(self.keys_, key))
         return self.observed[-1]
 
     def keys(self) -> list[str]:
@@ -270,7 +270,7 @@ class Entry:
         self.closed = True
 
 
-class Observed:
+class KeyObserver:
     def __init__(self, keys: Keys, key: str) -> None:
         self.keys, self.key, self.seen, self.closed = keys, key, 0, False
 

@@ -108,7 +108,7 @@ TABLE = [
             "SeqlockVector": closings._vector,
             "Seqlock": closings._seqlock,
             "Board": closings._board,
-            "Observed": closings._observed,
+            "KeyObserver": closings._observed,
         }.items()
     ),
     Timed("SeqlockVector.write", OURS, closings._vector, lambda one, time: one.write([0], 1.0, timeout=time), S),
@@ -124,7 +124,9 @@ TABLE = [
         lambda queue, time: queue.consume_with_publishers(timeout=time),
         S,
     ),
-    Timed("Tracker.each", ALL, closings._each, lambda pair, time: pair[0].each(pair[1], time), S),
+    Timed(
+        "StageTracer.trace_messages", ALL, closings._each, lambda pair, time: pair[0].trace_messages(pair[1], time), S
+    ),
     Timed("SubMaster.update", ALL, closings._submaster, lambda master, time: master.update(time), MS, True),
     Timed("PubMaster.wait_for_readers", ALL, closings._pubmaster, lambda m, time: m.wait_for_readers(None, time, 0), S),
     Timed("Event.wait", RING, closings._event, lambda event, time: event.wait(time), GATE_S),

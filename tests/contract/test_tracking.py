@@ -1,4 +1,4 @@
-"""A tracker: the origin while a message is handled, and the record afterwards, on each backend."""
+"""A tracer: the origin while a message is handled, and the record afterwards, on each backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgq.common.timing import parse_timing_topic, timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
-from msgq.records import RecordQueue, Tracker, tracked
+from msgq.records import RecordQueue, StageTracer, tracked
 from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
 
 BACKENDS = {
@@ -38,12 +38,12 @@ class Timing(NamedTuple):
 
 
 class Stage:
-    """A tracker whose records are read."""
+    """A tracer whose records are read."""
 
     def __init__(self, backend: str, token: str) -> None:
         self.backend, self.token = backend, token
         self.time_ns = current_bus().clock.time_ns if backend == "fake" else clock.time_ns
-        self.tracker = Tracker(token)
+        self.tracer = StageTracer(token)
         if backend == "fake":
             time = current_bus().clock  # which origins are ahead of where earlier tests sent much at once; 0 is none
             time.now_ns = time.new_origin_time() + 1000
@@ -53,8 +53,8 @@ class Stage:
         """Hear what is told of an endpoint from now on."""
         topic = timing_topic(self.token, endpoint)
         sub = self._subs[endpoint] = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
-        self.tracker._round(endpoint)  # connects its publisher
-        self.tracker._topics[endpoint].wait_for_readers(DEADLINE, n=1)
+        self.tracer._span(endpoint)  # connects its publisher
+        self.tracer._topics[endpoint].wait_for_readers(DEADLINE, n=1)
         assert sub.receive(True) is None
 
     def told(self, endpoint: str) -> Timing:
@@ -67,7 +67,7 @@ class Stage:
         return self._subs[endpoint].receive(True) is None
 
     def close(self) -> None:
-        self.tracker.close()
+        self.tracer.close()
         for sub in self._subs.values():
             sub.close()
 
@@ -98,7 +98,7 @@ class TestEach:
             before = stage.time_ns()
             producer.produce([1, 2])
             handled = []
-            for record in stage.tracker.each(consumer):
+            for record in stage.tracer.trace_messages(consumer):
                 assert origin.origin_time() == record["origin_time"] != 0
                 handled.append((int(record["value"]), int(record["publish_time"])))
                 if len(handled) == 2:
@@ -121,7 +121,7 @@ class TestEach:
         ):
             pub.send(b"told", origin_time=5)
             pub.send(b"not told")
-            for message in stage.tracker.each(sub, 0):
+            for message in stage.tracer.trace_messages(sub, 0):
                 out.send(message)
                 assert sub.last is not None
                 end.receive(0)
@@ -137,7 +137,7 @@ class TestEach:
         stage.listen(f"queue/{stage.token}")
         with msgq.MessageQueue(stage.token) as queue:
             queue.send(b"job", origin_time=5)
-            for message in stage.tracker.each(queue, 0):
+            for message in stage.tracer.trace_messages(queue, 0):
                 assert message.data == b"job"
                 assert origin.origin_time() == 5
                 sent = message.sent_time
@@ -150,7 +150,7 @@ class TestEach:
         stage.listen(f"channel/{stage.token}")
         with RecordQueue(stage.token, "i8", mode="mpmc") as queue:
             queue.produce(3, origin_time=5)
-            assert [(int(record), origin.origin_time()) for record in stage.tracker.each(queue, 0)] == [(3, 5)]
+            assert [(int(record), origin.origin_time()) for record in stage.tracer.trace_messages(queue, 0)] == [(3, 5)]
             assert stage.told(f"channel/{stage.token}").origin_time == 5
 
     def test_a_topic_tells_no_stamps(self, stage: Stage) -> None:
@@ -160,7 +160,7 @@ class TestEach:
             pub.send(b"one")
             pub.send(b"two")
             found = []
-            for message in stage.tracker.each(sub):
+            for message in stage.tracer.trace_messages(sub):
                 assert origin.origin_time() == 0
                 found.append(message)
                 if len(found) == 2:
@@ -173,10 +173,10 @@ class TestEach:
     def test_a_time_out_ends_it(self, stage: Stage) -> None:
         stage.listen(stage.token)
         with RecordQueue(stage.token, "i8") as queue:
-            assert list(stage.tracker.each(queue, 0.01)) == []
+            assert list(stage.tracer.trace_messages(queue, 0.01)) == []
         with msgq.sub_sock(stage.token) as sub:
-            assert list(stage.tracker.each(sub, 0.01)) == []
-        assert stage.untold(stage.token)
+            assert list(stage.tracer.trace_messages(sub, 0.01)) == []
+        assert stage.superseded(stage.token)
 
     @pytest.mark.needs("channels")
     def test_several_sources_and_a_poller(self, stage: Stage) -> None:
@@ -191,7 +191,7 @@ class TestEach:
             for number, queue in enumerate(queues):
                 queue.produce([number, number])
             found = []
-            for source, record in stage.tracker.each(sources, 0.01):
+            for source, record in stage.tracer.trace_messages(sources, 0.01):
                 assert origin.origin_time() == record["origin_time"]
                 found.append((source, int(record["value"])))
             assert sorted(value for _, value in found) == [0, 0, 1, 1]
@@ -209,12 +209,12 @@ class TestEach:
             queue._side._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
             queue.produce([1, 2])
             with pytest.raises(ZeroDivisionError):  # noqa: PT012
-                for _ in stage.tracker.each(queue):
+                for _ in stage.tracer.trace_messages(queue):
                     raise ZeroDivisionError
             assert origin.origin_time() == 0
             assert stage.told(stage.token).sent
-            assert stage.untold(stage.token)
-            iterator = stage.tracker.each(queue)
+            assert stage.superseded(stage.token)
+            iterator = stage.tracer.trace_messages(queue)
             assert next(iterator)["value"] == 2
             assert origin.origin_time() != 0
             del iterator
@@ -224,9 +224,9 @@ class TestEach:
     def test_what_is_no_source(self, stage: Stage) -> None:
         for wrong in (7, b"bytes", object()):
             with pytest.raises(TypeError, match="source"):
-                stage.tracker.each(wrong)
+                stage.tracer.trace_messages(wrong)
         with pytest.raises(InvalidValueError), RecordQueue(stage.token, "i8") as queue:
-            stage.tracker.each(queue, -1)
+            stage.tracer.trace_messages(queue, -1)
 
 
 class TestHandle:
@@ -236,9 +236,9 @@ class TestHandle:
         message["publish_time"], message["origin_time"] = 4, 5
         inner = np.zeros(1, tracked("i8"))[0]
         inner["publish_time"] = inner["origin_time"] = 6
-        with stage.tracker.handle(message, endpoint="a"):
+        with stage.tracer.span(message, endpoint="a"):
             assert origin.origin_time() == 5
-            with pytest.raises(ZeroDivisionError), stage.tracker.handle(inner, endpoint="a"):  # noqa: PT012
+            with pytest.raises(ZeroDivisionError), stage.tracer.span(inner, endpoint="a"):  # noqa: PT012
                 assert origin.origin_time() == 6
                 raise ZeroDivisionError
             assert origin.origin_time() == 5
@@ -249,20 +249,20 @@ class TestHandle:
     def test_one_without_stamps(self, stage: Stage) -> None:
         stage.listen("a")
         for message in (None, b"bytes"):
-            with stage.tracker.handle(message, endpoint="a"):
+            with stage.tracer.span(message, endpoint="a"):
                 assert origin.origin_time() == 0
             told = stage.told("a")
             assert (told.sent, told.origin_time) == (0, 0)
 
     def test_a_timer_keeps_the_origin(self, stage: Stage) -> None:
         stage.listen("@solve")
-        with stage.tracker.timer("solve"):
+        with stage.tracer.timer("solve"):
             assert origin.origin_time() == 0
         told = stage.told("@solve")
         assert told.origin_time == 0
         assert told.sent == told.received
         origin.set_origin(5)
-        with stage.tracker.timer("solve"):
+        with stage.tracer.timer("solve"):
             assert origin.origin_time() == 5
         assert origin.origin_time() == 5
         origin.set_origin(0)
@@ -278,14 +278,14 @@ class TestHandle:
             seen: list[int] = []
 
             async def one() -> None:
-                with stage.tracker.handle(messages[0], endpoint="a"):
+                with stage.tracer.span(messages[0], endpoint="a"):
                     await begun.wait()
                     seen.append(origin.origin_time())
                 seen.append(origin.origin_time())
                 done.set()
 
             async def other() -> None:
-                with stage.tracker.handle(messages[1], endpoint="b"):
+                with stage.tracer.span(messages[1], endpoint="b"):
                     begun.set()
                     await done.wait()
                     seen.append(origin.origin_time())
@@ -303,33 +303,33 @@ class TestMisuse:
         begun, end = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with stage.tracker.handle(endpoint="a"):
+            with stage.tracer.span(endpoint="a"):
                 begun.set()
                 end.wait(DEADLINE)
 
         task = Task(hold)
         assert begun.wait(DEADLINE)
-        with pytest.raises(ConcurrentUseError, match=stage.token), stage.tracker.handle(endpoint="b"):
+        with pytest.raises(ConcurrentUseError, match=stage.token), stage.tracer.span(endpoint="b"):
             pass
         assert origin.origin_time() == 0
         end.set()
         task.result()
-        with stage.tracker.handle(endpoint="b"):
+        with stage.tracer.span(endpoint="b"):
             pass
 
     def test_closed(self, stage: Stage) -> None:
         message = np.zeros(1, tracked("i8"))[0]
         message["origin_time"] = 5
-        with stage.tracker.handle(message, endpoint="a") as round_:
-            stage.tracker.close()
+        with stage.tracer.span(message, endpoint="a") as span:
+            stage.tracer.close()
             assert origin.origin_time() == 5
         assert origin.origin_time() == 0
-        assert round_.untold
-        assert "closed" in repr(stage.tracker)
+        assert span.superseded
+        assert "closed" in repr(stage.tracer)
         for call in (
-            lambda: stage.tracker.each([]),
-            lambda: stage.tracker.handle(endpoint="a"),
-            lambda: stage.tracker.timer("a"),
+            lambda: stage.tracer.trace_messages([]),
+            lambda: stage.tracer.span(endpoint="a"),
+            lambda: stage.tracer.timer("a"),
         ):
             with pytest.raises(EndpointClosedError, match=stage.token):
                 call()
@@ -338,56 +338,56 @@ class TestMisuse:
         if stage.backend == "zmq":
             pytest.skip("the path of a socket file is too short for it")
         odd = "a:b/c%d@"
-        with Tracker(f"{stage.token}:{odd}") as tracker:
-            topic = timing_topic(tracker.stage, f"channel/{odd}")
-            assert parse_timing_topic(topic) == (tracker.stage, f"channel/{odd}")
+        with StageTracer(f"{stage.token}:{odd}") as tracer:
+            topic = timing_topic(tracer.stage, f"channel/{odd}")
+            assert parse_timing_topic(topic) == (tracer.stage, f"channel/{odd}")
             sub = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
-            tracker._round(f"channel/{odd}")
-            tracker._topics[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)
-            with tracker.handle(endpoint=f"channel/{odd}"):
+            tracer._span(f"channel/{odd}")
+            tracer._topics[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)
+            with tracer.span(endpoint=f"channel/{odd}"):
                 pass
             assert len(sub.receive() or b"") == 32
             sub.close()
             with pytest.raises(EndpointNameError):
-                tracker.handle(endpoint="x" * 250)
+                tracer.span(endpoint="x" * 250)
         for wrong in ("x" * 250, "a\0b"):
             with pytest.raises(EndpointNameError):
-                Tracker(wrong)
+                StageTracer(wrong)
         with pytest.raises(InvalidValueError):
-            Tracker("")
+            StageTracer("")
         with pytest.raises(TypeError, match="stage is a str, not int"):
-            Tracker(3)  # type: ignore[arg-type]
+            StageTracer(3)  # type: ignore[arg-type]
 
     @pytest.mark.needs("takeover")
     def test_another_tracker_of_the_same_stage_takes_over(self, stage: Stage) -> None:
         stage.listen("a")
-        with Tracker(stage.token) as other:
-            with other.handle(endpoint="a"):
+        with StageTracer(stage.token) as other:
+            with other.span(endpoint="a"):
                 pass
             assert stage.told("a")
-            with stage.tracker.handle(endpoint="a") as untold:
+            with stage.tracer.span(endpoint="a") as untold:
                 pass
-            assert untold.untold
-            assert stage.untold("a")
+            assert untold.superseded
+            assert stage.superseded("a")
 
     @pytest.mark.needs("fork")
     def test_tracker_in_forked_child_takes_over(self, stage: Stage) -> None:
         stage.listen("a")
-        with stage.tracker.handle(endpoint="a"):
+        with stage.tracer.span(endpoint="a"):
             pass
 
         def child() -> None:
-            with stage.tracker.handle(endpoint="a") as round_:
+            with stage.tracer.span(endpoint="a") as span:
                 pass
-            assert not round_.untold
+            assert not span.superseded
 
         assert in_fork(child) == 0
         assert stage.told("a")
         assert stage.told("a")
-        with stage.tracker.handle(endpoint="a") as round_:
+        with stage.tracer.span(endpoint="a") as span:
             pass
-        assert round_.untold
-        assert stage.untold("a")
+        assert span.superseded
+        assert stage.superseded("a")
 
     @pytest.mark.needs("threads")
     def test_a_round_that_is_dropped_in_another_thread_leaves_that_ones_origin(self, stage: Stage) -> None:
@@ -398,7 +398,7 @@ class TestMisuse:
             kept = []
 
             def begin() -> None:
-                iterator = stage.tracker.each(queue)
+                iterator = stage.tracer.trace_messages(queue)
                 next(iterator)
                 kept.append(iterator)
 

@@ -32,7 +32,7 @@ static uint64_t *value;                /* room for one */
 static int64_t patience = PATIENCE_NS; /* with an element that another one has */
 
 static int64_t host_time(void) { return mq_now_ns() + clock_offset; }
-static bool is_exclusive(void) { return w.parts.shape.flags & MQ_RECORD_EXCLUSIVE; }
+static bool is_exclusive(void) { return w.parts.config.flags & MQ_RECORD_EXCLUSIVE; }
 static void say(const char *what, uint64_t a) { printf("%s %llu\n", what, (unsigned long long)a); }
 
 static const uint8_t *fill(uint64_t number) {
@@ -64,14 +64,14 @@ static void unlock(int fd) {
 
 /* As Handle._take_row. */
 static void join(void) {
-    mq_row_table roster = mq_record_row_table(w.parts.record);
+    mq_row_table roster = mq_record_row_table(w.parts.header);
     int fd = lock();
     int row = mq_row_table_reserve(&roster, &roll, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
     mq_record_join(&w, (unsigned)row, &self, uid, row_lock != NULL);
-    if (is_exclusive() && !mq_record_claim(&w, &w.parts.record->owner)) {
+    if (is_exclusive() && !mq_record_claim(&w, &w.parts.header->owner)) {
         mq_record_leave(&w, uid, &row_lock);
         puts("owned");
         exit(0);
@@ -116,7 +116,7 @@ static void write_many(uint64_t count, uint64_t number) {
 /* hold:INDEX: be in the middle of a write. */
 static void hold(uint64_t index) {
     mq_u64 *version = mq_cell_version(&w.parts, index);
-    if (!is_exclusive() && mq_cell_try_acquire(version, w.who) != 0 && !mq_record_steal(&w, version))
+    if (!is_exclusive() && mq_cell_try_acquire(version, w.owner) != 0 && !mq_record_steal(&w, version))
         fail("held");
     mq_u64 *copy = mq_cell_begin(&w.parts, version, (uint64_t)host_time());
     mq_copy_in(copy, fill(~0ull), words / 2 * sizeof *value);
@@ -155,24 +155,24 @@ static void look_at_key(uint64_t index, last_seen *last) {
     mq_board_value found;
     const uint8_t *at;
     do {
-        at = mq_board_look(&w.parts, index, &found);
+        at = mq_board_read_begin(&w.parts, index, &found);
         mq_copy_out(value, at, found.length);
-    } while (!mq_board_stands(&w.parts, index, &found));
-    if (found.times && (number_of(value, found.length / 8) % KEY_WORDS + 1) * 8 != found.length)
+    } while (!mq_board_read_valid(&w.parts, index, &found));
+    if (found.count && (number_of(value, found.length / 8) % KEY_WORDS + 1) * 8 != found.length)
         fail("another length");
-    if (found.times < last->times)
+    if (found.count < last->times)
         fail("older than before");
-    *last = (last_seen){found.times, found.written};
+    *last = (last_seen){found.count, found.time_ns};
 }
 
 /* Read all elements, or values, again and again until somebody says a word; say how often, and how long it took at most. */
 static void watch(void) {
-    last_seen *last = calloc(w.parts.shape.length, sizeof *last);
+    last_seen *last = calloc(w.parts.config.length, sizeof *last);
     struct pollfd in = {.fd = 0, .events = POLLIN};
     uint64_t rounds = 0, restless = 0;
     do {
-        for (uint64_t i = 0; i < w.parts.shape.length; i++)
-            if (w.parts.shape.flags & MQ_RECORD_BOARD)
+        for (uint64_t i = 0; i < w.parts.config.length; i++)
+            if (w.parts.config.flags & MQ_RECORD_BOARD)
                 look_at_key(i, &last[i]);
             else
                 restless += !look(i, &last[i]);
@@ -185,12 +185,12 @@ static void watch(void) {
 
 /* wait:MS: sleep until something was written since now. */
 static void sleep_once(uint64_t ms) {
-    uint64_t *seen = calloc(w.parts.shape.length, sizeof *seen);
-    for (uint64_t i = 0; i < w.parts.shape.length; i++)
+    uint64_t *seen = calloc(w.parts.config.length, sizeof *seen);
+    for (uint64_t i = 0; i < w.parts.config.length; i++)
         seen[i] = mq_cell_count(mq_load_acquire_u64(mq_cell_version(&w.parts, i)));
-    mq_u32 *word = &w.parts.record->attention;
+    mq_u32 *word = &w.parts.header->attention;
     uint32_t expected = mq_eventcount_prepare_wait_mp(word);
-    if (mq_vector_next_changed(&w.parts, seen, 0) == w.parts.shape.length)
+    if (mq_vector_next_changed(&w.parts, seen, 0) == w.parts.config.length)
         mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     say("changed", mq_vector_next_changed(&w.parts, seen, 0));
     free(seen);
@@ -199,18 +199,18 @@ static void sleep_once(uint64_t ms) {
 /* ---- boards ---- */
 
 static uint64_t find(uint64_t key, char *name) {
-    size_t bytes = (size_t)snprintf(name, MQ_RECORD_KEY, "a key that is called %llu", (unsigned long long)key);
+    size_t bytes = (size_t)snprintf(name, MQ_RECORD_KEY_BYTES, "a key that is called %llu", (unsigned long long)key);
     return mq_board_find(&w.parts, name, bytes, 0);
 }
 
 /* declare:KEY, as Board.declare. */
 static void declare(uint64_t key) {
-    char name[MQ_RECORD_KEY];
+    char name[MQ_RECORD_KEY_BYTES];
     int fd = lock();
     uint64_t index = find(key, name);
-    if (index == MQ_NO_KEY)
-        index = mq_board_name(&w.parts, name, strlen(name));
-    if (index == MQ_NO_KEY)
+    if (index == MQ_BOARD_NO_KEY)
+        index = mq_board_add_key(&w.parts, name, strlen(name));
+    if (index == MQ_BOARD_NO_KEY)
         fail("full");
     bool claimed = mq_record_claim(&w, &w.parts.keys[index].owner);
     unlock(fd);
@@ -219,7 +219,7 @@ static void declare(uint64_t key) {
 
 /* put:KEY:NUMBER, as Entry.write */
 static void put(uint64_t key, uint64_t number) {
-    char name[MQ_RECORD_KEY];
+    char name[MQ_RECORD_KEY_BYTES];
     fill(number);
     mq_board_write(&w, find(key, name), value, (number % KEY_WORDS + 1) * 8, host_time());
     say("wrote", number);
@@ -227,7 +227,7 @@ static void put(uint64_t key, uint64_t number) {
 
 /* begin:KEY: be in the middle of a write. */
 static void begin_value(uint64_t key) {
-    char name[MQ_RECORD_KEY];
+    char name[MQ_RECORD_KEY_BYTES];
     mq_u64 *copy = mq_cell_begin(&w.parts, mq_cell_version(&w.parts, find(key, name)), (uint64_t)host_time());
     mq_store_relaxed_u64(copy, ~0ull);
     mq_copy_in(copy + 1, fill(~0ull), 8);
@@ -235,7 +235,7 @@ static void begin_value(uint64_t key) {
 
 /* return:KEY, as Entry.close */
 static void give_key_back(uint64_t key) {
-    char name[MQ_RECORD_KEY];
+    char name[MQ_RECORD_KEY_BYTES];
     mq_record_release(&w, &w.parts.keys[find(key, name)].owner);
 }
 
@@ -282,7 +282,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "flood"))
         flood(a, b);
     else if (!strcmp(name, "lie"))
-        mq_eventcount_prepare_wait_mp(&w.parts.record->attention);
+        mq_eventcount_prepare_wait_mp(&w.parts.header->attention);
     else if (!strcmp(name, "wait"))
         sleep_once(a);
     else if (!strcmp(name, "watch"))
@@ -297,12 +297,12 @@ int main(int count, char **arguments) {
     begin();
     if (count < 7)
         fail("usage: record FILE CLOCK SIGNAL PATTERN N OPERATION...");
-    mq_record *record = map(arguments[1], &fd, &bytes, &roll);
+    mq_record_header *record = map(arguments[1], &fd, &bytes, &roll);
     close(fd);
-    if (mq_record_check(record, bytes, &w.parts) != MQ_RECORD_SOUND)
+    if (mq_record_header_check(record, bytes, &w.parts) != MQ_RECORD_VALID)
         fail("no vector");
     clock_offset = atoll(arguments[2]);
-    words = w.parts.shape.item_bytes / sizeof *value;
+    words = w.parts.config.item_bytes / sizeof *value;
     value = calloc(words + 1, sizeof *value);
     run(arguments + 3, perform);
     return 0;

@@ -62,8 +62,8 @@ SCENES = {
 NAMED = {
     "declare a new key": [
         "lock: holds lock",
-        "mq_board_name: half copied to parts->keys[i].name",
-        "mq_board_name: stored &parts->keys[i].named",
+        "mq_board_add_key: half copied to parts->keys[i].name",
+        "mq_board_add_key: stored &parts->keys[i].named",
         "mq_record_claim: stored owner",
         "unlock: gave back lock",
     ],
@@ -141,7 +141,7 @@ def test_a_half_of_a_name_goes(board: Place) -> None:
     Failure would mean: a key that begins as it was called, and ends as another one.
     """
     long = 12_345_678_901_234_567_890
-    victim = board.driver(f"join arm declare:{long}", "mq_board_name: copied to *")
+    victim = board.driver(f"join arm declare:{long}", "mq_board_add_key: copied to *")
     victim.ended(-signal.SIGKILL)
     assert board.reader.keys() == []
     assert key_name(long) not in board.reader

@@ -291,18 +291,18 @@ TEST(views_of_messages_that_left_the_order_are_outdated) {
 
 /* ---- records ---- */
 
-static mq_record *record;
+static mq_record_header *record;
 static mq_record_writer writer;
 static mq_record_source records;
 static uint64_t seen[LENGTH];
 
 static void begin_records(uint64_t flags) {
-    mq_record_shape shape = {.length = LENGTH, .item_bytes = ITEM, .copies = 2, .flags = flags};
-    uint64_t bytes = mq_record_bytes(&shape);
+    mq_record_config shape = {.length = LENGTH, .item_bytes = ITEM, .copies = 2, .flags = flags};
+    uint64_t bytes = mq_record_file_bytes(&shape);
     record = zeros(bytes);
-    mq_record_write_header(record, &shape, 1, 1, "test");
+    mq_record_header_init(record, &shape, 1, 1, "test");
     memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
-    CHECK(mq_record_check(record, bytes, &records.parts) == MQ_RECORD_SOUND);
+    CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_RECORD_VALID);
     records.seen = seen, records.left = MQ_RECORD_SCAN;
     writer = (mq_record_writer){.parts = records.parts, .roll = &roll};
     mq_record_join(&writer, 0, &self_of_row, 100, true);
@@ -340,7 +340,7 @@ TEST(board_source_gives_values_of_named_keys) {
     mq_source_buffer room = {.to = bytes, .bytes = 4, .whole = true};
     mq_source_message taken;
     begin_records(MQ_RECORD_BOARD);
-    CHECK(mq_board_name(&records.parts, "key", 3) == 0);
+    CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);
     mq_board_write(&writer, 0, "value", 5, 9);
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == 5);
     room.bytes = 5;
@@ -352,17 +352,18 @@ TEST(board_source_gives_values_of_named_keys) {
 }
 
 TEST(census_of_records_separates_present_from_previous_owners) {
-    mq_record_census found;
+    mq_record_summary found;
     begin_records(MQ_RECORD_BOARD);
-    CHECK(mq_board_name(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));
+    CHECK(mq_board_add_key(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));
     mq_board_write(&writer, 0, "value", 5, 9);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&records.parts, 1), writer.who) == 0);
-    mq_record_look(&records.parts, &found);
-    CHECK(found.ever == 1 && found.held == 1 && found.astray == 0 && found.last == 9 && found.newest == 0);
-    CHECK(found.owned[0].held == 1 && found.owned[0].keys == 1);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&records.parts, 1), writer.owner) == 0);
+    mq_record_summarize(&records.parts, &found);
+    CHECK(found.elements_written == 1 && found.locked == 1 && found.orphaned == 0 && found.last_time_ns == 9 &&
+          found.last_index == 0);
+    CHECK(found.rows[0].locked == 1 && found.rows[0].keys == 1);
     mq_store_release_u64(&record->rows[0].at.generation, 2); /* the row has another owner */
-    mq_record_look(&records.parts, &found);
-    CHECK(found.held == 1 && found.astray == 1 && found.owned[0].held == 0 && found.owned[0].keys == 0);
+    mq_record_summarize(&records.parts, &found);
+    CHECK(found.locked == 1 && found.orphaned == 1 && found.rows[0].locked == 0 && found.rows[0].keys == 0);
 }
 
 /* ---- meters of channels and records ---- */

@@ -9,7 +9,7 @@ typedef struct {
     uint64_t words[ITEM / 8];
 } item;
 
-static mq_record *record;
+static mq_record_header *record;
 static mq_record_parts parts;
 static mq_liveness_file roll;
 static mq_record_writer one, two;
@@ -23,13 +23,13 @@ static void open_writer(mq_record_writer *w, unsigned row) {
 }
 
 static void begin(uint64_t copies, uint64_t flags) {
-    mq_record_shape shape = {.length = LENGTH, .item_bytes = ITEM, .copies = copies, .flags = flags};
+    mq_record_config shape = {.length = LENGTH, .item_bytes = ITEM, .copies = copies, .flags = flags};
     forget_steps();
-    uint64_t bytes = mq_record_bytes(&shape);
+    uint64_t bytes = mq_record_file_bytes(&shape);
     record = zeros(bytes);
-    mq_record_write_header(record, &shape, 1, 1, "test");
-    CHECK(mq_record_check(record, bytes, &parts) == MQ_RECORD_SOUND);
-    CHECK(mq_record_check(record, bytes - 1, &parts) == MQ_RECORD_FOREIGN);
+    mq_record_header_init(record, &shape, 1, 1, "test");
+    CHECK(mq_record_header_check(record, bytes, &parts) == MQ_RECORD_VALID);
+    CHECK(mq_record_header_check(record, bytes - 1, &parts) == MQ_RECORD_NOT_OURS);
     open_writer(&one, 0);
     open_writer(&two, 1);
     forget_steps();
@@ -94,13 +94,13 @@ TEST(element_has_the_old_or_the_new_value_at_each_step) {
 TEST(times_of_writes_do_not_go_back) {
     int64_t written = 0;
     mq_selection which = {.first = 2, .count = 1};
-    mq_reading reading = {.written = &written};
+    mq_read_info reading = {.time_ns = &written};
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1000) == MQ_VECTOR_WRITTEN);
     CHECK(write_at(&one, 2, 8, 990) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_vector_read_all(&parts, &which, NULL, &reading) == 1 && written == 1000);
+    CHECK(mq_vector_read_with_info(&parts, &which, NULL, &reading) == 1 && written == 1000);
     CHECK(write_at(&one, 2, 9, 1001) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_vector_read_all(&parts, &which, NULL, &reading) == 1 && written == 1001);
+    CHECK(mq_vector_read_with_info(&parts, &which, NULL, &reading) == 1 && written == 1001);
 }
 
 TEST(times_that_wrap_never_say_never_written) {
@@ -117,27 +117,27 @@ TEST(times_that_wrap_never_say_never_written) {
 
 TEST(write_to_an_element_that_another_one_holds_fails) {
     begin(2, 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
-    CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_HELD);
-    CHECK(mq_cell_owner(version_of(2)) == two.who);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+    CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_LOCKED);
+    CHECK(mq_cell_owner(version_of(2)) == two.owner);
     CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2))); /* it lives */
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
     CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     CHECK(mq_record_steal(&one, mq_cell_version(&parts, 2)));
-    CHECK(mq_cell_owner(version_of(2)) == one.who && mq_cell_count(version_of(2)) == 0);
+    CHECK(mq_cell_owner(version_of(2)) == one.owner && mq_cell_count(version_of(2)) == 0);
 }
 
 static void another_takes(unsigned time) {
     if (time == 1)
-        CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
+        CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
 }
 
 TEST(take_that_another_one_overtakes_fails) {
     begin(2, 0);
     meet("mq_cell_try_acquire: loaded version", another_takes);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.who) != 0);
-    CHECK(mq_cell_owner(version_of(2)) == two.who);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.owner) != 0);
+    CHECK(mq_cell_owner(version_of(2)) == two.owner);
 }
 
 static void holder_changes(unsigned time) {
@@ -147,35 +147,35 @@ static void holder_changes(unsigned time) {
     mq_store_release_u64(version, mq_cell_count(version_of(2)) << MQ_CELL_COUNT_SHIFT);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_ALIVE;
     open_writer(&two, 1); /* the row has another owner, which holds this element */
-    CHECK(mq_cell_try_acquire(version, two.who) == 0);
+    CHECK(mq_cell_try_acquire(version, two.owner) == 0);
 }
 
 TEST(wrest_takes_nothing_from_the_next_owner_of_a_row) {
     begin(2, 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     meet("mq_record_steal: loaded version", holder_changes);
     CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
-    CHECK(mq_cell_owner(version_of(2)) == two.who);
+    CHECK(mq_cell_owner(version_of(2)) == two.owner);
 }
 
 TEST(turn_of_an_element_that_was_wrested_reports_it) {
     begin(2, 0);
     mq_u64 *version = mq_cell_version(&parts, 2);
-    CHECK(mq_cell_try_acquire(version, one.who) == 0);
-    mq_store_release_u64(version, two.who);
-    CHECK(!mq_cell_commit(&parts, version, one.who));
-    CHECK(mq_cell_owner(version_of(2)) == two.who);
+    CHECK(mq_cell_try_acquire(version, one.owner) == 0);
+    mq_store_release_u64(version, two.owner);
+    CHECK(!mq_cell_commit(&parts, version, one.owner));
+    CHECK(mq_cell_owner(version_of(2)) == two.owner);
 }
 
 TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
     begin(2, 0);
     CHECK(write_at(&two, 3, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.who) == 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 3), two.who) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 3), two.owner) == 0);
     CHECK(mq_record_claim(&two, &record->owner));
     open_writer(&two, 1);
-    CHECK(mq_cell_owner(version_of(2)) == one.who);
+    CHECK(mq_cell_owner(version_of(2)) == one.owner);
     CHECK(mq_cell_owner(version_of(3)) == 0 && mq_cell_count(version_of(3)) == 1 && has(3, 7));
     CHECK(mq_load_acquire_u64(&record->owner) == 0);
 }
@@ -187,9 +187,9 @@ TEST(claim_takes_from_the_dead_alone) {
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
     CHECK(!mq_record_claim(&one, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    CHECK(mq_record_claim(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.who);
+    CHECK(mq_record_claim(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.owner);
     mq_record_release(&two, &record->owner); /* another writer owns it by now */
-    CHECK(mq_load_acquire_u64(&record->owner) == one.who);
+    CHECK(mq_load_acquire_u64(&record->owner) == one.owner);
 }
 
 /* ---- reading ---- */
@@ -233,7 +233,7 @@ TEST(step_of_four_that_a_write_overtakes_reads_again) {
     uint64_t times[LENGTH];
     begin(2, 0);
     meet("mq_vector_read_step: half copied from *", write_third_of_four);
-    CHECK(mq_vector_read_timed(&parts, &all, (uint8_t *)values, times) == LENGTH);
+    CHECK(mq_vector_read_counted(&parts, &all, (uint8_t *)values, times) == LENGTH);
     CHECK(!memcmp(&values[3], &expected, sizeof expected) && times[3] == 1 && times[2] == 0);
 }
 
@@ -241,12 +241,12 @@ TEST(changed_finds_each_element_that_was_written) {
     uint64_t seen[LENGTH] = {0};
     int64_t found[LENGTH];
     begin(2, 0);
-    CHECK(mq_vector_changed(&parts, seen, 0, found, LENGTH) == 0);
+    CHECK(mq_vector_collect_changed(&parts, seen, 0, found, LENGTH) == 0);
     write_at(&one, 0, 7, 1);
     write_at(&one, LENGTH - 1, 7, 1);
-    CHECK(mq_vector_changed(&parts, seen, 0, found, LENGTH) == 2 && found[0] == 0 && found[1] == LENGTH - 1);
-    CHECK(mq_vector_changed(&parts, seen, 0, found, 1) == 1);
-    CHECK(mq_vector_changed(&parts, seen, 1, found, LENGTH) == 1);
+    CHECK(mq_vector_collect_changed(&parts, seen, 0, found, LENGTH) == 2 && found[0] == 0 && found[1] == LENGTH - 1);
+    CHECK(mq_vector_collect_changed(&parts, seen, 0, found, 1) == 1);
+    CHECK(mq_vector_collect_changed(&parts, seen, 1, found, LENGTH) == 1);
 }
 
 TEST(agree_is_false_until_no_element_has_changed) {
@@ -254,7 +254,7 @@ TEST(agree_is_false_until_no_element_has_changed) {
     uint64_t times[LENGTH];
     mq_selection all = {.first = 0, .count = LENGTH};
     begin(2, 0);
-    CHECK(mq_vector_read_timed(&parts, &all, (uint8_t *)values, times) == LENGTH);
+    CHECK(mq_vector_read_counted(&parts, &all, (uint8_t *)values, times) == LENGTH);
     CHECK(mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
     write_at(&one, LENGTH - 1, 7, 1);
     CHECK(!mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
@@ -265,11 +265,11 @@ TEST(agree_is_false_until_no_element_has_changed) {
 TEST(has_all_rejects_indices_outside) {
     int64_t list[] = {0, LENGTH - 1};
     begin(2, 0);
-    CHECK(mq_vector_has_all(&parts, list, 2));
+    CHECK(mq_vector_indices_are_valid(&parts, list, 2));
     list[1] = LENGTH;
-    CHECK(!mq_vector_has_all(&parts, list, 2));
+    CHECK(!mq_vector_indices_are_valid(&parts, list, 2));
     list[1] = -1;
-    CHECK(!mq_vector_has_all(&parts, list, 2));
+    CHECK(!mq_vector_indices_are_valid(&parts, list, 2));
 }
 
 TEST(write_goes_on_where_it_was_interrupted) {
@@ -279,9 +279,9 @@ TEST(write_goes_on_where_it_was_interrupted) {
     begin(2, 0);
     for (uint64_t i = 0; i < LENGTH; i++)
         values[i] = item_of(i + 1);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.who) == 0);
-    CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_HELD && done == 2);
-    CHECK(mq_cell_commit(&parts, mq_cell_version(&parts, 2), two.who));
+    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+    CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_LOCKED && done == 2);
+    CHECK(mq_cell_commit(&parts, mq_cell_version(&parts, 2), two.owner));
     CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN && done == LENGTH);
     for (uint64_t i = 0; i < LENGTH; i++)
         CHECK(has(i, i + 1));
@@ -291,38 +291,39 @@ TEST(write_goes_on_where_it_was_interrupted) {
 /* ---- boards ---- */
 
 static void name_is_whole(void) {
-    if (mq_board_keys(&parts) == 2)
+    if (mq_board_key_count(&parts) == 2)
         CHECK(mq_board_find(&parts, "second", 6, 0) == 1);
 }
 
 TEST(board_key_is_named_after_its_name_is_whole) {
     begin(2, MQ_RECORD_BOARD);
-    CHECK(mq_board_name(&parts, "first", 5) == 0);
+    CHECK(mq_board_add_key(&parts, "first", 5) == 0);
     hold_at_each_step(name_is_whole);
-    CHECK(mq_board_name(&parts, "second", 6) == 1);
+    CHECK(mq_board_add_key(&parts, "second", 6) == 1);
     forget_steps();
     CHECK(mq_board_find(&parts, "first", 5, 0) == 0 && mq_board_find(&parts, "second", 6, 0) == 1);
-    CHECK(mq_board_find(&parts, "sec", 3, 0) == MQ_NO_KEY && mq_board_find(&parts, "first", 5, 1) == MQ_NO_KEY);
+    CHECK(mq_board_find(&parts, "sec", 3, 0) == MQ_BOARD_NO_KEY &&
+          mq_board_find(&parts, "first", 5, 1) == MQ_BOARD_NO_KEY);
     for (unsigned i = 2; i < LENGTH; i++)
-        CHECK(mq_board_name(&parts, (const char[]){(char)('a' + i)}, 1) == i);
-    CHECK(mq_board_name(&parts, "more", 4) == MQ_NO_KEY);
+        CHECK(mq_board_add_key(&parts, (const char[]){(char)('a' + i)}, 1) == i);
+    CHECK(mq_board_add_key(&parts, "more", 4) == MQ_BOARD_NO_KEY);
 }
 
 TEST(board_value_has_its_length) {
     mq_board_value value;
     begin(2, MQ_RECORD_BOARD);
-    CHECK(mq_board_name(&parts, "first", 5) == 0);
+    CHECK(mq_board_add_key(&parts, "first", 5) == 0);
     mq_eventcount_prepare_wait_mp(&record->attention);
     forget_steps();
     mq_board_write(&one, 0, "value", 5, 9);
     CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
                    "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->attention) == 1);
-    const uint8_t *bytes = mq_board_look(&parts, 0, &value);
-    CHECK(value.length == 5 && value.written == 9 && !memcmp(bytes, "value", 5));
-    CHECK(mq_board_stands(&parts, 0, &value));
+    const uint8_t *bytes = mq_board_read_begin(&parts, 0, &value);
+    CHECK(value.length == 5 && value.time_ns == 9 && !memcmp(bytes, "value", 5));
+    CHECK(mq_board_read_valid(&parts, 0, &value));
     mq_board_write(&one, 0, "other", 5, 10);
-    CHECK(!mq_board_stands(&parts, 0, &value));
+    CHECK(!mq_board_read_valid(&parts, 0, &value));
 }
 
 TEST(board_value_longer_than_the_limit_is_corrupt) {
@@ -330,11 +331,11 @@ TEST(board_value_longer_than_the_limit_is_corrupt) {
     begin(2, MQ_RECORD_BOARD);
     mq_u64 *length = mq_cell_copy(&parts, mq_cell_version(&parts, 0), 0) + 1;
     mq_store_relaxed_u64(length, ITEM - 8);
-    mq_board_look(&parts, 0, &value);
-    CHECK(!value.nonsense && value.length == ITEM - 8);
+    mq_board_read_begin(&parts, 0, &value);
+    CHECK(!value.is_corrupt && value.length == ITEM - 8);
     mq_store_relaxed_u64(length, ITEM - 7);
-    mq_board_look(&parts, 0, &value);
-    CHECK(value.nonsense && value.length == 0);
+    mq_board_read_begin(&parts, 0, &value);
+    CHECK(value.is_corrupt && value.length == 0);
 }
 
 TEST(leave_lets_go_of_the_keys_of_its_owner_alone) {
@@ -344,6 +345,6 @@ TEST(leave_lets_go_of_the_keys_of_its_owner_alone) {
     CHECK(mq_record_claim(&one, &parts.keys[LENGTH - 1].owner) && mq_record_claim(&one, &record->owner));
     mq_record_leave(&one, 100, &hold);
     CHECK(mq_load_acquire_u64(&parts.keys[0].owner) == 0 && mq_load_acquire_u64(&parts.keys[LENGTH - 1].owner) == 0);
-    CHECK(mq_load_acquire_u64(&parts.keys[1].owner) == two.who && mq_load_acquire_u64(&record->owner) == 0);
+    CHECK(mq_load_acquire_u64(&parts.keys[1].owner) == two.owner && mq_load_acquire_u64(&record->owner) == 0);
     CHECK(mq_load_acquire_u64(&record->rows[0].at.who.uid) == 0 && !hold);
 }

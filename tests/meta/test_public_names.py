@@ -55,7 +55,7 @@ TOP = {
     "SocketEventHandle",
     "SubMaster",
     "SubSocket",
-    "Tracker",
+    "StageTracer",
     "context",
     "delete_fake_prefix",
     "drain_sock_raw",
@@ -148,7 +148,7 @@ RECORDS = {
     stats.RecordWriterInfo: "participant row written holds keys",
     stats.RecordKeyInfo: "key owner count bytes time_ns age_ns",
     stats.RecordStats: "name prefix path bytes mode kind creator created_ns length item_bytes copies exclusive schema "
-    "written ever held held_by_dead last_ns last_age_ns newest waits key_count keys writers",
+    "written elements_written locked locked_by_dead last_ns last_age_ns last_index has_waiters key_count keys writers",
     stats.EndpointStats: "kind endpoint path bytes participants messages lost schema created_ns stats",
     stats.EndpointCounts: "messages bytes lost received",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",

@@ -26,9 +26,9 @@ from tests.meta.test_layout import Golden, check_compiled, check_complete, docum
 from tools.fuzz.build import compile_program
 
 HEADERS = ("records/layout.h",)
-OWN = frozenset({"mq_record_shape", "mq_record_parts"})  # structs of this header that are in no file
+OWN = frozenset({"mq_record_config", "mq_record_parts"})  # structs of this header that are in no file
 GOLDEN: Golden = {
-    "mq_record": {
+    "mq_record_header": {
         "magic": (0, 8),
         "version": (8, 8),
         "header_bytes": (16, 8),
@@ -60,10 +60,10 @@ CONSTANTS = {
     "MQ_RECORD_MAGIC": 0x3130434552515347,
     "MQ_RECORD_MAJOR": 1,
     "MQ_RECORD_MINOR": 0,
-    "MQ_RECORD_CREATOR": 64,
+    "MQ_RECORD_CREATOR_BYTES": 64,
     "MQ_RECORD_ROWS": 128,
     "MQ_RECORD_ROW_BYTE": 0,
-    "MQ_RECORD_KEY": 112,
+    "MQ_RECORD_KEY_BYTES": 112,
     "MQ_RECORD_EXCLUSIVE": 1,
     "MQ_RECORD_BOARD": 2,
     "MQ_RECORD_LINE": 64,
@@ -93,7 +93,7 @@ CELLS = {
     (4096, 4): (4104, 16448),
 }
 # Sections of docs/record-protocol.md, and the struct that each has a table of.
-SECTIONS = {"The header": "mq_record", "A row": "mq_record_row", "A key": "mq_record_key"}
+SECTIONS = {"The header": "mq_record_header", "A row": "mq_record_row", "A key": "mq_record_key"}
 ELEMENTS = 32768  # where they begin, in a vector
 KEY_BYTES = 128
 
@@ -116,8 +116,8 @@ PROGRAM = """
 int main(void) {
     for (uint64_t item = 1; item <= 5000; item += item < 200 ? 1 : 97)
         for (uint64_t copies = 2; copies <= 4; copies += 2) {
-            mq_record_shape shape = {.length = 3, .item_bytes = item, .copies = copies};
-            static _Alignas(64) mq_record record;
+            mq_record_config shape = {.length = 3, .item_bytes = item, .copies = copies};
+            static _Alignas(64) mq_record_header record;
             mq_record_parts parts;
             uint64_t bytes = mq_record_layout(&parts, &record, &shape);
             mq_u64 *second = mq_cell_version(&parts, 1);
@@ -194,11 +194,11 @@ def test_limits_are_the_same_in_headers_and_arguments() -> None:
     assert CONSTANTS["MQ_RECORD_ITEM_MAX"] == options.ITEM_BYTES_MAX
     assert CONSTANTS["MQ_RECORD_BYTES_MAX"] == options.FILE_BYTES_MAX
     assert CONSTANTS["MQ_RECORD_ROWS"] == options.WRITERS_MAX
-    assert CONSTANTS["MQ_RECORD_KEY"] == options.KEY_BYTES_MAX + 1
-    assert GOLDEN["mq_record"][""][1] == options.HEADER_BYTES
+    assert CONSTANTS["MQ_RECORD_KEY_BYTES"] == options.KEY_BYTES_MAX + 1
+    assert GOLDEN["mq_record_header"][""][1] == options.HEADER_BYTES
     assert GOLDEN["mq_record_key"][""][1] == options.KEY_ENTRY_BYTES
     marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
-    assert GOLDEN["mq_record"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
+    assert GOLDEN["mq_record_header"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
 
 
 # ---- what the library writes ----

@@ -68,7 +68,7 @@ MEMBERS = {
         "observe": "(self, key)",
     },
     "Entry": {**dict.fromkeys(["key", "closed"], ""), "close": "(self)", "write": "(self, data)"},
-    "Observed": {
+    "KeyObserver": {
         **WAITING,
         **dict.fromkeys(["key", "changed"], ""),
         "data": "(self)",
@@ -80,7 +80,7 @@ BACKENDS = [pytest.param(records, id="msgq"), pytest.param(fake, id="fake")]
 
 
 def test_names_of_records() -> None:
-    kinds = {"Board", "RecordQueue", "Seqlock", "SeqlockVector", "Tracker", "tracked"}
+    kinds = {"Board", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "tracked"}
     assert set(msgq.records.__all__) == kinds | {"Changes", "Value"}
     for name in kinds:
         assert getattr(msgq, name) is getattr(msgq.records, name)

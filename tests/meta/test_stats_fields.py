@@ -58,7 +58,7 @@ ELSEWHERE = {
     ("QueueStats", "nonsense"): "tests/unit/test_queue_stats.py",
     ("QueueStats", "overdue"): "tests/unit/test_queue_stats.py",
     ("RecordStats", "held"): "tests/unit/test_record_stats.py",
-    ("RecordStats", "held_by_dead"): "tests/unit/test_record_stats.py",
+    ("RecordStats", "locked_by_dead"): "tests/unit/test_record_stats.py",
     ("RecordStats", "waits"): "tests/unit/test_record_stats.py",
     ("RecordWriterInfo", "holds"): "tests/unit/test_record_stats.py",
     ("StreamStats", "taken_back"): "tests/visionipc/test_frames.py",

@@ -390,7 +390,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
     orders = msgq.PubSocket()
     orders.connect(msgq.context, "orders", tracked=True)
     quotes = msgq.sub_sock("quotes")
-    with msgq.Tracker("planner") as planner:
+    with msgq.StageTracer("planner") as planner:
         for number in range(3):
             source.send(b"%d" % number, origin_time=100 + number)
             for quote in planner.each(quotes, timeout=0):

@@ -63,7 +63,7 @@ static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_
         count(list + before, done - before);
         if (status == MQ_VECTOR_WRITTEN)
             break;
-        if (status != MQ_VECTOR_HELD || (deadline && done == before))
+        if (status != MQ_VECTOR_LOCKED || (deadline && done == before))
             wrong("an element cannot be written", (uint64_t)status, done);
         deadline = soon();
     }
@@ -76,7 +76,7 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     int64_t index = (int64_t)i;
     mq_u64 *version = mq_cell_version(&parts, i);
     bool alone = now.flags & EXCLUSIVE;
-    if (!alone && mq_cell_try_acquire(version, m->w.who) && !mq_record_acquire(&m->w, version, soon()))
+    if (!alone && mq_cell_try_acquire(version, m->w.owner) && !mq_record_acquire(&m->w, version, soon()))
         wrong("an element is held", i, mq_load_acquire_u64(version));
     fill(value, stamp(writer, true, mq_cell_next(&parts, mq_cell_count(mq_load_relaxed_u64(version)))), now.words);
     mq_u64 *to = mq_cell_begin(&parts, version, (uint64_t)mq_now_ns());
@@ -88,7 +88,7 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     mq_copy_in(to, value, 8 * now.words);
     if (alone)
         mq_cell_commit_exclusive(&parts, version);
-    else if (!mq_cell_commit(&parts, version, m->w.who))
+    else if (!mq_cell_commit(&parts, version, m->w.owner))
         wrong("others write our element", i, mq_load_acquire_u64(version));
     count(&index, 1);
     mq_record_notify(&m->w, 1, alone);
@@ -140,9 +140,9 @@ static bool write_key(member *m, uint64_t writer) {
     size_t bytes = (size_t)snprintf(key, sizeof key, "key %u", below(ELEMENTS));
     lock_file(m);
     uint64_t i = mq_board_find(&parts, key, bytes, 0);
-    if (i == MQ_NO_KEY)
-        i = mq_board_name(&parts, key, bytes);
-    bool ours = i != MQ_NO_KEY && mq_record_claim(&m->w, &parts.keys[i].owner);
+    if (i == MQ_BOARD_NO_KEY)
+        i = mq_board_add_key(&parts, key, bytes);
+    bool ours = i != MQ_BOARD_NO_KEY && mq_record_claim(&m->w, &parts.keys[i].owner);
     unlock_file(m);
     all->refused += !ours;
     int64_t index = (int64_t)i;
@@ -201,9 +201,9 @@ static void read_all(uint64_t *last, int64_t *written) {
     uint64_t times[ELEMENTS];
     int64_t when[ELEMENTS];
     mq_selection which = {.count = ELEMENTS};
-    mq_reading reading = {.times = times, .written = when};
+    mq_read_info reading = {.count = times, .time_ns = when};
     bool known = below(2);
-    uint64_t done = known ? mq_vector_read_all(&parts, &which, (uint8_t *)values, &reading)
+    uint64_t done = known ? mq_vector_read_with_info(&parts, &which, (uint8_t *)values, &reading)
                           : mq_vector_read(&parts, &which, (uint8_t *)values);
     for (uint64_t i = 0; i < done; i++) {
         const uint64_t *value = values + i * now.words;
@@ -224,20 +224,20 @@ static void read_key(uint64_t *last) {
     mq_board_value found;
     size_t bytes = (size_t)snprintf(key, sizeof key, "key %u", below(ELEMENTS));
     uint64_t i = mq_board_find(&parts, key, bytes, 0);
-    if (i == MQ_NO_KEY)
+    if (i == MQ_BOARD_NO_KEY)
         return;
     for (;;) {
-        const uint8_t *at = mq_board_look(&parts, i, &found);
-        if (!found.times)
+        const uint8_t *at = mq_board_read_begin(&parts, i, &found);
+        if (!found.count)
             return;
         mq_copy_out(value, at, found.length);
-        if (mq_board_stands(&parts, i, &found))
+        if (mq_board_read_valid(&parts, i, &found))
             break;
     }
     if (!found.length || found.length % 8)
-        wrong("a length", found.length, found.times);
-    verify(value, found.length / 8, found.times);
-    forward(&last[i], found.times, "a key goes back");
+        wrong("a length", found.length, found.count);
+    verify(value, found.length / 8, found.count);
+    forward(&last[i], found.count, "a key goes back");
 }
 
 static void *run_reader(void *argument) {
@@ -258,11 +258,11 @@ static void *run_snapshots(void *argument) {
     uint64_t times[CHAIN], last[CHAIN] = {0};
     mq_record_parts view = parts;
     mq_selection which = {.count = CHAIN};
-    mq_reading reading = {.times = times};
-    view.shape.length = CHAIN;
+    mq_read_info reading = {.count = times};
+    view.config.length = CHAIN;
     chance = (uint64_t)(uintptr_t)argument;
     while (!all->stop && !(now.flags & BOARD)) {
-        if (mq_vector_read_all(&view, &which, (uint8_t *)values, &reading) != CHAIN)
+        if (mq_vector_read_with_info(&view, &which, (uint8_t *)values, &reading) != CHAIN)
             continue;
         int tries = 1000;
         while (tries && !mq_vector_snapshot_step(&view, (uint8_t *)values, times))
@@ -285,17 +285,17 @@ static void *run_sleeper(void *argument) {
     uint64_t me = (uint64_t)(uintptr_t)argument, seen[ELEMENTS] = {0}, times[ELEMENTS];
     int64_t found[ELEMENTS];
     mq_vector_poll_state outlook = {.parts = &parts, .seen = seen};
-    mq_reading reading = {.times = times};
+    mq_read_info reading = {.count = times};
     while (!all->over) {
-        uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.record->attention);
-        if (!mq_vector_has_more(&outlook) && !all->over) {
+        uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.header->attention);
+        if (!mq_vector_is_readable(&outlook) && !all->over) {
             int64_t until = mq_now_ns() + (int64_t)NAP_MS * MQ_NS_PER_MS;
-            mq_futex_wait(mq_futex_word(&parts.record->attention), announced, until);
+            mq_futex_wait(mq_futex_word(&parts.header->attention), announced, until);
             all->woken++;
         }
-        uint64_t n = mq_vector_changed(&parts, seen, 0, found, ELEMENTS);
+        uint64_t n = mq_vector_collect_changed(&parts, seen, 0, found, ELEMENTS);
         mq_selection which = {.list = found, .count = n};
-        uint64_t done = mq_vector_read_all(&parts, &which, NULL, &reading);
+        uint64_t done = mq_vector_read_with_info(&parts, &which, NULL, &reading);
         for (uint64_t k = 0; k < done; k++) {
             forward(&seen[found[k]], times[k], "a change goes back");
             all->seen[me][found[k]] = times[k];
@@ -331,18 +331,18 @@ static void run_process(uint64_t number) {
 
 static void make_file(void) {
     struct stat found;
-    mq_record_shape shape = {ELEMENTS, 8 * now.words, now.copies, now.flags};
-    uint64_t bytes = mq_record_bytes(&shape);
+    mq_record_config shape = {ELEMENTS, 8 * now.words, now.copies, now.flags};
+    uint64_t bytes = mq_record_file_bytes(&shape);
     roll.fd = memfd_create("record", MFD_CLOEXEC);
     if (!bytes || roll.fd < 0 || ftruncate(roll.fd, (off_t)bytes) || fstat(roll.fd, &found))
         wrong("no file", bytes, 0);
     roll.device = found.st_dev;
     roll.inode = found.st_ino;
-    mq_record *record = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
+    mq_record_header *record = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
     if (record == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_record_write_header(record, &shape, 1, 1, "stress");
-    if (mq_record_check(record, bytes, &parts) != MQ_RECORD_SOUND)
+    mq_record_header_init(record, &shape, 1, 1, "stress");
+    if (mq_record_header_check(record, bytes, &parts) != MQ_RECORD_VALID)
         wrong("its own file", 0, 0);
     memset(all->times, 0, sizeof all->times);
     memset(all->seen, 0, sizeof all->seen);
@@ -357,14 +357,14 @@ static void settle(uint64_t killed) {
             wrong("writes are lost, or nobody's", times_of(i), all->times[i]);
     now.calm = false;
     if (!come(&m))
-        wrong("it is somebody's, and nobody is there", mq_load_relaxed_u64(&parts.record->owner), 0);
+        wrong("it is somebody's, and nobody is there", mq_load_relaxed_u64(&parts.header->owner), 0);
     for (int64_t i = 0; i < ELEMENTS && !(now.flags & BOARD); i++)
         write_some(&m, &i, 1, &(uint64_t){stamp(THREADS_WRITE + PROCESSES_MAX, true, times_of((uint64_t)i) + 1)});
     go(&m, false);
     for (uint64_t i = 0; i < ELEMENTS && !(now.flags & BOARD); i++)
         if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&parts, i))))
             wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version(&parts, i)));
-    munmap(parts.record, parts.elements - (uint8_t *)parts.record + ELEMENTS * parts.stride);
+    munmap(parts.header, parts.elements - (uint8_t *)parts.header + ELEMENTS * parts.stride);
     close(roll.fd);
 }
 
@@ -392,7 +392,7 @@ static void run_plan(double seconds, int processes) {
     all->over = true;
     for (int i = THREADS_WRITE; i < THREADS; i++)
         while (pthread_tryjoin_np(threads[i], NULL)) {
-            mq_futex_wake_all(mq_futex_word(&parts.record->attention));
+            mq_futex_wake_all(mq_futex_word(&parts.header->attention));
             usleep(200);
         }
     int status = 0;

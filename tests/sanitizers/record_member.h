@@ -109,7 +109,7 @@ static void go(member *m, bool dies) {
 /* As Handle._take_row. False: another one owns all. */
 static bool come(member *m) {
     mq_self self;
-    mq_row_table roster = mq_record_row_table(parts.record);
+    mq_row_table roster = mq_record_row_table(parts.header);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
     m->w.roll = &roll;
@@ -121,7 +121,7 @@ static bool come(member *m) {
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
     mq_record_join(&m->w, (unsigned)row, &self, m->uid, true);
-    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim(&m->w, &parts.record->owner);
+    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim(&m->w, &parts.header->owner);
     if (!ours)
         mq_record_leave(&m->w, m->uid, &m->hold);
     unlock_file(m);

@@ -258,14 +258,14 @@ def a_stage_that_cannot_tell(endpoint: str) -> list[Any]:
     with (
         msgq.sub_sock(endpoint, segment_size=4096) as sub,
         msgq.pub_sock(endpoint) as pub,
-        msgq.Tracker("stage") as tracker,
+        msgq.StageTracer("stage") as tracer,
         open("/dev/shm/filler", "wb", buffering=0) as filler,
     ):
         for _ in range(20):  # the ring has all of its memory then
             pub.send(bytes(1000))
             sub.receive()
         pub.send_many([b"x"] * 20)
-        for _message in tracker.each(sub, 0):
+        for _message in tracer.trace_messages(sub, 0):
             if not handled:
                 assert os.stat(topic).st_blocks * 512 < os.stat(topic).st_size
                 fill(filler)

@@ -282,7 +282,7 @@ def test_a_prefix_is_where_it_looks(prefix: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_where_there_is_nothing_it_says_so(prefix: str) -> None:
-    said = {(): "no topic of a stage with a `msgq.Tracker` found", ("--tree",): "no topic with stamps found"}
+    said = {(): "no topic of a stage with a `msgq.StageTracer` found", ("--tree",): "no topic with stamps found"}
     for arguments, text in said.items():
         result = run("stages", "--window", "0.1", "--json", *arguments)
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)

@@ -205,38 +205,38 @@ def stage(endpoint: str) -> Iterator[str]:
 
 class TestRounds:
     def test_one_that_is_open_is_not_entered_again(self, stage: str) -> None:
-        with msgq.Tracker(stage) as tracker:
-            this = tracker.timer("x")
+        with msgq.StageTracer(stage) as tracer:
+            this = tracer.timer("x")
             with this, pytest.raises(ConcurrentUseError), this:
                 pass
-            with tracker.handle(None, endpoint="e").of(5, 7):
+            with tracer.span(None, endpoint="e").of(5, 7):
                 assert origin.origin_time() == 7
             assert origin.origin_time() == 0
-            Task(lambda: tracker.timer("x").__enter__().__exit__(None, None, None)).result()
+            Task(lambda: tracer.timer("x").__enter__().__exit__(None, None, None)).result()
 
     def test_a_timer_is_one_each_time(self, stage: str) -> None:
-        with msgq.Tracker(stage) as tracker:
-            timer = tracker.timer("x")
+        with msgq.StageTracer(stage) as tracer:
+            timer = tracer.timer("x")
             for _ in range(2):
                 with timer:
                     assert origin.origin_time() == 0
 
     def test_no_message_is_taken_that_cannot_be_handled(self, stage: str) -> None:
-        with msgq.Tracker(stage) as tracker, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
+        with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(np.arange(3))
-            iterator = tracker.each(queue)
-            with tracker.timer("x"), pytest.raises(ConcurrentUseError):
+            iterator = tracer.trace_messages(queue)
+            with tracer.timer("x"), pytest.raises(ConcurrentUseError):
                 Task(lambda: next(iterator)).result()
             assert [next(iterator)["value"] for _ in range(3)] == [0, 1, 2]
             iterator.end()  # type: ignore[attr-defined]
 
     def test_the_origin_of_one_that_another_thread_dropped_goes_with_the_next(self, stage: str) -> None:
-        with msgq.Tracker(stage) as tracker, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
+        with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(1)
-            kept = [tracker.each(queue)]
+            kept = [tracer.trace_messages(queue)]
             next(kept[0])
             Task(kept.clear).result()
-            with tracker.timer("x"):
+            with tracer.timer("x"):
                 pass
             assert origin.origin_time() == 0
 

@@ -79,7 +79,7 @@ def test_a_vector_that_nobody_has_written(endpoint: str) -> None:
     assert (found.bytes, found.mode) == (os.stat(found.path).st_size, 0o600)
     assert found.creator[1] == os.getpid()
     assert 0 <= clock.time_ns() - found.created_ns < 60e9
-    assert (found.written, found.ever, found.held, found.held_by_dead) == (0, 0, 0, 0)
+    assert (found.written, found.ever, found.held, found.locked_by_dead) == (0, 0, 0, 0)
     assert (found.last_ns, found.last_age_ns, found.newest, found.waits) == (None, None, None, False)
     assert (found.key_count, found.keys, found.writers) == (0, (), ())
     assert json.loads(found.dtype or "") == [["a", "<f8"], ["b", "<i4"]]
@@ -169,12 +169,12 @@ def test_what_the_dead_were_writing(endpoint: str) -> None:
         held_by(vector.path, 1, 1)
         held_by(vector.path, 0, 2)
         found = stats.record(endpoint)
-        assert (found.held, found.held_by_dead) == (2, 1)
+        assert (found.held, found.locked_by_dead) == (2, 1)
         assert [(one.row, one.holds) for one in found.writers] == [(0, 1), (1, 1)]
         assert dead(found).row == 1
         held_by(vector.path, 0, 2, generation=0)
         vector[1] = 3
-        assert (stats.record(endpoint).held, stats.record(endpoint).held_by_dead) == (1, 1), "a former owner's"
+        assert (stats.record(endpoint).held, stats.record(endpoint).locked_by_dead) == (1, 1), "a former owner's"
 
 
 @pytest.mark.parametrize(("row", "generation"), [(0, 2), (0, 0xFFFF), (127, 1), (200, 1)])
@@ -184,7 +184,7 @@ def test_elements_of_writers_that_are_gone(endpoint: str, row: int, generation: 
         vector[0] = 1
         held_by(vector.path, row, 0, generation)
         found = stats.record(endpoint)
-        assert (found.held, found.held_by_dead, found.writers[0].holds) == (1, 1, 0)
+        assert (found.held, found.locked_by_dead, found.writers[0].holds) == (1, 1, 0)
 
 
 def test_keys_of_the_dead(endpoint: str) -> None:
@@ -266,7 +266,7 @@ def test_bytes_of_others_are_not_believed(endpoint: str, prefix: str, seed: int,
             assert repr(dataclasses.asdict(found))
             assert found.ever <= found.length
             assert sum(one.holds for one in found.writers) <= found.held <= found.length
-            assert found.held_by_dead <= found.held
+            assert found.locked_by_dead <= found.held
             assert found.newest is None or found.newest < found.length
             assert all(one.bytes is None or one.bytes <= found.item_bytes for one in found.keys)
         thing.close()
@@ -291,7 +291,7 @@ def test_looks_beside_live_writers(endpoint: str) -> None:
             before = stats.record(endpoint)
             for _ in range(300):
                 found = stats.record(endpoint)
-                assert (found.held_by_dead, found.ever) == (0, 10)
+                assert (found.locked_by_dead, found.ever) == (0, 10)
                 assert {one.participant.alive for one in found.writers} == {True}
                 assert found.written >= before.written
                 assert found.last_ns is not None

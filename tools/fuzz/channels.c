@@ -258,7 +258,7 @@ static void call(void) {
     case 2:
         fuzz_op = "has more";
         cursor = &readers[fuzz_below(SUBSCRIBERS)].c.cursor;
-        mq_channel_has_more(
+        mq_channel_is_readable(
             &(mq_channel_poll_state){(const mq_channel_header *)(const void *)header_memory.readable, cursor, NULL});
         break;
     case 3:

@@ -27,7 +27,7 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 #include "sources/records.h"
 
 enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PAGE = 4096 };
-enum { BYTES_MOST = sizeof(mq_record) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
+enum { BYTES_MOST = sizeof(mq_record_header) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
 
 static fuzz_memory memory;
 static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
@@ -44,9 +44,9 @@ typedef struct {
 } member;
 static member members[HANDLES];
 
-static mq_record *record(void) { return (mq_record *)(void *)memory.writable; }
-static bool is_board(void) { return parts.shape.flags & MQ_RECORD_BOARD; }
-static uint64_t any_element(void) { return fuzz_below(parts.shape.length); }
+static mq_record_header *record(void) { return (mq_record_header *)(void *)memory.writable; }
+static bool is_board(void) { return parts.config.flags & MQ_RECORD_BOARD; }
+static uint64_t any_element(void) { return fuzz_below(parts.config.length); }
 
 /* ---- the stranger ---- */
 
@@ -55,7 +55,7 @@ static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, v
 /* A name of an owner: of somebody, of nobody there is, or ours. */
 static uint64_t hostile_name(void) {
     if (fuzz_one_in(3))
-        return members[fuzz_below(HANDLES)].w.who;
+        return members[fuzz_below(HANDLES)].w.owner;
     unsigned row = fuzz_one_in(4) ? (unsigned)fuzz_below(255) : (unsigned)fuzz_below(HANDLES + 1);
     return mq_cell_owner_of(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
 }
@@ -71,7 +71,7 @@ static uint64_t hostile_version(void) {
 
 static void contend(void) {
     mq_u64 *version = mq_cell_version(&parts, any_element());
-    for (uint64_t i = 0; i < parts.shape.length; i++)
+    for (uint64_t i = 0; i < parts.config.length; i++)
         store(mq_cell_version(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_COUNT_SHIFT);
     store(version, fuzz_random() << MQ_CELL_COUNT_SHIFT);
 }
@@ -136,25 +136,25 @@ static void join(member *m) {
     m->uid = ++uids;
     mq_record_join(&m->w, (unsigned)row, &self, m->uid, m->hold != NULL);
     m->joined = true;
-    if (parts.shape.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&m->w, &record()->owner))
+    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&m->w, &record()->owner))
         leave(m);
 }
 
 /* What a file that passes for sound has. */
 static void check_parts(const mq_record_parts *found, uint64_t bytes) {
-    uint64_t length = found->shape.length, copies = found->shape.copies, item = found->shape.item_bytes;
+    uint64_t length = found->config.length, copies = found->config.copies, item = found->config.item_bytes;
     uint64_t first = (uint64_t)(found->elements - memory.writable);
     check(length && (copies == 2 || copies == 4) && item, "a shape that is none");
     check(first + length * found->stride <= bytes && length * found->stride / length == found->stride,
           "beyond the file");
     uint64_t end = (copies - 1) * found->copy_stride + 16 + item;
     check(found->stride < 1ull << 40 && end <= found->stride, "copies beyond their element");
-    if (found->shape.flags & MQ_RECORD_BOARD) {
+    if (found->config.flags & MQ_RECORD_BOARD) {
         mq_board_value value;
         check((uint8_t *)(found->keys + length) <= found->elements, "keys among the elements");
         check(mq_board_value_bytes(found) < item, "values beyond their element");
-        mq_board_look(found, length - 1, &value);
-        mq_board_keys(found);
+        mq_board_read_begin(found, length - 1, &value);
+        mq_board_key_count(found);
     }
     mq_cell_read_begin(mq_cell_version(found, length - 1));
 }
@@ -163,13 +163,13 @@ static void check_parts(const mq_record_parts *found, uint64_t bytes) {
 static void open_file(void) {
     mq_record_parts found;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
-    mq_record sound = {.length = record()->length,
-                       .item_bytes = record()->item_bytes,
-                       .copies = record()->copies,
-                       .flags = record()->flags,
-                       .stride = record()->stride,
-                       .copy_stride = record()->copy_stride};
-    mq_record_shape shape = parts.shape;
+    mq_record_header sound = {.length = record()->length,
+                              .item_bytes = record()->item_bytes,
+                              .copies = record()->copies,
+                              .flags = record()->flags,
+                              .stride = record()->stride,
+                              .copy_stride = record()->copy_stride};
+    mq_record_config shape = parts.config;
     if (fuzz_one_in(2))
         shape.length = fuzz_one_in(2) ? fuzz_edge(2 * LENGTH_MOST) : 1 + fuzz_below(LENGTH_MOST);
     if (fuzz_one_in(2))
@@ -188,17 +188,17 @@ static void open_file(void) {
     store(&record()->copy_stride, copy_stride);
     store(&record()->magic, MQ_RECORD_MAGIC);
     store(&record()->version, (uint64_t)MQ_RECORD_MAJOR << 32);
-    store(&record()->header_bytes, sizeof(mq_record));
-    if (mq_record_check(record(), bytes, &found) == MQ_RECORD_SOUND)
+    store(&record()->header_bytes, sizeof(mq_record_header));
+    if (mq_record_header_check(record(), bytes, &found) == MQ_RECORD_VALID)
         check_parts(&found, bytes);
-    memcpy(&record()->length, &sound.length, offsetof(mq_record, creator) - offsetof(mq_record, length));
+    memcpy(&record()->length, &sound.length, offsetof(mq_record_header, creator) - offsetof(mq_record_header, length));
 }
 
 /* ---- elements ---- */
 
 static mq_selection any_selection(int64_t *list) {
     mq_selection which = {.first = any_element()};
-    which.count = fuzz_below(parts.shape.length - which.first + 1);
+    which.count = fuzz_below(parts.config.length - which.first + 1);
     if (fuzz_one_in(2))
         return which;
     which.count = fuzz_below(2 * LENGTH_MOST);
@@ -218,38 +218,39 @@ static void read_some(void) {
     mq_selection which = any_selection(list);
     if (which.list)
         which.list = list = realloc(list, which.count * 8 + !which.count);
-    uint8_t *to = room(which.count, parts.shape.item_bytes);
-    mq_reading reading = {.times = room(which.count, 8), .written = fuzz_one_in(2) ? room(which.count, 8) : NULL};
-    uint64_t done = fuzz_one_in(2) ? mq_vector_read(any_parts(), &which, to)
-                                   : mq_vector_read_all(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
+    uint8_t *to = room(which.count, parts.config.item_bytes);
+    mq_read_info reading = {.count = room(which.count, 8), .time_ns = fuzz_one_in(2) ? room(which.count, 8) : NULL};
+    uint64_t done = fuzz_one_in(2)
+                        ? mq_vector_read(any_parts(), &which, to)
+                        : mq_vector_read_with_info(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
     check(done <= which.count, "more than was asked for");
-    free(reading.times);
-    free(reading.written);
+    free(reading.count);
+    free(reading.time_ns);
     free(to);
     free(list);
 }
 
 static void take_snapshot(void) {
-    mq_selection which = {.count = parts.shape.length};
-    uint8_t *to = room(which.count, parts.shape.item_bytes);
-    mq_reading reading = {.times = room(which.count, 8)};
+    mq_selection which = {.count = parts.config.length};
+    uint8_t *to = room(which.count, parts.config.item_bytes);
+    mq_read_info reading = {.count = room(which.count, 8)};
     const mq_record_parts *from = any_parts();
-    if (mq_vector_read_all(from, &which, to, &reading) == which.count)
-        for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.times); tries++)
+    if (mq_vector_read_with_info(from, &which, to, &reading) == which.count)
+        for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.count); tries++)
             check(fuzz_rate || tries < 2, "no instant, though nobody writes");
-    free(reading.times);
+    free(reading.count);
     free(to);
 }
 
 static void find_changes(member *m) {
-    uint64_t most = fuzz_below(parts.shape.length + 1), times;
+    uint64_t most = fuzz_below(parts.config.length + 1), times;
     int64_t *found = room(most, 8);
-    uint64_t count = mq_vector_changed(any_parts(), m->seen, fuzz_below(parts.shape.length + 1), found, most);
+    uint64_t count = mq_vector_collect_changed(any_parts(), m->seen, fuzz_below(parts.config.length + 1), found, most);
     check(count <= most, "more changes than there is room for");
     for (uint64_t i = 0; i < count; i++) {
-        check((uint64_t)found[i] < parts.shape.length, "a change of no element");
+        check((uint64_t)found[i] < parts.config.length, "a change of no element");
         mq_selection one = {.first = (uint64_t)found[i], .count = 1};
-        if (mq_vector_read_all(&parts, &one, NULL, &(mq_reading){.times = &times}))
+        if (mq_vector_read_with_info(&parts, &one, NULL, &(mq_read_info){.count = &times}))
             m->seen[found[i]] = times;
     }
     free(found);
@@ -264,9 +265,9 @@ static void record_changes(member *m) {
         uint8_t *to = room(bytes, 1);
         mq_source_status status =
             mq_record_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .whole = true}, &taken);
-        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.shape.length), "beyond the room");
+        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.config.length), "beyond the room");
         check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
-        check(source.at <= source.end && source.end <= parts.shape.length, "a look beyond all elements");
+        check(source.at <= source.end && source.end <= parts.config.length, "a look beyond all elements");
         free(to);
         if (status == MQ_SOURCE_EMPTY)
             break;
@@ -277,7 +278,7 @@ static void record_changes(member *m) {
 static bool write_some(member *m, const mq_selection *which, const uint8_t *from) {
     static const mq_stamps stamps = {1, 2};
     uint64_t done = 0;
-    bool stamped = parts.shape.item_bytes >= sizeof stamps && fuzz_one_in(4);
+    bool stamped = parts.config.item_bytes >= sizeof stamps && fuzz_one_in(4);
     for (int tries = 0; tries < 3; tries++) {
         int64_t deadline = tries ? (int64_t)fuzz_now_ns + 1000000 : 0;
         mq_vector_status status =
@@ -295,8 +296,8 @@ static bool write_some(member *m, const mq_selection *which, const uint8_t *from
 static void write_any(member *m) {
     int64_t list[2 * LENGTH_MOST];
     mq_selection which = any_selection(list);
-    uint8_t *from = room(which.count, parts.shape.item_bytes);
-    memset(from, 1, which.count * parts.shape.item_bytes);
+    uint8_t *from = room(which.count, parts.config.item_bytes);
+    memset(from, 1, which.count * parts.config.item_bytes);
     write_some(m, &which, from);
     free(from);
 }
@@ -305,7 +306,7 @@ static void write_any(member *m) {
 
 static uint64_t find_key(const char *key) {
     uint64_t i = mq_board_find(any_parts(), key, strlen(key), fuzz_one_in(4) ? any_element() : 0);
-    check(i == MQ_NO_KEY || i < parts.shape.length, "a key of no element");
+    check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a key of no element");
     return i;
 }
 
@@ -313,10 +314,10 @@ static uint64_t find_key(const char *key) {
 static void declare(member *m) {
     const char *key = keys[fuzz_below(3)];
     uint64_t i = find_key(key), most = mq_board_value_bytes(&parts), length = fuzz_below(most + 1);
-    if (i == MQ_NO_KEY)
-        i = mq_board_name(&parts, key, strlen(key));
-    check(i == MQ_NO_KEY || i < parts.shape.length, "a name of no element");
-    if (i == MQ_NO_KEY || !mq_record_claim(&m->w, &parts.keys[i].owner))
+    if (i == MQ_BOARD_NO_KEY)
+        i = mq_board_add_key(&parts, key, strlen(key));
+    check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a name of no element");
+    if (i == MQ_BOARD_NO_KEY || !mq_record_claim(&m->w, &parts.keys[i].owner))
         return;
     uint8_t *from = room(length, 1);
     memset(from, 1, length);
@@ -330,30 +331,30 @@ static void observe(void) {
     const mq_record_parts *from = any_parts();
     uint64_t i = fuzz_one_in(2) ? any_element() : find_key(keys[fuzz_below(3)]);
     mq_board_value value;
-    for (int tries = 0; i != MQ_NO_KEY && tries < TRIES; tries++) {
-        const uint8_t *at = mq_board_look(from, i, &value);
+    for (int tries = 0; i != MQ_BOARD_NO_KEY && tries < TRIES; tries++) {
+        const uint8_t *at = mq_board_read_begin(from, i, &value);
         check(value.length <= mq_board_value_bytes(&parts), "a length beyond the element");
         uint8_t *copy = room(value.length, 1);
         mq_copy_out(copy, at, value.length);
         free(copy);
-        if (mq_board_stands(from, i, &value))
+        if (mq_board_read_valid(from, i, &value))
             break;
         check(fuzz_rate, "torn, though nobody writes");
     }
-    check(mq_board_keys(from) <= parts.shape.length, "more keys than elements");
+    check(mq_board_key_count(from) <= parts.config.length, "more keys than elements");
 }
 
 /* All but the sleep of one who waits or watches. */
 static void rest(member *m) {
     static const mq_u64 whole = {1};
     mq_vector_poll_state vector = {.parts = any_parts(), .seen = m->seen, .whole = fuzz_one_in(2) ? &whole : NULL};
-    mq_board_poll_state board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_NO_KEY};
+    mq_board_poll_state board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_BOARD_NO_KEY};
     mq_eventcount_prepare_wait_mp(&record()->attention);
-    mq_vector_has_more(&vector);
+    mq_vector_is_readable(&vector);
     if (is_board()) {
-        mq_board_has_more(&board);
+        mq_board_is_readable(&board);
         board.index = any_element();
-        mq_board_has_more(&board);
+        mq_board_is_readable(&board);
     }
 }
 
@@ -434,26 +435,26 @@ static void check_delivers(member *m) {
     memset(from, (int)fuzz_random(), sizeof from);
     uint64_t done = 0;
     check(mq_vector_write(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN, "an element cannot be written");
-    check(mq_vector_read_all(&seen_parts, &one, to, &(mq_reading){.times = &after}) == 1, "it cannot be read");
+    check(mq_vector_read_with_info(&seen_parts, &one, to, &(mq_read_info){.count = &after}) == 1, "it cannot be read");
     check(after == mq_cell_next(&parts, before), "it was not counted");
-    check(!memcmp(from, to, parts.shape.item_bytes), "another value is read than was written");
+    check(!memcmp(from, to, parts.config.item_bytes), "another value is read than was written");
 }
 
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
-    mq_record_shape shape = {.length = 1 + fuzz_below(fuzz_one_in(4) ? 1 : LENGTH_MOST),
-                             .item_bytes = fuzz_one_in(2) ? 8 * (1 + fuzz_below(8)) : 1 + fuzz_below(ITEM_MOST),
-                             .copies = fuzz_one_in(2) ? 2 : 4,
-                             .flags = fuzz_one_in(2) ? 0 : fuzz_below(4)};
+    mq_record_config shape = {.length = 1 + fuzz_below(fuzz_one_in(4) ? 1 : LENGTH_MOST),
+                              .item_bytes = fuzz_one_in(2) ? 8 * (1 + fuzz_below(8)) : 1 + fuzz_below(ITEM_MOST),
+                              .copies = fuzz_one_in(2) ? 2 : 4,
+                              .flags = fuzz_one_in(2) ? 0 : fuzz_below(4)};
     if (shape.flags & MQ_RECORD_BOARD && shape.item_bytes <= 8)
         shape.item_bytes += 8;
-    fuzz_use(&memory, mq_record_bytes(&shape));
+    fuzz_use(&memory, mq_record_file_bytes(&shape));
     memset(members, 0, sizeof members);
-    mq_record_write_header(record(), &shape, 1, 7, "fuzz");
-    check(mq_record_check(record(), memory.bytes, &parts) == MQ_RECORD_SOUND, "its own file");
-    mq_record_layout(&seen_parts, (mq_record *)(void *)memory.readable, &shape);
+    mq_record_header_init(record(), &shape, 1, 7, "fuzz");
+    check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_RECORD_VALID, "its own file");
+    mq_record_layout(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
-        for (size_t at = sizeof(mq_record); at + 8 <= memory.bytes; at += 8)
+        for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)
             store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);

@@ -124,7 +124,7 @@ def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
 def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool, prefix: str | None) -> None:
     """Show how long messages wait for each stage of a program, how long it works on them, and how old they are then.
 
-    Stages are those of `msgq.Tracker`; NAME is one of them, or an endpoint that it handles. With --tree, NAME is a
+    Stages are those of `msgq.StageTracer`; NAME is one of them, or an endpoint that it handles. With --tree, NAME is a
     topic, and each line an edge: how many messages led from the endpoint above to this one, and after how long.
 
     A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
@@ -167,7 +167,9 @@ def _print(view: View, as_json: bool) -> None:
             echo(line)
     _print_refused(view.topics.refused.items())
     if not view.topics.by_name:
-        expected = "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.Tracker`"
+        expected = (
+            "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
+        )
         echo(f"msgq: no {expected} found (docs/tracking.md)", err=True)
 
 

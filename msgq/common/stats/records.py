@@ -17,14 +17,14 @@ class RecordWriterInfo:
     participant : the process.
     row : its number in the file, of 128.
     written : elements that the owners of this row wrote, ever.
-    holds : elements that it writes just now.
+    locked : elements that it writes just now.
     keys : of a board, those that it owns.
     """
 
     participant: Participant
     row: int
     written: int = 0
-    holds: int = 0
+    locked: int = 0
     keys: int = 0
 
 
@@ -65,12 +65,12 @@ class RecordStats:
     copies : of each value.
     exclusive : whether one handle at a time may write; of a board False: each key has one owner.
     written : elements that were written so far, each as often as it was.
-    ever : elements that were ever written.
-    held : elements that somebody writes just now, or died at; 0 where no element is shared.
-    held_by_dead : those of them whose writer is dead or gone. The next who writes there takes them.
+    elements_written : elements that were ever written.
+    locked : elements that somebody writes just now, or died at; 0 where no element is shared.
+    locked_by_dead : those of them whose writer is dead or gone. The next who writes there takes them.
     last_ns, last_age_ns : when an element was written last, by the host's clock, and how long ago; None: never.
-    newest : which element that was.
-    waits : whether somebody may sleep until something changes.
+    last_index : which element that was.
+    has_waiters : whether somebody may sleep until something changes.
     key_count : keys of a board.
     keys : the first 256 of them, see `RecordKeyInfo`.
     writers : who writes, and rows of the dead, see `RecordWriterInfo`.
@@ -90,13 +90,13 @@ class RecordStats:
     exclusive: bool = False
     schema: Schema | None = None
     written: int = 0
-    ever: int = 0
-    held: int = 0
-    held_by_dead: int = 0
+    elements_written: int = 0
+    locked: int = 0
+    locked_by_dead: int = 0
     last_ns: int | None = None
     last_age_ns: int | None = None
-    newest: int | None = None
-    waits: bool = False
+    last_index: int | None = None
+    has_waiters: bool = False
     key_count: int = 0
     keys: tuple[RecordKeyInfo, ...] = ()
     writers: tuple[RecordWriterInfo, ...] = ()

@@ -15,10 +15,10 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     if (!(b = calloc(1, sizeof *b)))
         return mqc_fail(ENOMEM, "no memory for a board");
     b->r.wanted =
-        (mq_record_shape){.length = asked->keys ? asked->keys : MQC_KEYS,
-                          .item_bytes = sizeof(mq_u64) + (asked->value_bytes ? asked->value_bytes : MQC_VALUE_BYTES),
-                          .copies = MQC_COPIES,
-                          .flags = MQ_RECORD_BOARD};
+        (mq_record_config){.length = asked->keys ? asked->keys : MQC_KEYS,
+                           .item_bytes = sizeof(mq_u64) + (asked->value_bytes ? asked->value_bytes : MQC_VALUE_BYTES),
+                           .copies = MQC_COPIES,
+                           .flags = MQ_RECORD_BOARD};
     if (asked->schema)
         b->r.schema = *asked->schema;
     if (b->r.schema.name && !b->r.schema.encoding)
@@ -43,18 +43,18 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
 
 static int mqc_board_check_key(const mqc_records *r, const char *key) {
     size_t bytes = key ? strlen(key) : 0;
-    if (bytes > 0 && bytes < MQ_RECORD_KEY)
+    if (bytes > 0 && bytes < MQ_RECORD_KEY_BYTES)
         return 0;
-    return mqc_endpoint_error(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY - 1, bytes);
+    return mqc_endpoint_error(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY_BYTES - 1, bytes);
 }
 
 /* Have a key's element, under the lock, and own it. */
 static int64_t mqc_board_claim(mqc_records *r, const char *key) {
     size_t bytes = strlen(key);
     uint64_t index = mq_board_find(&r->w.parts, key, bytes, 0);
-    if (index == MQ_NO_KEY)
-        index = mq_board_name(&r->w.parts, key, bytes);
-    if (index == MQ_NO_KEY)
+    if (index == MQ_BOARD_NO_KEY)
+        index = mq_board_add_key(&r->w.parts, key, bytes);
+    if (index == MQ_BOARD_NO_KEY)
         return mqc_endpoint_error(&r->place, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.keys[index].owner;
     if (!mq_record_claim(&r->w, owner))
@@ -88,7 +88,7 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
     int status = mqc_board_check_index(r, index);
     if (status)
         return status;
-    if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.who)
+    if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.owner)
         return mqc_endpoint_error(&r->place, EPERM, "this handle has not declared the key of index %lld",
                                   (long long)index);
     if (size > mq_board_value_bytes(&r->w.parts))
@@ -106,21 +106,22 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
     if (status)
         return status;
     uint64_t index = mq_board_find(&r->w.parts, key, strlen(key), 0);
-    return index == MQ_NO_KEY ? mqc_endpoint_error(&r->place, ENOENT, "nobody has declared %s", key) : (int64_t)index;
+    return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->place, ENOENT, "nobody has declared %s", key)
+                                    : (int64_t)index;
 }
 
 /* What was read, and stands: a size, or why it is none. */
 static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value, size_t room, msgq_value *about) {
     int status = mqc_records_check_whole(r);
-    if (!status && !value->times)
+    if (!status && !value->count)
         status = mqc_endpoint_error(&r->place, ENOENT, "the key was never written");
-    else if (!status && value->nonsense)
+    else if (!status && value->is_corrupt)
         status =
             mqc_endpoint_error(&r->place, EPROTO, "a value has a length that none can have: foreign bytes; remove it");
     if (status)
         return status;
     if (about)
-        *about = (msgq_value){.size = value->length, .count = value->times, .time = value->written};
+        *about = (msgq_value){.size = value->length, .count = value->count, .time = value->time_ns};
     if (value->length > room)
         return mqc_endpoint_error(&r->place, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
                                   (unsigned long long)value->length, room);
@@ -135,10 +136,10 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
     if (status)
         return status;
     for (;;) {
-        const uint8_t *at = mq_board_look(&r->w.parts, (uint64_t)index, &value);
+        const uint8_t *at = mq_board_read_begin(&r->w.parts, (uint64_t)index, &value);
         if (value.length <= room)
             mq_copy_out(buffer, at, value.length);
-        if (!value.times || mq_board_stands(&r->w.parts, (uint64_t)index, &value))
+        if (!value.count || mq_board_read_valid(&r->w.parts, (uint64_t)index, &value))
             return mqc_board_value(r, &value, room, about);
         deadline = deadline ? deadline : mqc_records_limit();
         if (mq_now_ns() > deadline)

@@ -169,7 +169,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
 static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
     mq_channel_poll_state outlook = {.header = s->c.header, .cursor = &s->c.cursor, .whole = s->c.whole};
-    return mq_channel_has_more(&outlook);
+    return mq_channel_is_readable(&outlook);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;

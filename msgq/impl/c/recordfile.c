@@ -9,39 +9,39 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* without a wake, then 3 s, 9 
 static int mqc_records_check(void *handle) {
     mqc_records *r = handle;
     mq_record_check_result kind =
-        mq_record_check((mq_record *)(void *)r->segment.address, r->segment.size, &r->w.parts);
-    if (kind == MQ_RECORD_VERSION)
+        mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
+    if (kind == MQ_RECORD_OTHER_VERSION)
         return mqc_endpoint_error(&r->place, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_RECORD_MAJOR);
-    if (kind != MQ_RECORD_SOUND)
+    if (kind != MQ_RECORD_VALID)
         return mqc_endpoint_error(&r->place, EPROTO, "is no vector and no board of msgq; remove it");
-    if ((r->w.parts.shape.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
+    if ((r->w.parts.config.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
         return mqc_endpoint_error(&r->place, EEXIST, "is a %s",
-                                  r->w.parts.shape.flags & MQ_RECORD_BOARD ? "board" : "vector");
+                                  r->w.parts.config.flags & MQ_RECORD_BOARD ? "board" : "vector");
     return 0;
 }
 
 static void mqc_records_fill(void *handle) {
     mqc_records *r = handle;
     mq_self self;
-    mq_record *record = (mq_record *)(void *)r->segment.address;
-    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_DATA);
-    char creator[MQ_RECORD_CREATOR] = "";
+    mq_record_header *record = (mq_record_header *)(void *)r->segment.address;
+    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
+    char creator[MQ_RECORD_CREATOR_BYTES] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
     if (r->schema.name)
         mqc_describe(&r->place, &at, &r->schema, true);
-    mq_record_write_header(record, &r->wanted, (uint64_t)msgq_time_ns(), self.pid, creator);
+    mq_record_header_init(record, &r->wanted, (uint64_t)msgq_time_ns(), self.pid, creator);
 }
 
 /* Is there room for the schema of a new file? Asked before, for a file is made without errors of its own. */
 static int mqc_records_check_schema(const mqc_records *r) {
     if (!r->schema.name ||
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
-         r->schema.bytes <= MQ_RECORD_SCHEMA_DATA - MQC_DATA_MARKS))
+         r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
         return 0;
     return mqc_endpoint_error(&r->place, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit",
-                              r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_DATA - MQC_DATA_MARKS);
+                              r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS);
 }
 
 void mqc_records_end(mqc_records *r) {
@@ -62,13 +62,13 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
         status = mqc_identify(&self);
     if (!status)
         status = mqc_records_check_schema(r);
-    uint64_t bytes = makes ? mq_record_bytes(&r->wanted) : 0;
+    uint64_t bytes = makes ? mq_record_file_bytes(&r->wanted) : 0;
     if (!status && makes && !bytes)
         status = mqc_endpoint_error(&r->place, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
                                     (unsigned long long)r->wanted.length, (unsigned long long)r->wanted.item_bytes,
                                     (unsigned long long)r->wanted.copies);
     mqc_file_ops kind = {.start = "msgqrec_",
-                         .least = sizeof(mq_record),
+                         .least = sizeof(mq_record_header),
                          .bytes = bytes,
                          .check = mqc_records_check,
                          .fill = mqc_records_fill,
@@ -79,7 +79,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
         return status;
     r->w.roll = &r->segment.roll;
     r->clock_offset = mqc_clock_offset();
-    r->length = r->w.parts.shape.length;
+    r->length = r->w.parts.config.length;
     r->seen = calloc(r->length, sizeof *r->seen);
     return r->seen ? 0 : mqc_endpoint_error(&r->place, ENOMEM, "no memory for a handle");
 }
@@ -89,7 +89,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
 /* Who is named in a word, for errors. */
 int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_row(who);
-    uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.record->rows[row].at.who.pid) : 0;
+    uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.who.pid) : 0;
     return mqc_endpoint_error(&r->place, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
                               (unsigned long long)pid); /* relaxed, above: for texts */
 }
@@ -97,7 +97,7 @@ int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
 /* Take a row under the lock, which each write needs. */
 static int mqc_records_join(mqc_records *r) {
     mq_self self;
-    mq_row_table roster = mq_record_row_table(r->w.parts.record);
+    mq_row_table roster = mq_record_row_table(r->w.parts.header);
     int status = mqc_identify(&self), fd = status ? status : mqc_lock(&r->place, &r->segment);
     if (fd < 0)
         return fd;
@@ -107,8 +107,8 @@ static int mqc_records_join(mqc_records *r) {
             mqc_endpoint_error(&r->place, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
     else
         mq_record_join(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->hold != NULL);
-    mq_u64 *owner = &r->w.parts.record->owner;
-    if (!status && r->w.parts.shape.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&r->w, owner)) {
+    mq_u64 *owner = &r->w.parts.header->owner;
+    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&r->w, owner)) {
         status = mqc_records_taken(r, mq_load_acquire_u64(owner), "it is exclusive, and");
         mq_record_leave(&r->w, r->uid, &r->hold);
     }
@@ -124,7 +124,7 @@ int mqc_records_need_row(mqc_records *r) {
 /* ---- waiting ---- */
 
 static uint32_t mqc_records_announce(void *reader) {
-    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.record->attention);
+    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.header->attention);
 }
 static int64_t mqc_records_nap(void *reader, int64_t slept_ns) {
     (void)reader;
@@ -135,7 +135,7 @@ int mqc_records_wait(mqc_records *r, bool (*has_more)(void *), double timeout) {
     mqc_waiter waiter = {.has_more = has_more,
                          .announce = mqc_records_announce,
                          .nap_ns = mqc_records_nap,
-                         .word = &r->w.parts.record->attention,
+                         .word = &r->w.parts.header->attention,
                          .reader = r,
                          .spin_ns = r->place.spin_ns};
     int ready = mqc_check_process(&r->place, r->generation);

@@ -14,7 +14,7 @@ typedef struct {
     mqc_endpoint place;
     mqc_segment segment;
     mq_record_writer w;
-    mq_record_shape wanted;
+    mq_record_config wanted;
     msgq_schema schema; /* of a new one; name NULL: none */
     uint64_t uid, length;
     void *hold;

@@ -22,16 +22,16 @@ static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
 
 /* Compare the dtype with that of the header. */
 static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
-    mq_record *record = r->w.parts.record;
-    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_DATA);
-    char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_DATA];
+    mq_record_header *record = r->w.parts.header;
+    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
+    char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_BYTES];
     uint64_t bytes = 0;
     return mq_schema_read(&at, name, encoding, data, &bytes) && bytes >= MQC_DATA_MARKS &&
            mqc_same_text(json, data + MQC_DATA_MARKS, bytes - MQC_DATA_MARKS);
 }
 
 static int mqc_vector_agree(mqc_records *r, const msgq_vector_options *options, const char *json) {
-    const mq_record_shape *shape = &r->w.parts.shape;
+    const mq_record_config *shape = &r->w.parts.config;
     bool exclusive = shape->flags & MQ_RECORD_EXCLUSIVE;
     if ((options->item_bytes && options->item_bytes != shape->item_bytes) || options->length > shape->length ||
         (options->copies && (uint64_t)options->copies != shape->copies) || (options->exclusive && !exclusive) ||
@@ -58,10 +58,10 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
     }
     sprintf(json, plain ? "\"%s\"" : "%s", dtype);
     v->r.schema = (msgq_schema){.name = "Record", .encoding = "struct", .data = json, .bytes = strlen(json)};
-    v->r.wanted = (mq_record_shape){.length = asked->length,
-                                    .item_bytes = asked->item_bytes,
-                                    .copies = asked->copies ? (uint64_t)asked->copies : MQC_COPIES,
-                                    .flags = asked->exclusive ? MQ_RECORD_EXCLUSIVE : 0};
+    v->r.wanted = (mq_record_config){.length = asked->length,
+                                     .item_bytes = asked->item_bytes,
+                                     .copies = asked->copies ? (uint64_t)asked->copies : MQC_COPIES,
+                                     .flags = asked->exclusive ? MQ_RECORD_EXCLUSIVE : 0};
     bool makes = *dtype && asked->item_bytes && asked->length && asked->open.create != MSGQ_OPEN;
     int status = mqc_records_open(&v->r, name, &asked->open, makes);
     if (!status)
@@ -76,7 +76,7 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
 }
 
 uint64_t msgq_vector_length(const msgq_vector *vector) { return vector->r.length; }
-uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.parts.shape.item_bytes; }
+uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.parts.config.item_bytes; }
 
 static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
@@ -86,10 +86,10 @@ static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count
 }
 
 /* Read until all is read. */
-static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, mq_reading reading) {
+static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, mq_read_info reading) {
     int64_t deadline = 0;
     for (;;) {
-        uint64_t done = mq_vector_read_all(&r->w.parts, &which, items, &reading);
+        uint64_t done = mq_vector_read_with_info(&r->w.parts, &which, items, &reading);
         if (done == which.count)
             return mqc_records_check_whole(r);
         deadline = deadline ? deadline : mqc_records_limit();
@@ -99,9 +99,9 @@ static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, m
         if (which.list)
             which.list += done;
         which.first += done, which.count -= done;
-        items = items ? items + done * r->w.parts.shape.item_bytes : NULL;
-        reading.times = reading.times ? reading.times + done : NULL;
-        reading.written = reading.written ? reading.written + done : NULL;
+        items = items ? items + done * r->w.parts.config.item_bytes : NULL;
+        reading.count = reading.count ? reading.count + done : NULL;
+        reading.time_ns = reading.time_ns ? reading.time_ns + done : NULL;
         sched_yield();
     }
 }
@@ -115,13 +115,13 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
     if (status)
         return status;
     return mqc_vector_read(r, (mq_selection){.first = first, .count = count}, items,
-                           (mq_reading){.times = counts, .written = times});
+                           (mq_read_info){.count = counts, .time_ns = times});
 }
 
 /* Write the rest, waiting for other writers. */
 static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which, const void *items, int64_t time,
                                       double timeout, uint64_t *done) {
-    mq_vector_status status = MQ_VECTOR_HELD;
+    mq_vector_status status = MQ_VECTOR_LOCKED;
     int64_t deadline = timeout == 0 ? 0 : mqc_deadline(timeout);
     deadline = deadline < 0 ? INT64_MAX : deadline;
     if (deadline)
@@ -133,7 +133,7 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which,
         return cut ? cut
                    : mqc_endpoint_error(&r->place, EPROTO, "its versions change under a writer's hands: foreign bytes");
     return mqc_endpoint_error(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
-                              (unsigned long long)mq_selected(which, *done));
+                              (unsigned long long)mq_selection_index(which, *done));
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
@@ -154,7 +154,7 @@ int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const
 /* The parts, for a look at the items that this handle has. */
 static mq_record_parts mqc_vector_view(const mqc_records *r) {
     mq_record_parts view = r->w.parts;
-    view.shape.length = r->length;
+    view.config.length = r->length;
     return view;
 }
 
@@ -175,8 +175,8 @@ int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items,
     int status = mqc_check_process(&r->place, r->generation);
     while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
-        uint8_t *to = items ? (uint8_t *)items + found * view.shape.item_bytes : NULL;
-        status = mqc_vector_read(r, (mq_selection){.first = index, .count = 1}, to, (mq_reading){.times = &times});
+        uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;
+        status = mqc_vector_read(r, (mq_selection){.first = index, .count = 1}, to, (mq_read_info){.count = &times});
         if (status)
             break;
         r->seen[index] = times;

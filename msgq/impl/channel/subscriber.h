@@ -266,7 +266,7 @@ typedef struct {
 } mq_channel_poll_state;
 
 /* Is there something at the cursor, be it retracted or one's own? Or an error to be had? */
-static inline int mq_channel_has_more(const void *state) {
+static inline int mq_channel_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */

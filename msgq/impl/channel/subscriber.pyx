@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_CHANNEL_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
-    mq_channel_has_more, mq_channel_pin, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
+    mq_channel_is_readable, mq_channel_pin, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
     mq_channel_poll_state, mq_channel_skip, mq_channel_store_joined, mq_channel_take_batch, mq_load_relaxed_u64,
     mq_index_ring_tail, mq_pool_slot_payload,
 )
@@ -451,7 +451,7 @@ cdef class Subscriber(Waitable):
 
     cdef bint _has_more(self) noexcept:
         cdef mq_channel_poll_state state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
-        return mq_channel_has_more(&state)
+        return mq_channel_is_readable(&state)
 
     cdef uint32_t _announce(self) noexcept:
         if self._nap or not self._file.writable:
@@ -472,7 +472,7 @@ cdef class Subscriber(Waitable):
     cdef mq_poll_ops _lookout(self) noexcept:
         cdef mq_poll_ops lookout
         self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
-        lookout = mq_poll_ops(mq_channel_has_more, &self._poll_state, &self._file.header.attention,
+        lookout = mq_poll_ops(mq_channel_is_readable, &self._poll_state, &self._file.header.attention,
                               mq_poll_prepare_wait_mp, NULL, False)
         if not self._file.writable:
             lookout.announce = NULL

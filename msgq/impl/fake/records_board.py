@@ -48,7 +48,7 @@ class Board(Handle):
         if not made:
             wanted.check(self._store.capacity, self._store.value_bytes)
         self._row = BoardRow(self._store)
-        self._observers = weakref.WeakSet[Observed]()
+        self._observers = weakref.WeakSet[KeyObserver]()
         self._bus.on_open(self)
 
     def __repr__(self) -> str:
@@ -81,14 +81,14 @@ class Board(Handle):
 
     def declare(self, key: str) -> Entry:
         """Make a key this handle's."""
-        options.checked_key(key, self._endpoint)
+        options.validate_key(key, self._endpoint)
         return Entry(self, self._store, self._may_write(), key)
 
-    def observe(self, key: str) -> Observed:
+    def observe(self, key: str) -> KeyObserver:
         """Return what reads a key, and waits for it."""
-        options.checked_key(key, self._endpoint)
+        options.validate_key(key, self._endpoint)
         self._use()
-        observed = Observed(self._store, key)
+        observed = KeyObserver(self._store, key)
         self._observers.add(observed)
         return observed
 
@@ -105,7 +105,7 @@ class Board(Handle):
         return isinstance(key, str) and key in self._store.slots
 
     def __getitem__(self, key: str) -> bytes:
-        options.checked_key(key, self._endpoint)
+        options.validate_key(key, self._endpoint)
         self._use()
         slot = self._store.slots.get(key)
         if slot is None or not slot.count:
@@ -122,8 +122,8 @@ class Board(Handle):
 
     def changes(self) -> dict[str, Value]:
         """Return what was written since the last call."""
-        changed = cast("BoardRow", self._use()).changed()
-        return {key: shown(self._store, self._store.slots[key]) for key in changed}
+        changed = cast("BoardRow", self._use()).take_changed()
+        return {key: to_value(self._store, self._store.slots[key]) for key in changed}
 
     _newest = changes
 
@@ -168,14 +168,14 @@ class Entry:
         """Write the value."""
         copy = data if type(data) is bytes else copy_of(data)
         if self._closed:
-            raise options.returned_error(self._key, self._store.name)
+            raise options.closed_entry_error(self._key, self._store.name)
         self._board._use()
         if len(copy) > self._store.value_bytes:
             raise options.too_large_error(len(copy), self._store.value_bytes, self._store.name)
         self._store.write(self._row, (self._key, copy, self._store.bus.clock.now_ns))
 
 
-class Observed(Watcher):
+class KeyObserver(Watcher):
     """One key, for those who read it."""
 
     _row: KeyRow | None
@@ -188,10 +188,10 @@ class Observed(Watcher):
         self._bus.on_open(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an Observed cannot be pickled or copied: pickle its board, and observe the key there")
+        raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
 
     def __repr__(self) -> str:
-        return f"<msgq fake Observed {self._key!r} of board {self._endpoint!r}>"
+        return f"<msgq fake KeyObserver {self._key!r} of board {self._endpoint!r}>"
 
     @property
     def key(self) -> str:
@@ -208,21 +208,21 @@ class Observed(Watcher):
         slot = cast("KeyRow", self._use()).slot()
         return slot if slot.count else None
 
-    def _seen(self) -> None:
+    def _mark_seen(self) -> None:
         cast("KeyRow", self._row).read()
 
     def read(self) -> Value | None:
         """Return the value, and what is known of it."""
         slot = self._slot()
-        self._seen()
-        return None if slot is None else shown(self._store, slot)
+        self._mark_seen()
+        return None if slot is None else to_value(self._store, slot)
 
     _newest = read
 
     def data(self) -> bytes | None:
         """Return the value."""
         slot = self._slot()
-        self._seen()
+        self._mark_seen()
         return None if slot is None else slot.data
 
     def read_into(self, buffer: WriteableBuffer) -> int | None:
@@ -234,11 +234,11 @@ class Observed(Watcher):
             return None
         if len(slot.data) > room:
             raise options.too_small_error(len(slot.data), room, self._endpoint)
-        self._seen()
+        self._mark_seen()
         return fill(buffer, slot.data)
 
 
-def shown(store: BoardStore, slot: Slot) -> Value:
+def to_value(store: BoardStore, slot: Slot) -> Value:
     """Return a value as its reader gets it."""
     age = store.bus.clock.now_ns - slot.time
     owner = None

@@ -63,10 +63,10 @@ class Row(Inbox):
         self.closed = True
         self.descriptor = -1
         self.store.rows.remove(self)
-        self.store.left(self)
+        self.store.release_owned(self)
 
 
-class _Coming(Inbox):
+class _PendingWrites(Inbox):
     """What was written and is not there so far; only when a simulation delays it."""
 
     def __init__(self, store: Store) -> None:
@@ -104,31 +104,31 @@ class Store(EndpointState[Inbox]):
         self.creator = process_name(), os.getpid()
         self.rows: list[Row] = []
         self.sender: Row | None = None
-        self._held: dict[int, Any] = {}  # by number: written, and not there so far
-        self.join(_Coming(self))
+        self._pending: dict[int, Any] = {}  # by number: written, and not there so far
+        self.join(_PendingWrites(self))
 
-    def write(self, row: Row, what: Any) -> None:
+    def write(self, row: Row, change: Any) -> None:
         """Write, in the name of a handle."""
         self.messages += 1
         self.sender = row
-        self._held[self.messages] = what
+        self._pending[self.messages] = change
         self.deliver((self.messages, b""))
 
-    def held(self, entry: Entry) -> Any:
+    def pending(self, entry: Entry) -> Any:
         """Return what a write writes that is not there so far."""
-        return self._held[entry[0]]
+        return self._pending[entry[0]]
 
     def arrive(self, entry: Entry) -> None:
         """A write is there."""
-        self.put(self._held.pop(entry[0]))
+        self.put(self._pending.pop(entry[0]))
         for row in self.rows:
             row.settle()
 
     def forget(self, entry: Entry) -> None:
         """A write will never be there."""
-        del self._held[entry[0]]
+        del self._pending[entry[0]]
 
-    def put(self, what: Any) -> None:
+    def put(self, change: Any) -> None:
         """Change the elements."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class Store(EndpointState[Inbox]):
             raise options.writers_error(self.name)
         row.writes = True
 
-    def left(self, row: Row) -> None:
+    def release_owned(self, row: Row) -> None:
         """A handle was closed: nothing is its own any more."""
         raise NotImplementedError
 
@@ -167,14 +167,14 @@ class VectorRow(Row):
         """See `Inbox`."""
         return bool((self.store.counts[: len(self._seen)] != self._seen).any())
 
-    def changed(self) -> npt.NDArray[np.int64]:
+    def take_changed(self) -> npt.NDArray[np.int64]:
         """Return which elements were written since the last call."""
         counts = self.store.counts[: len(self._seen)]
         found: npt.NDArray[np.int64] = (counts != self._seen).nonzero()[0]
-        self.told()
+        self.mark_seen()
         return found
 
-    def told(self) -> None:
+    def mark_seen(self) -> None:
         """All that is there is known."""
         self._seen = self.store.counts[: len(self._seen)].copy()
         self.settle()
@@ -205,11 +205,11 @@ class VectorStore(Store):
         self._begun[index] = count = self._begun.get(index, 0) + 1
         return count
 
-    def put(self, what: tuple[npt.NDArray[np.int64], npt.NDArray[Any], int]) -> None:
+    def put(self, change: tuple[npt.NDArray[np.int64], npt.NDArray[Any], int]) -> None:
         """See `Store`: indexes, rows, time."""
         import numpy as np
 
-        indices, rows, time = what
+        indices, rows, time = change
         self.items[indices] = rows
         self.times[indices] = time
         np.add.at(self.counts, indices, np.uint64(1))  # an index may be there twice
@@ -222,11 +222,11 @@ class VectorStore(Store):
         MultipleWritersError : it is exclusive, and another handle writes.
         """
         if self.exclusive and self.owner not in (None, row):
-            raise options.owned_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
+            raise options.exclusive_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
         super().admit(row)
         self.owner = row if self.exclusive else None
 
-    def left(self, row: Row) -> None:
+    def release_owned(self, row: Row) -> None:
         """See `Store`."""
         if self.owner is row:
             self.owner = None
@@ -256,16 +256,16 @@ class BoardRow(Row):
         super().__init__(store)
         self._seen: dict[str, int] = {}
 
-    def _unseen(self) -> list[str]:
+    def _unseen_keys(self) -> list[str]:
         return [key for key, slot in self.store.slots.items() if slot.count != self._seen.get(key, 0)]
 
     def is_ready(self) -> bool:
         """See `Inbox`."""
-        return bool(self._unseen())
+        return bool(self._unseen_keys())
 
-    def changed(self) -> list[str]:
+    def take_changed(self) -> list[str]:
         """Return which keys were written since the last call."""
-        found = self._unseen()
+        found = self._unseen_keys()
         self._seen = {key: slot.count for key, slot in self.store.slots.items()}
         self.settle()
         return found
@@ -309,9 +309,9 @@ class BoardStore(Store):
         self.capacity, self.value_bytes = wanted.new()
         self.slots: dict[str, Slot] = {}
 
-    def put(self, what: tuple[str, bytes, int]) -> None:
+    def put(self, change: tuple[str, bytes, int]) -> None:
         """See `Store`: key, value, time."""
-        key, data, time = what
+        key, data, time = change
         slot = self.slots[key]
         slot.data, slot.time, slot.count = data, time, slot.count + 1
 
@@ -324,13 +324,13 @@ class BoardStore(Store):
         """
         slot = self.slots.get(key)
         if slot is not None and slot.owner is not None:
-            raise options.taken_error(key, f"{process_name()} {os.getpid()}", self.name)
+            raise options.key_taken_error(key, f"{process_name()} {os.getpid()}", self.name)
         if slot is None and len(self.slots) >= self.capacity:
             raise options.full_error(self.capacity, self.name)
         self.admit(row)
         self.slots.setdefault(key, Slot()).owner = row
 
-    def left(self, row: Row) -> None:
+    def release_owned(self, row: Row) -> None:
         """See `Store`."""
         for slot in self.slots.values():
             if slot.owner is row:

@@ -64,7 +64,7 @@ class Elements(Handle):
         if out is None:
             rows: npt.NDArray[Any] = self._store.items[indices]
             return rows
-        target = arrays.checked_out(out, self._store.dtype, indices.shape, self._endpoint)
+        target = arrays.validate_out(out, self._store.dtype, indices.shape, self._endpoint)
         target[...] = self._store.items[indices]
         return target
 
@@ -82,16 +82,16 @@ class Elements(Handle):
             return
         clock = self._bus.clock
         now = clock.now_ns
-        rows = arrays.stamped(rows, now, origin_time() or clock.new_origin_time()) if self._tracked else rows.copy()
+        rows = arrays.stamp_copy(rows, now, origin_time() or clock.new_origin_time()) if self._tracked else rows.copy()
         self._store.write(row, (indices, rows, now))
 
-    def _selected(self, selection: Any) -> npt.NDArray[np.int64]:
+    def _resolve_indices(self, selection: Any) -> npt.NDArray[np.int64]:
         return arrays.indices(selection, self._length, self._endpoint)
 
     def snapshot(self, atomic: bool = False, out: Any = None, timeout: float | None = 1.0) -> npt.NDArray[Any]:
         """Return all elements; here they always are of one instant."""
         timeout_ns(timeout, self._endpoint)
-        return self._rows(self._selected(None), out)
+        return self._rows(self._resolve_indices(None), out)
 
     @property
     def changed(self) -> bool:
@@ -100,7 +100,7 @@ class Elements(Handle):
 
     def changes(self) -> Changes:
         """Return what was written since the last call."""
-        indices = cast("VectorRow", self._use()).changed()
+        indices = cast("VectorRow", self._use()).take_changed()
         store = self._store
         return Changes(indices, store.items[indices], store.times[indices], store.counts[indices])
 
@@ -148,22 +148,22 @@ class SeqlockVector(Elements):
 
     def __getitem__(self, selection: Any) -> Any:
         if _is_many(selection):
-            return _read_only(self._rows(self._selected(selection), None))
+            return _read_only(self._rows(self._resolve_indices(selection), None))
         return self._one(arrays.element(selection, self._length, self._endpoint))
 
     def read(self, indices: Any = None, out: Any = None) -> npt.NDArray[Any]:
         """Return elements."""
-        return self._rows(self._selected(indices), out)
+        return self._rows(self._resolve_indices(indices), out)
 
     def times(self, indices: Any = None) -> npt.NDArray[np.int64]:
         """Return when elements were written last."""
         self._use()
-        return self._store.times[self._selected(indices)]
+        return self._store.times[self._resolve_indices(indices)]
 
     def counts(self, indices: Any = None) -> npt.NDArray[np.uint64]:
         """Return how often elements were written."""
         self._use()
-        return self._store.counts[self._selected(indices)]
+        return self._store.counts[self._resolve_indices(indices)]
 
     # ---- writing ----
 
@@ -175,7 +175,7 @@ class SeqlockVector(Elements):
 
     def write(self, indices: Any, values: Any, *, timeout: float | None = 1.0) -> None:
         """Write elements."""
-        self._write(self._selected(indices), values, timeout)
+        self._write(self._resolve_indices(indices), values, timeout)
 
 
 class Seqlock(Elements):
@@ -210,8 +210,8 @@ class Seqlock(Elements):
 
     def read(self, out: Any = None) -> Any:
         """Return the record, or fill an array of one with it."""
-        record = self._one(0) if out is None else self._rows(self._selected(None), out)
-        cast("VectorRow", self._use()).told()
+        record = self._one(0) if out is None else self._rows(self._resolve_indices(None), out)
+        cast("VectorRow", self._use()).mark_seen()
         return record
 
     @property
@@ -225,7 +225,7 @@ class Seqlock(Elements):
 
     def write(self, value: Any, timeout: float | None = 1.0) -> None:
         """Write the record."""
-        self._write(self._selected(None), value, timeout)
+        self._write(self._resolve_indices(None), value, timeout)
 
     @property
     def time(self) -> int:

@@ -22,12 +22,12 @@ typedef struct {
 static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t index, mq_board_value *value) {
     if (!r->board) {
         uint8_t nothing; /* of the value */
-        value->length = r->parts->shape.item_bytes;
-        return mq_vector_read_one(r->parts, index, &nothing, 0, &value->times, &value->written);
+        value->length = r->parts->config.item_bytes;
+        return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }
     for (int tries = 0; tries < MQ_METER_TRIES; tries++) {
-        mq_board_look(r->parts, index, value);
-        if (mq_board_stands(r->parts, index, value))
+        mq_board_read_begin(r->parts, index, value);
+        if (mq_board_read_valid(r->parts, index, value))
             return true;
     }
     return false;
@@ -36,7 +36,7 @@ static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t ind
 static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
     mq_meter_records *r = reader;
     int64_t began = mq_now_ns(), now = 0, wall_ns = 0;
-    uint64_t found = 0, length = r->parts->shape.length;
+    uint64_t found = 0, length = r->parts->config.length;
     mq_board_value value;
     if (began < r->next_ns)
         return 0;
@@ -45,10 +45,10 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
         if (!mq_meter_records_read(r, i, &value))
             continue;
         now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
-        r->lost += mq_cell_writes(r->parts, r->seen[i], value.times) - 1;
-        r->seen[i] = value.times;
+        r->lost += mq_cell_writes(r->parts, r->seen[i], value.count) - 1;
+        r->seen[i] = value.count;
         mq_histogram_add(&m->sizes, value.length, 1);
-        mq_meter_date(m, wall_ns, (uint64_t)value.written);
+        mq_meter_date(m, wall_ns, (uint64_t)value.time_ns);
         found++;
     }
     mq_meter_found(m, now, found);
@@ -58,7 +58,7 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
 
 /* Begin with what was written so far. */
 static inline void mq_meter_records_begin(const mq_meter_records *r) {
-    for (uint64_t i = 0; i < r->parts->shape.length; i++)
+    for (uint64_t i = 0; i < r->parts->config.length; i++)
         r->seen[i] = mq_cell_count(mq_cell_read_begin(mq_cell_version(r->parts, i)));
 }
 

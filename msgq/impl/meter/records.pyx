@@ -33,7 +33,7 @@ cdef class RecordsMeter(Meter):
         if not file.open(False):
             raise file.missing()
         self._records.parts, self._records.board = &file.parts, file.is_board()
-        self._records.seen = <uint64_t *> calloc(file.parts.shape.length, sizeof(uint64_t))
+        self._records.seen = <uint64_t *> calloc(file.parts.config.length, sizeof(uint64_t))
         if self._records.seen == NULL:
             raise MemoryError()
         mq_meter_records_begin(&self._records)

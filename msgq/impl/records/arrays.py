@@ -54,15 +54,15 @@ def indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
             return np.arange(*selection.indices(length), dtype=np.int64)
         except (TypeError, ValueError) as error:
             raise RecordIndexError(f"{selection}: {error}", name) from None
-    found = _index_array(selection, name)
-    if found.dtype == bool:
-        if len(found) != length:
-            raise RecordIndexError(f"a mask has {len(found)} elements, and there are {length}", name)
-        return np.flatnonzero(found).astype(np.int64, copy=False)
-    wrong = found[(found < 0) | (found >= length)]
+    array = _index_array(selection, name)
+    if array.dtype == bool:
+        if len(array) != length:
+            raise RecordIndexError(f"a mask has {len(array)} elements, and there are {length}", name)
+        return np.flatnonzero(array).astype(np.int64, copy=False)
+    wrong = array[(array < 0) | (array >= length)]
     if len(wrong):
         raise index_error(int(wrong[0]), length, name)
-    return found.astype(np.int64, copy=False)
+    return array.astype(np.int64, copy=False)
 
 
 def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
@@ -70,20 +70,20 @@ def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
     import numpy as np
 
     try:
-        found = np.array(None if isinstance(selection, tuple) else selection)
+        array = np.array(None if isinstance(selection, tuple) else selection)
     except Exception as error:  # lists of several lengths; and whatever an object's __array__ raises
         raise RecordIndexError(f"{type(selection).__name__} is no selection: {error}", name) from None
-    if isinstance(selection, list) and not found.size and found.ndim == 1:
-        found = found.astype(np.int64)  # NumPy takes [] for floats
-    if found.ndim == 0 and found.dtype.kind in "iu":
+    if isinstance(selection, list) and not array.size and array.ndim == 1:
+        array = array.astype(np.int64)  # NumPy takes [] for floats
+    if array.ndim == 0 and array.dtype.kind in "iu":
         raise RecordIndexError(
-            f"{selection!r} is one index, and several are read and written here; give [{found}]", name
+            f"{selection!r} is one index, and several are read and written here; give [{array}]", name
         )
-    if found.ndim != 1 or found.dtype.kind not in "biu":
-        shown = repr(selection) if isinstance(selection, (tuple, str)) else f"of dtype {found.dtype}, {found.shape}"
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        shown = repr(selection) if isinstance(selection, (tuple, str)) else f"of dtype {array.dtype}, {array.shape}"
         text = f"a selection is {shown}; give whole numbers or a mask, as a list or an array of one dimension"
         raise RecordIndexError(text, name)
-    return found
+    return array
 
 
 # ---- values ----
@@ -168,14 +168,14 @@ def is_tracked(dtype: np.dtype[Any]) -> bool:
     return all(dtype[name].str == "<i8" and dtype.fields[name][1] == 8 * place for place, name in enumerate(STAMPS))
 
 
-def stamped(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
+def stamp_copy(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
     """Return a copy of tracked records with these times, nanoseconds."""
     rows = rows.copy()
     rows["publish_time"], rows["origin_time"] = publish_time, origin_time
     return rows
 
 
-def checked_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+def validate_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     """Return the array that a reader gave to be filled.
 
     Raises

@@ -8,36 +8,36 @@
 
 #include "records/vector.h"
 
-#define MQ_NO_KEY UINT64_MAX
+#define MQ_BOARD_NO_KEY UINT64_MAX
 
-/* The element of a key, of so many bytes without a NUL; MQ_NO_KEY: nobody has named one so. `from`: those before it are
+/* The element of a key, of so many bytes without a NUL; MQ_BOARD_NO_KEY: nobody has named one so. `from`: those before it are
  * known not to be it. */
 static inline uint64_t mq_board_find(const mq_record_parts *parts, const char *key, size_t bytes, uint64_t from) {
-    for (uint64_t i = from; i < parts->shape.length; i++) {
+    for (uint64_t i = from; i < parts->config.length; i++) {
         const mq_record_key *at = &parts->keys[i];
-        /* EDGE key: acquire. Partner: mq_board_name */
+        /* EDGE key: acquire. Partner: mq_board_add_key */
         if (!mq_load_acquire_u64(&at->named))
-            return MQ_NO_KEY; /* they are named in turn */
+            return MQ_BOARD_NO_KEY; /* they are named in turn */
         if (!memcmp(at->name, key, bytes) && !at->name[bytes])
             return i;
     }
-    return MQ_NO_KEY;
+    return MQ_BOARD_NO_KEY;
 }
 
 /* How many keys there are. */
-static inline uint64_t mq_board_keys(const mq_record_parts *parts) {
+static inline uint64_t mq_board_key_count(const mq_record_parts *parts) {
     uint64_t i = 0;
-    while (i < parts->shape.length && mq_load_acquire_u64(&parts->keys[i].named))
+    while (i < parts->config.length && mq_load_acquire_u64(&parts->keys[i].named))
         i++;
     return i;
 }
 
-/* Name the next element, under the lock; MQ_NO_KEY: all have names. */
-static inline uint64_t mq_board_name(const mq_record_parts *parts, const char *key, size_t bytes) {
-    uint64_t i = mq_board_keys(parts);
-    if (i == parts->shape.length)
-        return MQ_NO_KEY;
-    char name[MQ_RECORD_KEY] = {0}; /* all of it: one that was killed here may have left a part of another name */
+/* Name the next element, under the lock; MQ_BOARD_NO_KEY: all have names. */
+static inline uint64_t mq_board_add_key(const mq_record_parts *parts, const char *key, size_t bytes) {
+    uint64_t i = mq_board_key_count(parts);
+    if (i == parts->config.length)
+        return MQ_BOARD_NO_KEY;
+    char name[MQ_RECORD_KEY_BYTES] = {0}; /* all of it: one that was killed here may have left a part of another name */
     memcpy(name, key, bytes);
     mq_copy_in(parts->keys[i].name, name, sizeof name);
     /* EDGE key: release. Who finds that it has a name finds the name. Partner: mq_board_find */
@@ -47,7 +47,7 @@ static inline uint64_t mq_board_name(const mq_record_parts *parts, const char *k
 
 /* The most bytes of a value. */
 static inline uint64_t mq_board_value_bytes(const mq_record_parts *parts) {
-    return parts->shape.item_bytes - sizeof(mq_u64);
+    return parts->config.item_bytes - sizeof(mq_u64);
 }
 
 /* Write a key's value, for its owner, and tell those who wait. The length was checked. */
@@ -63,24 +63,24 @@ static inline void mq_board_write(mq_record_writer *w, uint64_t index, const voi
 
 /* A value as it is read. */
 typedef struct {
-    uint64_t version, times, length;
-    int64_t written; /* when */
-    bool nonsense;   /* the length is larger than any: torn, or if the value stands, foreign bytes */
+    uint64_t version, count, length;
+    int64_t time_ns; /* of the write */
+    bool is_corrupt; /* the length is larger than any: torn, or if the value stands, foreign bytes */
 } mq_board_value;
 
-/* Begin to read a value: its length is bounded, and may be wrong until mq_board_stands. */
-static inline const uint8_t *mq_board_look(const mq_record_parts *parts, uint64_t index, mq_board_value *value) {
+/* Begin to read a value: its length is bounded, and may be wrong until mq_board_read_valid. */
+static inline const uint8_t *mq_board_read_begin(const mq_record_parts *parts, uint64_t index, mq_board_value *value) {
     mq_u64 *version = mq_cell_version(parts, index);
     value->version = mq_cell_read_begin(version);
-    value->times = mq_cell_count(value->version);
-    const mq_u64 *copy = mq_cell_copy(parts, version, value->times);
-    value->written = (int64_t)mq_load_relaxed_u64(copy); /* relaxed, both: validated with the value */
+    value->count = mq_cell_count(value->version);
+    const mq_u64 *copy = mq_cell_copy(parts, version, value->count);
+    value->time_ns = (int64_t)mq_load_relaxed_u64(copy); /* relaxed, both: validated with the value */
     uint64_t length = mq_load_relaxed_u64(copy + 1);
-    value->nonsense = length > mq_board_value_bytes(parts);
-    value->length = value->nonsense ? 0 : length;
+    value->is_corrupt = length > mq_board_value_bytes(parts);
+    value->length = value->is_corrupt ? 0 : length;
     return (const uint8_t *)(copy + 2);
 }
-static inline bool mq_board_stands(const mq_record_parts *parts, uint64_t index, const mq_board_value *value) {
+static inline bool mq_board_read_valid(const mq_record_parts *parts, uint64_t index, const mq_board_value *value) {
     mq_cell_read_fence();
     return mq_cell_read_valid(parts, mq_cell_version(parts, index), value->version);
 }
@@ -89,23 +89,23 @@ static inline bool mq_board_stands(const mq_record_parts *parts, uint64_t index,
 
 typedef struct {
     const mq_record_parts *parts;
-    char key[MQ_RECORD_KEY];
+    char key[MQ_RECORD_KEY_BYTES];
     size_t bytes;
-    uint64_t index; /* MQ_NO_KEY: the key has no element so far */
+    uint64_t index; /* MQ_BOARD_NO_KEY: the key has no element so far */
     uint64_t seen;  /* times that it was written when it was read last; changes under the watcher's mutex */
     const mq_u64 *whole;
 } mq_board_poll_state;
 
-static inline int mq_board_has_more(const void *reader) {
-    const mq_board_poll_state *outlook = reader;
-    if (outlook->whole && mq_load_relaxed_u64(outlook->whole) != 1) /* relaxed: asked again by who reads */
+static inline int mq_board_is_readable(const void *reader) {
+    const mq_board_poll_state *state = reader;
+    if (state->whole && mq_load_relaxed_u64(state->whole) != 1) /* relaxed: asked again by who reads */
         return 1;
-    uint64_t index = outlook->index;
-    if (index == MQ_NO_KEY)
-        index = mq_board_find(outlook->parts, outlook->key, outlook->bytes, 0);
-    if (index == MQ_NO_KEY)
+    uint64_t index = state->index;
+    if (index == MQ_BOARD_NO_KEY)
+        index = mq_board_find(state->parts, state->key, state->bytes, 0);
+    if (index == MQ_BOARD_NO_KEY)
         return 0;
-    return mq_cell_count(mq_load_acquire_u64(mq_cell_version(outlook->parts, index))) != outlook->seen;
+    return mq_cell_count(mq_load_acquire_u64(mq_cell_version(state->parts, index))) != state->seen;
 }
 
 #endif

@@ -100,7 +100,7 @@ class Board(Handle):
         It takes the file's lock, and looks through the names: declare once, and keep the entry.
         """
 
-    def observe(self, key: str) -> Observed:
+    def observe(self, key: str) -> KeyObserver:
         """Return what reads a key, and waits for it. Nobody need have declared it so far.
 
         `Board.close` closes it, and so does its own `close`. If the board's handle is deleted without a `close`, it
@@ -237,7 +237,7 @@ class Entry:
     ) -> None: ...
 
 @disjoint_base
-class Observed(Waitable):
+class KeyObserver(Waitable):
     """One key of a board, for those who read it and wait for it; from `Board.observe`.
 
     Any thread may read. What was read counts as seen for `changed`, `wait`, pollers and asyncio, whoever read it with

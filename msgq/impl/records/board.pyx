@@ -17,11 +17,11 @@ from msgq.impl.base.endpointfile cimport participant
 from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport Waitable, watcher_lock, watcher_unlock
 from msgq.impl.records.core cimport (
-    MQ_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_has_more, mq_board_keys, mq_board_look, mq_board_name,
-    mq_board_poll_state, mq_board_stands, mq_board_value, mq_board_value_bytes, mq_board_write, mq_cell_row,
-    mq_record_claim, mq_record_release, mq_record_liveness, mq_vector_changed,
+    MQ_BOARD_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_is_readable, mq_board_key_count, mq_board_read_begin,
+    mq_board_add_key, mq_board_poll_state, mq_board_read_valid, mq_board_value, mq_board_value_bytes, mq_board_write,
+    mq_cell_row, mq_record_claim, mq_record_release, mq_record_owner_liveness, mq_vector_collect_changed,
 )
-from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, lookout_of, nap_ns, wait_for
+from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, prepare_wait, make_poll_ops, nap_ns, wait_for
 from msgq.impl.records.recordfile cimport RecordFile
 from msgq.impl.records.recordfile import unlink_records
 
@@ -37,7 +37,7 @@ cdef enum:
     CHANGES = 64  # that are looked for at once
 
 
-def _reopened(name, prefix, trust, passive):
+def _reopen(name, prefix, trust, passive):
     """Return a handle for one that was pickled."""
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
 
@@ -52,7 +52,7 @@ cdef object _deadline(int64_t deadline, uint64_t index, str name):
 cdef int _check_value(RecordFile file, const mq_board_value *value) except -1:
     """Raise if what was read, and stands, is no value of ours."""
     file.check_whole()
-    if value.nonsense:
+    if value.is_corrupt:
         text = "a value has a length that none can have: another program writes there; remove it"
         raise CorruptSegmentError(text, file.name, file.path)
     return 0
@@ -65,8 +65,8 @@ cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
     cdef bytes data
     cdef char *to
     while True:
-        at = mq_board_look(&file.parts, index, value)
-        if not value.times:
+        at = mq_board_read_begin(&file.parts, index, value)
+        if not value.count:
             file.check_whole()
             return None
         data = PyBytes_FromStringAndSize(NULL, value.length)
@@ -76,14 +76,14 @@ cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
                 mq_copy_out(to, at, value.length)
         else:
             mq_copy_out(to, at, value.length)
-        if mq_board_stands(&file.parts, index, value):
+        if mq_board_read_valid(&file.parts, index, value):
             _check_value(file, value)
             return data
         _deadline(deadline, index, file.name)
 
 
 @cython.final
-cdef class _Owner:
+cdef class _OwnerLookup:
     """Who owns a key, and whether that lives, when it is called."""
     cdef RecordFile _file
     cdef uint64_t _index
@@ -96,24 +96,24 @@ cdef class _Owner:
         if not who or mq_cell_row(who) >= MQ_RECORD_ROWS:
             return None
         inquiry = mq_liveness_probe_begin(file.roll())
-        life = mq_record_liveness(file.parts.record, &inquiry, who)
+        life = mq_record_owner_liveness(file.parts.header, &inquiry, who)
         mq_liveness_probe_end(&inquiry)
-        return participant(&file.parts.record.rows[mq_cell_row(who)].at.who, life)
+        return participant(&file.parts.header.rows[mq_cell_row(who)].at.who, life)
 
 
 cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value *value):
     data = _copy_value(file, index, value)
     if data is None:
         return None
-    cdef _Owner owner = _Owner.__new__(_Owner)
+    cdef _OwnerLookup owner = _OwnerLookup.__new__(_OwnerLookup)
     owner._file, owner._index = file, index
-    return Value(data, value.written, value.times, max(0, now_ns - value.written), owner)
+    return Value(data, value.time_ns, value.count, max(0, now_ns - value.time_ns), owner)
 
 
 @cython.no_gc_clear  # as its base
 cdef class Board(Handle):
     """See board.pyi."""
-    cdef object _observers  # WeakSet of the Observed that this handle returned
+    cdef object _observers  # WeakSet of the KeyObserver that this handle returned
 
     def __cinit__(self):
         self._observers = weakref.WeakSet()
@@ -122,18 +122,18 @@ cdef class Board(Handle):
                  trust=None, passive=False, spin_us=None):
         wanted = options.board_opening(name, keys, value_bytes, schema, create, mode, passive)
         self._open(wanted, prefix, trust, spin_us)
-        wanted.check(self._w.parts.shape.length, mq_board_value_bytes(&self._w.parts))
+        wanted.check(self._w.parts.config.length, mq_board_value_bytes(&self._w.parts))
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{len(self)} of {self._w.parts.shape.length} keys"
+        state = "closed" if self._ticket == CLOSED else f"{len(self)} of {self._w.parts.config.length} keys"
         return f"<msgq Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self):
-        return _reopened, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
+        return _reopen, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
 
     @property
     def capacity(self):
-        return self._w.parts.shape.length
+        return self._w.parts.config.length
 
     @property
     def value_bytes(self):
@@ -148,21 +148,21 @@ cdef class Board(Handle):
 
     def declare(self, key):
         """Claim a key, under the lock."""
-        cdef bytes name = options.checked_key(key, self._endpoint)
+        cdef bytes name = options.validate_key(key, self._endpoint)
         cdef uint64_t index
         cdef int fd
-        self._need_row()
+        self._ensure_row()
         fd = self._file.lock()
         try:
-            self._need_row()  # a signal handler may have closed it, or forked
+            self._ensure_row()  # a signal handler may have closed it, or forked
             index = mq_board_find(&self._w.parts, name, len(name), 0)
-            if index == MQ_NO_KEY:
-                index = mq_board_name(&self._w.parts, name, len(name))
-            if index == MQ_NO_KEY:
-                raise options.full_error(self._w.parts.shape.length, self._endpoint)
+            if index == MQ_BOARD_NO_KEY:
+                index = mq_board_add_key(&self._w.parts, name, len(name))
+            if index == MQ_BOARD_NO_KEY:
+                raise options.full_error(self._w.parts.config.length, self._endpoint)
             if not mq_record_claim(&self._w, &self._w.parts.keys[index].owner):
-                holder = self._holder(mq_load_acquire_u64(&self._w.parts.keys[index].owner))
-                raise options.taken_error(key, holder, self._endpoint)
+                holder = self._owner_name(mq_load_acquire_u64(&self._w.parts.keys[index].owner))
+                raise options.key_taken_error(key, holder, self._endpoint)
         finally:
             unlock_file(fd)
         self._file.check_whole()
@@ -171,18 +171,18 @@ cdef class Board(Handle):
     # ---- reading ----
 
     def observe(self, key):
-        return Observed(self, key)
+        return KeyObserver(self, key)
 
     def keys(self):
         cdef uint64_t i
         self._enter()
-        found = [_key(self._file, i) for i in range(mq_board_keys(&self._w.parts))]
+        found = [_key(self._file, i) for i in range(mq_board_key_count(&self._w.parts))]
         self._file.check_whole()
         return found
 
     def __len__(self):
         self._enter()
-        return mq_board_keys(&self._w.parts)
+        return mq_board_key_count(&self._w.parts)
 
     def __iter__(self):
         return iter(self.keys())
@@ -194,14 +194,14 @@ cdef class Board(Handle):
             return False
         name = key.encode(errors="surrogatepass")
         return b"\0" not in name and 0 < len(name) <= options.KEY_BYTES_MAX and mq_board_find(
-            &self._w.parts, name, len(name), 0) != MQ_NO_KEY
+            &self._w.parts, name, len(name), 0) != MQ_BOARD_NO_KEY
 
     def __getitem__(self, key):
         cdef mq_board_value value
-        cdef bytes name = options.checked_key(key, self._endpoint)
+        cdef bytes name = options.validate_key(key, self._endpoint)
         self._enter()
         cdef uint64_t index = mq_board_find(&self._w.parts, name, len(name), 0)
-        data = None if index == MQ_NO_KEY else _copy_value(self._file, index, &value)
+        data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
         if data is None:
             self._file.check_whole()
             raise options.unwritten_error(key, self._endpoint)
@@ -213,7 +213,7 @@ cdef class Board(Handle):
         cdef uint64_t i
         self._enter()
         found = [(_key(self._file, i), _copy_value(self._file, i, &value))
-                 for i in range(mq_board_keys(&self._w.parts))]
+                 for i in range(mq_board_key_count(&self._w.parts))]
         self._file.check_whole()
         return [(key, data) for key, data in found if data is not None]
 
@@ -223,23 +223,23 @@ cdef class Board(Handle):
         self._begin_changes()
         found = {}
         try:
-            while (count := mq_vector_changed(&self._view, self._seen, first, indices, CHANGES)):
+            while (count := mq_vector_collect_changed(&self._view, self._seen_counts, first, indices, CHANGES)):
                 for i in range(count):
-                    key, told = self._told_of(indices[i])
-                    found[key] = told
+                    key, current = self._read_change(indices[i])
+                    found[key] = current
                 first = indices[count - 1] + 1  # one that is written all the time is told once
             self._file.check_whole()
             self._settle_fd()
             return found
         finally:
-            self._looking = False
+            self._in_changes = False
 
-    def _told_of(self, uint64_t index):
+    def _read_change(self, uint64_t index):
         cdef mq_board_value value
         cdef int64_t at = index
-        told = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
-        self._end_changes(&value.times, &at, 1)
-        return _key(self._file, index), told
+        current = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+        self._end_changes(&value.count, &at, 1)
+        return _key(self._file, index), current
 
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
@@ -286,10 +286,10 @@ cdef class Entry:
 
     cdef int _check(self) except -1:
         if self._closed:
-            raise options.returned_error(self.key, self._board._endpoint)
-        self._board._need_row()
+            raise options.closed_entry_error(self.key, self._board._endpoint)
+        self._board._ensure_row()
         if self._board._uid != self._uid:  # in a forked child
-            raise options.inherited_error(self.key, self._board._endpoint)
+            raise options.inherited_entry_error(self.key, self._board._endpoint)
         if self._writing:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", self._board._endpoint)
         return 0
@@ -347,7 +347,7 @@ cdef class Entry:
 
 
 @cython.no_gc_clear  # its mapping is needed to the last
-cdef class Observed(Waitable):
+cdef class KeyObserver(Waitable):
     """See board.pyi."""
     cdef RecordFile _file
     cdef mq_board_poll_state _o
@@ -356,14 +356,14 @@ cdef class Observed(Waitable):
     cdef int64_t _clock_offset
 
     def __cinit__(self, Board board not None, key):
-        cdef bytes name = options.checked_key(key, board._endpoint)
+        cdef bytes name = options.validate_key(key, board._endpoint)
         board._enter()
         self._file, self._endpoint, self.key = board._file, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
         self._o.parts, self._o.whole = &self._file.parts, self._file.whole
         memset(self._o.key, 0, sizeof(self._o.key))
         memcpy(self._o.key, <const char *> name, len(name))
-        self._o.bytes, self._o.index = len(name), MQ_NO_KEY
+        self._o.bytes, self._o.index = len(name), MQ_BOARD_NO_KEY
         self._ticket = self._generation = fork_generation
         board._observers.add(self)
         remember(self)
@@ -373,10 +373,10 @@ cdef class Observed(Waitable):
             self._leave()
 
     def __reduce__(self):
-        raise TypeError("an Observed cannot be pickled or copied: pickle its board, and observe the key there")
+        raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
 
     def __repr__(self):
-        return f"<msgq Observed {self.key!r} of board {self._endpoint!r}>"
+        return f"<msgq KeyObserver {self.key!r} of board {self._endpoint!r}>"
 
     cdef int _enter(self) except -1:
         if self._ticket != fork_generation:
@@ -390,9 +390,9 @@ cdef class Observed(Waitable):
         self.close()
 
     cdef uint64_t _find(self) except? 0:
-        """The element of the key; MQ_NO_KEY: nobody has declared it."""
+        """The element of the key; MQ_BOARD_NO_KEY: nobody has declared it."""
         self._enter()
-        if self._o.index == MQ_NO_KEY:
+        if self._o.index == MQ_BOARD_NO_KEY:
             index = mq_board_find(&self._file.parts, self._o.key, self._o.bytes, 0)
             watcher_lock()
             self._o.index = index
@@ -400,7 +400,7 @@ cdef class Observed(Waitable):
             self._file.check_whole()
         return self._o.index
 
-    cdef int _told(self, uint64_t times) except -1:
+    cdef int _mark_seen(self, uint64_t times) except -1:
         watcher_lock()
         self._o.seen = times
         watcher_unlock()
@@ -409,28 +409,28 @@ cdef class Observed(Waitable):
     def read(self):
         cdef mq_board_value value
         cdef uint64_t index = self._find()
-        told = None
-        if index != MQ_NO_KEY:
-            told = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
-        if told is None:
+        current = None
+        if index != MQ_BOARD_NO_KEY:
+            current = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+        if current is None:
             self._settle_fd()
         else:
-            self._told(value.times)
-        return told
+            self._mark_seen(value.count)
+        return current
 
     def data(self):
         cdef mq_board_value value
         cdef uint64_t index = self._find()
-        data = None if index == MQ_NO_KEY else _copy_value(self._file, index, &value)
+        data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
         if data is not None:
-            self._told(value.times)
+            self._mark_seen(value.count)
         return data
 
     def read_into(self, buffer):
         cdef Py_buffer view
         cdef mq_board_value value
         cdef uint64_t index = self._find()
-        if index == MQ_NO_KEY:
+        if index == MQ_BOARD_NO_KEY:
             return None
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
@@ -438,20 +438,20 @@ cdef class Observed(Waitable):
                 return None
         finally:
             PyBuffer_Release(&view)
-        self._told(value.times)
+        self._mark_seen(value.count)
         return value.length
 
     cdef bint _copy_into(self, uint64_t index, const Py_buffer *view, mq_board_value *value) except -1:
         cdef int64_t deadline = mq_now_ns() + READ_LIMIT_NS
         cdef const uint8_t *at
         while True:
-            at = mq_board_look(&self._file.parts, index, value)
-            if not value.times:
+            at = mq_board_read_begin(&self._file.parts, index, value)
+            if not value.count:
                 self._file.check_whole()
                 return False
             if <int64_t> value.length <= view.len:
                 mq_copy_out(view.buf, at, value.length)
-            if mq_board_stands(&self._file.parts, index, value):
+            if mq_board_read_valid(&self._file.parts, index, value):
                 _check_value(self._file, value)
                 if <int64_t> value.length > view.len:
                     raise options.too_small_error(value.length, view.len, self._endpoint)
@@ -477,16 +477,17 @@ cdef class Observed(Waitable):
         return self.arecv()
 
     cdef bint _has_more(self) noexcept:
-        return mq_board_has_more(&self._o) != 0
+        return mq_board_is_readable(&self._o) != 0
 
     cdef mq_u32 *_word(self) noexcept:
-        return &self._file.parts.record.attention
+        return &self._file.parts.header.attention
 
     cdef uint32_t _announce(self) noexcept:
-        return announced(self._word(), self._passive)
+        return prepare_wait(self._word(), self._passive)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         return nap_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        return lookout_of(mq_poll_ops(mq_board_has_more, &self._o, self._word(), NULL, NULL, False), self._passive)
+        return make_poll_ops(mq_poll_ops(mq_board_is_readable, &self._o, self._word(), NULL, NULL, False),
+                             self._passive)

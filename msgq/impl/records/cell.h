@@ -33,13 +33,13 @@ static inline uint64_t mq_cell_count(uint64_t version) { return version >> MQ_CE
 
 /* The times after one more write. MQ_CELL_COUNT_MAX is followed by the number of copies, because 0 means "never written"
  * and both select the same copy. */
-static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t times) {
-    return mq_likely(times != MQ_CELL_COUNT_MAX) ? times + 1 : parts->shape.copies;
+static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t count) {
+    return mq_likely(count != MQ_CELL_COUNT_MAX) ? count + 1 : parts->config.copies;
 }
 
 /* Number of writes from the times `before` to the times `now`. */
 static inline uint64_t mq_cell_writes(const mq_record_parts *parts, uint64_t before, uint64_t now) {
-    return now < before ? now - before + MQ_CELL_COUNT_MAX + 1 - parts->shape.copies : now - before;
+    return now < before ? now - before + MQ_CELL_COUNT_MAX + 1 - parts->config.copies : now - before;
 }
 
 /* Who writes, as it is in a version, and in words that name an owner; 0: nobody. */
@@ -48,41 +48,41 @@ static inline uint64_t mq_cell_owner_of(unsigned row, uint16_t generation) {
     return (uint64_t)(row + 1) << MQ_CELL_ROW_SHIFT | generation;
 }
 /* The row of who is somebody; MQ_RECORD_ROWS or more: of nobody there is. */
-static inline unsigned mq_cell_row(uint64_t who) { return (unsigned)(who >> MQ_CELL_ROW_SHIFT) - 1; }
-static inline uint16_t mq_cell_generation(uint64_t who) { return (uint16_t)who; }
+static inline unsigned mq_cell_row(uint64_t owner) { return (unsigned)(owner >> MQ_CELL_ROW_SHIFT) - 1; }
+static inline uint16_t mq_cell_generation(uint64_t owner) { return (uint16_t)owner; }
 
 static inline mq_u64 *mq_cell_version(const mq_record_parts *parts, uint64_t index) {
     return (mq_u64 *)(void *)(parts->elements + index * parts->stride);
 }
 /* Where the copy is that was written so many times, or will be: its time, and then its value. */
-static inline mq_u64 *mq_cell_copy(const mq_record_parts *parts, mq_u64 *version, uint64_t times) {
+static inline mq_u64 *mq_cell_copy(const mq_record_parts *parts, mq_u64 *version, uint64_t count) {
     uint8_t *first = (uint8_t *)(version + 1);
-    return (mq_u64 *)(void *)(first + (times & (parts->shape.copies - 1)) * parts->copy_stride);
+    return (mq_u64 *)(void *)(first + (count & (parts->config.copies - 1)) * parts->copy_stride);
 }
 
 /* ---- writing ---- */
 
 /* Take an element that nobody writes. 0: it is ours. Else who has it; 1 << MQ_CELL_COUNT_SHIFT: nobody, but it changed. */
-static inline uint64_t mq_cell_try_acquire(mq_u64 *version, uint64_t who) {
+static inline uint64_t mq_cell_try_acquire(mq_u64 *version, uint64_t owner) {
     uint64_t now = mq_load_acquire_u64(version);
     if (mq_unlikely(mq_cell_owner(now)))
         return mq_cell_owner(now);
-    return mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0 : 1ull << MQ_CELL_COUNT_SHIFT;
+    return mq_likely(mq_compare_exchange_u64(version, now, now | owner)) ? 0 : 1ull << MQ_CELL_COUNT_SHIFT;
 }
 
 /* Take it from its holder, who is dead. The version is that for which was asked whether it is. */
-static inline bool mq_cell_steal(mq_u64 *version, uint64_t held, uint64_t who) {
-    return mq_compare_exchange_u64(version, held, (held & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | who);
+static inline bool mq_cell_steal(mq_u64 *version, uint64_t current, uint64_t owner) {
+    return mq_compare_exchange_u64(version, current, (current & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | owner);
 }
 
 /* The copy to fill next: its time is written here, its value by the caller. The element is ours. */
 static inline mq_u64 *mq_cell_begin(const mq_record_parts *parts, mq_u64 *version, uint64_t time) {
-    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed, both: ours */
-    uint64_t before = mq_load_relaxed_u64(mq_cell_copy(parts, version, times));
+    uint64_t count = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed, both: ours */
+    uint64_t before = mq_load_relaxed_u64(mq_cell_copy(parts, version, count));
     /* EDGE cell: release. That this copy is not the one to be read has been said before it is filled. Partner:
      * mq_cell_read_fence. If weaker: a torn value passes. */
     mq_fence_release();
-    mq_u64 *copy = mq_cell_copy(parts, version, times + 1);
+    mq_u64 *copy = mq_cell_copy(parts, version, count + 1);
     /* The clock was read before the element was taken: its times do not go back for that. Further ahead are only foreign
      * bytes. Relaxed: released with the version, as the value is. */
     mq_store_relaxed_u64(copy, before - time < MQ_CELL_AHEAD_NS ? before : time);
@@ -90,19 +90,19 @@ static inline mq_u64 *mq_cell_begin(const mq_record_parts *parts, mq_u64 *versio
 }
 
 /* The copy is filled: it is the value from now on. False: others have written there, who may not. */
-static inline bool mq_cell_commit(const mq_record_parts *parts, mq_u64 *version, uint64_t who) {
-    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
+static inline bool mq_cell_commit(const mq_record_parts *parts, mq_u64 *version, uint64_t owner) {
+    uint64_t count = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release, by an exchange. The value is there before the version. Partner: mq_cell_read_begin. If weaker: a
      * reader finds old bytes under a new version. */
-    return mq_compare_exchange_u64(version, times << MQ_CELL_COUNT_SHIFT | who,
-                                   mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);
+    return mq_compare_exchange_u64(version, count << MQ_CELL_COUNT_SHIFT | owner,
+                                   mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);
 }
 
 /* The same for who alone may write. Before attention is asked for, mq_fence_seq_cst. */
 static inline void mq_cell_commit_exclusive(const mq_record_parts *parts, mq_u64 *version) {
-    uint64_t times = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
+    uint64_t count = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release. Partner: mq_cell_read_begin. If weaker: as in mq_cell_commit. */
-    mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);
+    mq_store_release_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);
 }
 
 /* ---- reading ---- */
@@ -124,7 +124,7 @@ static inline void mq_cell_read_fence(void) {
  * further apart than they are: then it is read once more. */
 static inline bool mq_cell_read_valid(const mq_record_parts *parts, const mq_u64 *version, uint64_t before) {
     uint64_t now = mq_load_relaxed_u64(version); /* relaxed: ordered by the fence */
-    return ((mq_cell_count(now) - mq_cell_count(before)) & MQ_CELL_COUNT_MAX) <= parts->shape.copies - 2;
+    return ((mq_cell_count(now) - mq_cell_count(before)) & MQ_CELL_COUNT_MAX) <= parts->config.copies - 2;
 }
 
 #endif

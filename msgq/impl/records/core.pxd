@@ -16,40 +16,40 @@ cdef extern from "base/layout.h" nogil:
 cdef extern from "records/layout.h" nogil:
     enum:
         MQ_RECORD_BOARD
-        MQ_RECORD_CREATOR
+        MQ_RECORD_CREATOR_BYTES
         MQ_RECORD_EXCLUSIVE
-        MQ_RECORD_KEY
+        MQ_RECORD_KEY_BYTES
         MQ_RECORD_MAJOR
         MQ_RECORD_ROWS
         MQ_RECORD_ROW_BYTE
-    uint64_t MQ_RECORD_SCHEMA_DATA
+    uint64_t MQ_RECORD_SCHEMA_BYTES
     ctypedef struct mq_record_row:
         mq_versioned_row at
         mq_u64 written
     ctypedef struct mq_record_key:
         mq_u64 owner
         char name[112]
-    ctypedef struct mq_record:
+    ctypedef struct mq_record_header:
         mq_u64 created_ns, creator_pid, owner
         char creator[64]
         mq_u32 attention
         mq_record_row rows[128]
         mq_schema schema
         char schema_data[1]
-    ctypedef struct mq_record_shape:
+    ctypedef struct mq_record_config:
         uint64_t length, item_bytes, copies, flags
     ctypedef struct mq_record_parts:
-        mq_record *record
+        mq_record_header *header
         mq_record_key *keys
-        mq_record_shape shape
+        mq_record_config config
         uint64_t stride
     ctypedef enum mq_record_check_result:
-        MQ_RECORD_SOUND
-        MQ_RECORD_VERSION
-    uint64_t mq_record_bytes(const mq_record_shape *shape)
-    void mq_record_write_header(mq_record *record, const mq_record_shape *shape, uint64_t created_ns, uint64_t pid,
-                                const char *creator)
-    mq_record_check_result mq_record_check(mq_record *record, uint64_t size, mq_record_parts *parts)
+        MQ_RECORD_VALID
+        MQ_RECORD_OTHER_VERSION
+    uint64_t mq_record_file_bytes(const mq_record_config *config)
+    void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
+                               uint64_t pid, const char *creator)
+    mq_record_check_result mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_parts *parts)
 
 
 cdef extern from "records/cell.h" nogil:
@@ -63,10 +63,10 @@ cdef extern from "records/writer.h" nogil:
     ctypedef struct mq_record_writer:
         mq_record_parts parts
         mq_record_row *row
-        uint64_t who
+        uint64_t owner
         const mq_liveness_file *roll
-    mq_row_table mq_record_row_table(mq_record *record)
-    mq_liveness mq_record_liveness(mq_record *record, mq_liveness_probe *inquiry, uint64_t who)
+    mq_row_table mq_record_row_table(mq_record_header *header)
+    mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *inquiry, uint64_t who)
     void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bint held)
     bint mq_record_claim(mq_record_writer *w, mq_u64 *owner)
     void mq_record_release(mq_record_writer *w, mq_u64 *owner)
@@ -77,46 +77,46 @@ cdef extern from "records/vector.h" nogil:
     ctypedef struct mq_selection:
         const int64_t *list
         uint64_t first, count
-    ctypedef struct mq_reading:
-        uint64_t *times
-        int64_t *written
-    uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *which, uint8_t *to)
-    uint64_t mq_vector_read_all(const mq_record_parts *parts, const mq_selection *which, uint8_t *to,
-                                const mq_reading *reading)
-    bint mq_vector_has_all(const mq_record_parts *parts, const int64_t *list, uint64_t count)
-    uint64_t mq_vector_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t first, int64_t *found,
-                               uint64_t room)
+    ctypedef struct mq_read_info:
+        uint64_t *count
+        int64_t *time_ns
+    uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *selection, uint8_t *to)
+    uint64_t mq_vector_read_with_info(const mq_record_parts *parts, const mq_selection *selection, uint8_t *to,
+                                      const mq_read_info *info)
+    bint mq_vector_indices_are_valid(const mq_record_parts *parts, const int64_t *list, uint64_t count)
+    uint64_t mq_vector_collect_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t first,
+                                       int64_t *indices, uint64_t room)
     bint mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *times)
     ctypedef enum mq_vector_status:
         MQ_VECTOR_WRITTEN
-        MQ_VECTOR_HELD
+        MQ_VECTOR_LOCKED
         MQ_VECTOR_CORRUPT
-    mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *which, const uint8_t *source,
+    mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *selection, const uint8_t *source,
                                      int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done)
     ctypedef struct mq_vector_poll_state:
         const mq_record_parts *parts
         const uint64_t *seen
         const mq_u64 *whole
-    int mq_vector_has_more(const void *reader)
+    int mq_vector_is_readable(const void *reader)
 
 
 cdef extern from "records/board.h" nogil:
-    uint64_t MQ_NO_KEY
+    uint64_t MQ_BOARD_NO_KEY
     uint64_t mq_board_find(const mq_record_parts *parts, const char *key, size_t size, uint64_t first)
-    uint64_t mq_board_keys(const mq_record_parts *parts)
-    uint64_t mq_board_name(const mq_record_parts *parts, const char *key, size_t size)
+    uint64_t mq_board_key_count(const mq_record_parts *parts)
+    uint64_t mq_board_add_key(const mq_record_parts *parts, const char *key, size_t size)
     uint64_t mq_board_value_bytes(const mq_record_parts *parts)
     void mq_board_write(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
     ctypedef struct mq_board_value:
-        uint64_t times, length
-        int64_t written
-        bint nonsense
-    const uint8_t *mq_board_look(const mq_record_parts *parts, uint64_t index, mq_board_value *value)
-    bint mq_board_stands(const mq_record_parts *parts, uint64_t index, const mq_board_value *value)
+        uint64_t count, length
+        int64_t time_ns
+        bint is_corrupt
+    const uint8_t *mq_board_read_begin(const mq_record_parts *parts, uint64_t index, mq_board_value *value)
+    bint mq_board_read_valid(const mq_record_parts *parts, uint64_t index, const mq_board_value *value)
     ctypedef struct mq_board_poll_state:
         const mq_record_parts *parts
         char key[112]
         size_t bytes
         uint64_t index, seen
         const mq_u64 *whole
-    int mq_board_has_more(const void *reader)
+    int mq_board_is_readable(const void *reader)

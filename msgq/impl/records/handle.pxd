@@ -15,29 +15,29 @@ cdef class Handle(Waitable):
     cdef RecordFile _file
     cdef mq_record_writer _w
     cdef mq_record_parts _view       # of those elements that are meant
-    cdef mq_vector_poll_state _outlook  # the watcher's
-    cdef uint64_t *_seen             # how often each element was written when `changes` told of it last
+    cdef mq_vector_poll_state _poll_state  # the watcher's
+    cdef uint64_t *_seen_counts             # how often each element was written when `changes` told of it last
     cdef uint64_t _uid               # of the row
-    cdef void *_held                 # its lock
+    cdef void *_row_token                 # its lock
     cdef bint _passive
     cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
     cdef list _threads               # that are in it without the GIL, or waiting
-    cdef bint _looking               # a thread is in `changes`
+    cdef bint _in_changes               # a thread is in `changes`
     cdef bint _writing               # of an exclusive vector: a thread writes without Python's lock
     cdef int _adopt(self, RecordFile file) except -1
-    cdef int _need_row(self) except -1
-    cdef int _take_row(self) except -1
-    cdef int _own_all(self) except -1
+    cdef int _ensure_row(self) except -1
+    cdef int _register_writer(self) except -1
+    cdef int _claim_exclusive(self) except -1
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
-    cdef object _holder(self, uint64_t who)
+    cdef object _owner_name(self, uint64_t who)
     cdef int _begin_changes(self) except -1
     cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept
 
 
-cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept
-cdef mq_poll_ops lookout_of(mq_poll_ops reader, bint passive) noexcept
-cdef bint wait_for(Waitable one, RecordFile file, timeout) except -1
+cdef uint32_t prepare_wait(mq_u32 *attention, bint passive) noexcept
+cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept
+cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1
 
 # Whether a wait goes by the clock, and how long it naps; as all that reads.
 cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept

@@ -23,7 +23,7 @@ from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.records.core cimport (
     MQ_RECORD_EXCLUSIVE, MQ_RECORD_ROWS, mq_cell_row, mq_record_claim, mq_record_join, mq_record_leave,
-    mq_record_row_table, mq_record_row, mq_vector_has_more,
+    mq_record_row_table, mq_record_row, mq_vector_is_readable,
 )
 from msgq.impl.records.recordfile cimport RecordFile, private_file, record_file
 
@@ -37,7 +37,7 @@ cdef extern from "base/atomics.h" nogil:
 
 
 cdef enum:
-    NO_PLACE = -1
+    NO_FD = -1
     LOOK_AGAIN_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
     PASSIVE_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
     PASSIVE_MAX_NS = 10 * MQ_NS_PER_MS
@@ -49,27 +49,27 @@ cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept:
     return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
 
 
-cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept:
+cdef uint32_t prepare_wait(mq_u32 *attention, bint passive) noexcept:
     """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
     return mq_load_acquire_u32(attention) if passive else mq_eventcount_prepare_wait_mp(attention)
 
 
-cdef mq_poll_ops lookout_of(mq_poll_ops reader, bint passive) noexcept:
+cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept:
     """Say how a reader announces itself to writers; passive ones do not."""
     if not passive:
         reader.announce = mq_poll_prepare_wait_mp
     return reader
 
 
-cdef bint wait_for(Waitable one, RecordFile file, timeout) except -1:
+cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
     """Wait until there is something that was not told; False: the time is over."""
-    cdef int64_t patience = timeout_ns(timeout, one._endpoint)
-    one._enter()
+    cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
+    waitable._enter()
     cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
-    while not one._has_more():
-        if not patience or not wait_ready([one], until):
+    while not waitable._has_more():
+        if not patience or not wait_ready([waitable], until):
             return False
-        one._enter()  # a signal handler may have closed it, or forked
+        waitable._enter()  # a signal handler may have closed it, or forked
     file.check_whole()
     return True
 
@@ -102,24 +102,25 @@ cdef class Handle(Waitable):
     cdef int _adopt(self, RecordFile file) except -1:
         """Begin with a file that is open, and was compared with what was asked for."""
         self._file, self._w.parts, self._view, self._w.roll = file, file.parts, file.parts, file.roll()
-        self._seen = <uint64_t *> PyMem_Calloc(file.parts.shape.length, sizeof(uint64_t))
-        if self._seen == NULL:
+        self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
+        if self._seen_counts == NULL:
             raise MemoryError()
-        self._outlook.parts, self._outlook.seen, self._outlook.whole = &self._view, self._seen, file.whole
-        self._begin_anew()
+        self._poll_state.parts, self._poll_state.seen = &self._view, self._seen_counts
+        self._poll_state.whole = file.whole
+        self._reset()
         return 0
 
-    def _begin_anew(self):
+    def _reset(self):
         """Be open in this process: nobody uses it so far, and it has no row."""
-        self._threads, self._looking, self._writing = [], False, False
-        self._w.row, self._held = NULL, NULL
+        self._threads, self._in_changes, self._writing = [], False, False
+        self._w.row, self._row_token = NULL, NULL
         self._fd, self._waiting, self._closing = -1, None, False
         self._ticket = self._generation = fork_generation
 
     def __dealloc__(self):
         if self._generation == fork_generation:
             self._leave()  # also of one that was closed while others used it: nobody has left it, perhaps
-        PyMem_Free(self._seen)
+        PyMem_Free(self._seen_counts)
 
     # ---- coming and going ----
 
@@ -127,7 +128,7 @@ cdef class Handle(Waitable):
         if self._ticket != fork_generation:
             if self._ticket == CLOSED:
                 raise misuse(CLOSED, self._endpoint)
-            self._begin_anew()  # in a forked child: the row is the parent's
+            self._reset()  # in a forked child: the row is the parent's
         return 0
 
     cdef void _begin(self) noexcept:
@@ -143,18 +144,18 @@ cdef class Handle(Waitable):
     cdef void _vacate(self) noexcept:
         self._end()
 
-    cdef int _need_row(self) except -1:
+    cdef int _ensure_row(self) except -1:
         """What each write does first."""
         self._enter()
         if self._w.row == NULL:
-            self._take_row()
+            self._register_writer()
         return 0
 
-    cdef int _take_row(self) except -1:
+    cdef int _register_writer(self) except -1:
         if self._passive:
             raise options.passive_error(self._endpoint)
         remember(self)  # runs Python code, which may close it: not behind the row
-        cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_PLACE
+        cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
             self._enter()  # a signal handler, or another thread, may have closed it, written, or forked while we waited
             if self._w.row == NULL:
@@ -166,33 +167,33 @@ cdef class Handle(Waitable):
 
     def _join(self):
         """Take a row under the lock. The memory of one process has no roll, and one handle."""
-        cdef mq_self us
-        cdef mq_row_table roster = mq_record_row_table(self._w.parts.record)
+        cdef mq_self identity
+        cdef mq_row_table roster = mq_record_row_table(self._w.parts.header)
         cdef int row = 0
-        identify(&us, NULL)
+        identify(&identity, NULL)
         if self._file.fd >= 0:
-            row = mq_row_table_reserve(&roster, self._w.roll, &self._held)
+            row = mq_row_table_reserve(&roster, self._w.roll, &self._row_token)
         if row == MQ_NO_ROW:
             raise options.writers_error(self._endpoint)
         self._uid = new_uid()
-        mq_record_join(&self._w, row, &us, self._uid, self._held != NULL)
-        if self._w.parts.shape.flags & MQ_RECORD_EXCLUSIVE:
-            self._own_all()
+        mq_record_join(&self._w, row, &identity, self._uid, self._row_token != NULL)
+        if self._w.parts.config.flags & MQ_RECORD_EXCLUSIVE:
+            self._claim_exclusive()
 
-    cdef int _own_all(self) except -1:
+    cdef int _claim_exclusive(self) except -1:
         """Be the one handle that writes."""
-        if not mq_record_claim(&self._w, &self._w.parts.record.owner):
-            mq_record_leave(&self._w, self._uid, &self._held)
-            holder = self._holder(mq_load_relaxed_u64(&self._w.parts.record.owner))
-            raise options.owned_error(holder, self._endpoint)
+        if not mq_record_claim(&self._w, &self._w.parts.header.owner):
+            mq_record_leave(&self._w, self._uid, &self._row_token)
+            holder = self._owner_name(mq_load_relaxed_u64(&self._w.parts.header.owner))
+            raise options.exclusive_error(holder, self._endpoint)
         return 0
 
-    cdef object _holder(self, uint64_t who):
+    cdef object _owner_name(self, uint64_t who):
         """Who is named in a word, for people."""
         cdef mq_record_row *row
         if mq_cell_row(who) >= MQ_RECORD_ROWS:
             return "nobody that is known"
-        row = &self._w.parts.record.rows[mq_cell_row(who)]
+        row = &self._w.parts.header.rows[mq_cell_row(who)]
         return f"{text(row.at.who.name, sizeof(row.at.who.name))} {mq_load_relaxed_u64(&row.at.who.pid)}"
 
     def close(self):
@@ -217,7 +218,7 @@ cdef class Handle(Waitable):
 
     cdef int _give_back(self) except -1:
         if self._w.row != NULL:
-            mq_record_leave(&self._w, self._uid, &self._held)
+            mq_record_leave(&self._w, self._uid, &self._row_token)
         return 0
 
     def _close_at_exit(self):
@@ -227,29 +228,29 @@ cdef class Handle(Waitable):
     # ---- waiting ----
 
     cdef bint _has_more(self) noexcept:
-        return mq_vector_has_more(&self._outlook) != 0
+        return mq_vector_is_readable(&self._poll_state) != 0
 
     cdef mq_u32 *_word(self) noexcept:
-        return &self._w.parts.record.attention
+        return &self._w.parts.header.attention
 
     cdef uint32_t _announce(self) noexcept:
-        return announced(self._word(), self._passive)
+        return prepare_wait(self._word(), self._passive)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         return nap_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_has_more, &self._outlook, self._word(), NULL, NULL, False)
-        return lookout_of(reader, self._passive)
+        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._word(), NULL, NULL, False)
+        return make_poll_ops(reader, self._passive)
 
     def wait(self, timeout=None):
         return wait_for(self, self._file, timeout)
 
     cdef int _begin_changes(self) except -1:
         self._enter()
-        if self._looking:
+        if self._in_changes:
             raise options.busy_error(self._endpoint)
-        self._looking = True
+        self._in_changes = True
         return 0
 
     cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept:
@@ -257,7 +258,7 @@ cdef class Handle(Waitable):
         cdef uint64_t i
         watcher_lock()
         for i in range(count):
-            self._seen[indices[i]] = counts[i]
+            self._seen_counts[indices[i]] = counts[i]
         watcher_unlock()
 
     # ---- what is known ----

@@ -14,10 +14,10 @@
 enum {
     MQ_RECORD_MAJOR = 1, /* of the layout: another one cannot be read */
     MQ_RECORD_MINOR = 0, /* what was added since can be passed over */
-    MQ_RECORD_CREATOR = 64,
+    MQ_RECORD_CREATOR_BYTES = 64,
     MQ_RECORD_ROWS = 128,         /* handles that write, at a time */
     MQ_RECORD_ROW_BYTE = 0,       /* of the file, that the owner of the first row locks (liveness_lock.h) */
-    MQ_RECORD_KEY = 112,          /* bytes of a key, with a NUL at its end */
+    MQ_RECORD_KEY_BYTES = 112,    /* bytes of a key, with a NUL at its end */
     MQ_RECORD_EXCLUSIVE = 1,      /* flag: one handle writes */
     MQ_RECORD_BOARD = 2,          /* flag: elements have keys, and their values a length */
     MQ_RECORD_LINE = 64,          /* bytes of a cache line */
@@ -38,9 +38,9 @@ _Static_assert(sizeof(mq_record_row) == 128, "bump MQ_RECORD_MAJOR");
 
 /* The name of a board's element. Written under the lock; `named` last, and then constant but for the owner. */
 typedef struct {
-    mq_u64 owner; /* as mq_record.owner */
+    mq_u64 owner; /* as mq_record_header.owner */
     mq_u64 named; /* 1: it has a name */
-    char name[MQ_RECORD_KEY];
+    char name[MQ_RECORD_KEY_BYTES];
 } mq_record_key;
 _Static_assert(sizeof(mq_record_key) == 128, "bump MQ_RECORD_MAJOR");
 
@@ -57,7 +57,7 @@ typedef struct {
     mq_u64 stride;      /* bytes from one element to the next */
     mq_u64 copy_stride; /* bytes from one copy to the next */
     mq_u64 flags;
-    char creator[MQ_RECORD_CREATOR]; /* name of the process, NUL-padded */
+    char creator[MQ_RECORD_CREATOR_BYTES]; /* name of the process, NUL-padded */
     mq_u64 pad0[4];
     mq_u32 attention; /* eventcount.h, several writers: the futex word of all who wait for changes */
     mq_u32 pad1[15];
@@ -67,99 +67,101 @@ typedef struct {
     mq_record_row rows[MQ_RECORD_ROWS];
     mq_schema schema;
     char schema_data[12288 - sizeof(mq_schema)];
-} mq_record;
-_Static_assert(offsetof(mq_record, attention) == 192, "bump MQ_RECORD_MAJOR");
-_Static_assert(offsetof(mq_record, owner) == 256, "bump MQ_RECORD_MAJOR");
-_Static_assert(offsetof(mq_record, rows) == 4096, "bump MQ_RECORD_MAJOR");
-_Static_assert(offsetof(mq_record, schema) == 20480, "bump MQ_RECORD_MAJOR");
-_Static_assert(sizeof(mq_record) == 32768, "bump MQ_RECORD_MAJOR");
+} mq_record_header;
+_Static_assert(offsetof(mq_record_header, attention) == 192, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record_header, owner) == 256, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record_header, rows) == 4096, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record_header, schema) == 20480, "bump MQ_RECORD_MAJOR");
+_Static_assert(sizeof(mq_record_header) == 32768, "bump MQ_RECORD_MAJOR");
 
-#define MQ_RECORD_SCHEMA_DATA (sizeof(((mq_record *)0)->schema_data))
+#define MQ_RECORD_SCHEMA_BYTES (sizeof(((mq_record_header *)0)->schema_data))
 
 /* What a vector or board is made of. */
 typedef struct {
     uint64_t length, item_bytes, copies, flags;
-} mq_record_shape;
+} mq_record_config;
 
 /* Where the parts of a mapped file are, with its sizes: a checked copy, for the header's may change under us. */
 typedef struct {
-    mq_record *record;
+    mq_record_header *header;
     mq_record_key *keys; /* of a board */
     uint8_t *elements;
-    mq_record_shape shape;
+    mq_record_config config;
     uint64_t stride, copy_stride;
 } mq_record_parts;
 
-static inline bool mq_record_shape_makes_sense(const mq_record_shape *shape) {
-    return shape->length - 1 < MQ_RECORD_LENGTH_MAX && shape->item_bytes - 1 < MQ_RECORD_ITEM_MAX &&
-           (shape->copies == 2 || shape->copies == 4) && shape->flags <= (MQ_RECORD_EXCLUSIVE | MQ_RECORD_BOARD) &&
-           (!(shape->flags & MQ_RECORD_BOARD) || shape->item_bytes > sizeof(mq_u64)); /* a length, and a value */
+static inline bool mq_record_config_is_valid(const mq_record_config *config) {
+    return config->length - 1 < MQ_RECORD_LENGTH_MAX && config->item_bytes - 1 < MQ_RECORD_ITEM_MAX &&
+           (config->copies == 2 || config->copies == 4) && config->flags <= (MQ_RECORD_EXCLUSIVE | MQ_RECORD_BOARD) &&
+           (!(config->flags & MQ_RECORD_BOARD) || config->item_bytes > sizeof(mq_u64)); /* a length, and a value */
 }
 
 /* Lay out what makes sense, from `record` on; returns the bytes of its file. */
-static inline uint64_t mq_record_layout(mq_record_parts *parts, mq_record *record, const mq_record_shape *shape) {
-    uint64_t copy = sizeof(mq_u64) + ((shape->item_bytes + 7) & ~(uint64_t)7), all = shape->copies * copy;
+static inline uint64_t mq_record_layout(mq_record_parts *parts, mq_record_header *header,
+                                        const mq_record_config *config) {
+    uint64_t copy = sizeof(mq_u64) + ((config->item_bytes + 7) & ~(uint64_t)7), all = config->copies * copy;
     /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
-    bool alone = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
-    uint64_t copy_stride = alone ? MQ_RECORD_LINE : copy;
-    uint64_t end = sizeof(mq_u64) + (shape->copies - 1) * copy_stride + copy;
-    uint64_t keys = shape->flags & MQ_RECORD_BOARD ? shape->length * sizeof(mq_record_key) : 0;
-    uint8_t *base = (uint8_t *)record;
-    *parts = (mq_record_parts){.record = record,
-                               .keys = (mq_record_key *)(void *)(base + sizeof(mq_record)),
-                               .elements = base + sizeof(mq_record) + keys,
-                               .shape = *shape,
+    bool own_line = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
+    uint64_t copy_stride = own_line ? MQ_RECORD_LINE : copy;
+    uint64_t end = sizeof(mq_u64) + (config->copies - 1) * copy_stride + copy;
+    uint64_t keys = config->flags & MQ_RECORD_BOARD ? config->length * sizeof(mq_record_key) : 0;
+    uint8_t *base = (uint8_t *)header;
+    *parts = (mq_record_parts){.header = header,
+                               .keys = (mq_record_key *)(void *)(base + sizeof(mq_record_header)),
+                               .elements = base + sizeof(mq_record_header) + keys,
+                               .config = *config,
                                .stride = (end + MQ_RECORD_LINE - 1) & ~(uint64_t)(MQ_RECORD_LINE - 1),
                                .copy_stride = copy_stride};
-    return sizeof(mq_record) + keys + shape->length * parts->stride;
+    return sizeof(mq_record_header) + keys + config->length * parts->stride;
 }
 
 /* The bytes of a file for this shape; 0: there is no such file. */
-static inline uint64_t mq_record_bytes(const mq_record_shape *shape) {
+static inline uint64_t mq_record_file_bytes(const mq_record_config *config) {
     mq_record_parts parts;
-    uint64_t bytes = mq_record_shape_makes_sense(shape) ? mq_record_layout(&parts, NULL, shape) : 0;
+    uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_layout(&parts, NULL, config) : 0;
     return bytes <= MQ_RECORD_BYTES_MAX ? bytes : 0;
 }
 
 /* Fill a new file of zeros, which has no name so far. */
-static inline void mq_record_write_header(mq_record *record, const mq_record_shape *shape, uint64_t created_ns,
-                                          uint64_t pid, const char *creator) {
+static inline void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
+                                         uint64_t pid, const char *creator) {
     mq_record_parts parts; /* relaxed, all: nobody else has it so far */
-    mq_store_relaxed_u64(&record->total_bytes, mq_record_layout(&parts, record, shape));
-    mq_store_relaxed_u64(&record->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
-    mq_store_relaxed_u64(&record->header_bytes, sizeof(mq_record));
-    mq_store_relaxed_u64(&record->created_ns, created_ns);
-    mq_store_relaxed_u64(&record->creator_pid, pid);
-    mq_store_relaxed_u64(&record->length, shape->length);
-    mq_store_relaxed_u64(&record->item_bytes, shape->item_bytes);
-    mq_store_relaxed_u64(&record->copies, shape->copies);
-    mq_store_relaxed_u64(&record->stride, parts.stride);
-    mq_store_relaxed_u64(&record->copy_stride, parts.copy_stride);
-    mq_store_relaxed_u64(&record->flags, shape->flags);
-    mq_copy_in(record->creator, creator, strnlen(creator, MQ_RECORD_CREATOR - 1));
-    mq_store_release_u64(&record->magic, MQ_RECORD_MAGIC);
+    mq_store_relaxed_u64(&header->total_bytes, mq_record_layout(&parts, header, config));
+    mq_store_relaxed_u64(&header->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
+    mq_store_relaxed_u64(&header->header_bytes, sizeof(mq_record_header));
+    mq_store_relaxed_u64(&header->created_ns, created_ns);
+    mq_store_relaxed_u64(&header->creator_pid, pid);
+    mq_store_relaxed_u64(&header->length, config->length);
+    mq_store_relaxed_u64(&header->item_bytes, config->item_bytes);
+    mq_store_relaxed_u64(&header->copies, config->copies);
+    mq_store_relaxed_u64(&header->stride, parts.stride);
+    mq_store_relaxed_u64(&header->copy_stride, parts.copy_stride);
+    mq_store_relaxed_u64(&header->flags, config->flags);
+    mq_copy_in(header->creator, creator, strnlen(creator, MQ_RECORD_CREATOR_BYTES - 1));
+    mq_store_release_u64(&header->magic, MQ_RECORD_MAGIC);
 }
 
-typedef enum { MQ_RECORD_SOUND, MQ_RECORD_FOREIGN, MQ_RECORD_VERSION } mq_record_check_result;
+typedef enum { MQ_RECORD_VALID, MQ_RECORD_NOT_OURS, MQ_RECORD_OTHER_VERSION } mq_record_check_result;
 
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_record_check_result mq_record_check(mq_record *record, uint64_t bytes, mq_record_parts *parts) {
-    if (bytes < sizeof(mq_record) || mq_load_acquire_u64(&record->magic) != MQ_RECORD_MAGIC)
-        return MQ_RECORD_FOREIGN;
-    if (mq_load_relaxed_u64(&record->version) >> 32 !=
+static inline mq_record_check_result mq_record_header_check(mq_record_header *header, uint64_t bytes,
+                                                            mq_record_parts *parts) {
+    if (bytes < sizeof(mq_record_header) || mq_load_acquire_u64(&header->magic) != MQ_RECORD_MAGIC)
+        return MQ_RECORD_NOT_OURS;
+    if (mq_load_relaxed_u64(&header->version) >> 32 !=
         MQ_RECORD_MAJOR) /* relaxed, all: constant since before the name */
-        return MQ_RECORD_VERSION;
-    mq_record_shape shape = {.length = mq_load_relaxed_u64(&record->length),
-                             .item_bytes = mq_load_relaxed_u64(&record->item_bytes),
-                             .copies = mq_load_relaxed_u64(&record->copies),
-                             .flags = mq_load_relaxed_u64(&record->flags)};
-    uint64_t needed = mq_record_bytes(&shape);
-    if (!needed || needed > bytes || mq_load_relaxed_u64(&record->header_bytes) != sizeof(mq_record))
-        return MQ_RECORD_FOREIGN;
-    mq_record_layout(parts, record, &shape);
-    bool same = mq_load_relaxed_u64(&record->stride) == parts->stride &&
-                mq_load_relaxed_u64(&record->copy_stride) == parts->copy_stride;
-    return same ? MQ_RECORD_SOUND : MQ_RECORD_FOREIGN;
+        return MQ_RECORD_OTHER_VERSION;
+    mq_record_config config = {.length = mq_load_relaxed_u64(&header->length),
+                               .item_bytes = mq_load_relaxed_u64(&header->item_bytes),
+                               .copies = mq_load_relaxed_u64(&header->copies),
+                               .flags = mq_load_relaxed_u64(&header->flags)};
+    uint64_t needed = mq_record_file_bytes(&config);
+    if (!needed || needed > bytes || mq_load_relaxed_u64(&header->header_bytes) != sizeof(mq_record_header))
+        return MQ_RECORD_NOT_OURS;
+    mq_record_layout(parts, header, &config);
+    bool same = mq_load_relaxed_u64(&header->stride) == parts->stride &&
+                mq_load_relaxed_u64(&header->copy_stride) == parts->copy_stride;
+    return same ? MQ_RECORD_VALID : MQ_RECORD_NOT_OURS;
 }
 
 #endif

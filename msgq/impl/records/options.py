@@ -108,8 +108,8 @@ class Opening(NamedTuple):
 
     def missing_error(self) -> SegmentError:
         """Return the error for a vector that was to be opened, and is not there."""
-        told = "" if self.dtype is not None and self.length is not None else "; give dtype and length to make it"
-        return missing_error(self.name, told)
+        advice = "" if self.dtype is not None and self.length is not None else "; give dtype and length to make it"
+        return missing_error(self.name, advice)
 
 
 def opening(
@@ -309,7 +309,7 @@ def board_opening(
 # ---- boards ----
 
 
-def checked_key(key: str, name: str) -> bytes:
+def validate_key(key: str, name: str) -> bytes:
     """Return a key of a board as its bytes.
 
     Raises
@@ -357,7 +357,7 @@ def busy_error(name: str) -> ConcurrentUseError:
     return ConcurrentUseError("another thread asks this handle for changes; one at a time may", name)
 
 
-def held_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
+def locked_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an element that another writer, which lives, does not let go."""
     text = f"element {index} was held for {waited_s:.6g} s by {holder}, which is stopped or slow"
     return WaitTimeoutError(f"{text}; it was not written, nor those after it", name)
@@ -375,7 +375,7 @@ def no_instant_error(waited_s: float, name: str) -> WaitTimeoutError:
     return WaitTimeoutError(f"{text}; give more time, or take one that is not atomic", name)
 
 
-def owned_error(owner: str, name: str) -> MultipleWritersError:
+def exclusive_error(owner: str, name: str) -> MultipleWritersError:
     """Return the error for the second writer of an exclusive vector."""
     text = f"is exclusive, and {owner} writes it; one handle may, as long as it is open"
     return MultipleWritersError(text, name)
@@ -387,7 +387,7 @@ def writers_error(name: str) -> TooManyWritersError:
     return TooManyWritersError(text, name)
 
 
-def taken_error(key: str, owner: str, name: str) -> KeyTakenError:
+def key_taken_error(key: str, owner: str, name: str) -> KeyTakenError:
     """Return the error for a key whose owner lives."""
     return KeyTakenError(f"the key {key!r} is declared by {owner}; an Entry gives it back when it is closed", name)
 
@@ -413,12 +413,12 @@ def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
     return MessageTooLargeError(f"the value has {size} bytes, the buffer {room}", name)
 
 
-def inherited_error(key: str, name: str) -> ForkedSocketError:
+def inherited_entry_error(key: str, name: str) -> ForkedSocketError:
     """Return the error for an `Entry` in a forked child."""
     text = f"the key {key!r} belongs to the parent process, which alone may write it"
     return ForkedSocketError(f"{text}. To write it here, close the parent's entry, then declare the key", name)
 
 
-def returned_error(key: str, name: str) -> StateError:
+def closed_entry_error(key: str, name: str) -> StateError:
     """Return the error for an `Entry` that was closed."""
     return StateError(f"the key {key!r} was given back; declare it again", name)

@@ -13,8 +13,9 @@ from msgq.impl.base.liveness cimport text, this_process
 from msgq.impl.base.endpointfile cimport EndpointFile
 from msgq.impl.base.segment cimport Segment, failure, remove_file
 from msgq.impl.records.core cimport (
-    MQ_RECORD_BOARD, MQ_RECORD_CREATOR, MQ_RECORD_EXCLUSIVE, MQ_RECORD_MAJOR, MQ_RECORD_SCHEMA_DATA, MQ_RECORD_SOUND,
-    MQ_RECORD_VERSION, mq_record, mq_record_bytes, mq_record_check, mq_record_shape, mq_record_write_header,
+    MQ_RECORD_BOARD, MQ_RECORD_CREATOR_BYTES, MQ_RECORD_EXCLUSIVE, MQ_RECORD_MAJOR, MQ_RECORD_SCHEMA_BYTES,
+    MQ_RECORD_VALID, MQ_RECORD_OTHER_VERSION, mq_record_header, mq_record_file_bytes, mq_record_header_check,
+    mq_record_config, mq_record_header_init,
 )
 
 from msgq.common import naming
@@ -31,15 +32,15 @@ cdef class RecordFile(EndpointFile):
         return "vector or board"
 
     cdef size_t _least(self) noexcept:
-        return sizeof(mq_record)
+        return sizeof(mq_record_header)
 
     cdef int _check(self) except -1:
-        status = mq_record_check(<mq_record *> self.segment.address, self.segment.size, &self.parts)
-        if status == MQ_RECORD_VERSION:
+        status = mq_record_header_check(<mq_record_header *> self.segment.address, self.segment.size, &self.parts)
+        if status == MQ_RECORD_OTHER_VERSION:
             message = (f"has another layout than this library, which has version {MQ_RECORD_MAJOR}; use one version of "
                        "msgq")
             raise LayoutVersionError(message, self.name, self.path)
-        if status != MQ_RECORD_SOUND:
+        if status != MQ_RECORD_VALID:
             raise CorruptSegmentError("is no vector and no board of msgq; remove it", self.name, self.path)
         return 0
 
@@ -47,33 +48,33 @@ cdef class RecordFile(EndpointFile):
         return naming.records_directories(self.prefix)
 
     cdef size_t _new_bytes(self) except 0:
-        cdef mq_record_shape shape = self._shape()
-        return mq_record_bytes(&shape)
+        cdef mq_record_config config = self._shape()
+        return mq_record_file_bytes(&config)
 
-    cdef mq_record_shape _shape(self) except *:
+    cdef mq_record_config _shape(self) except *:
         """Of a new one."""
-        cdef mq_record_shape shape
+        cdef mq_record_config config
         if isinstance(self.wanted, options.BoardOpening):
             keys, value_bytes = self.wanted.new()
-            shape.length, shape.item_bytes = keys, options.LENGTH_WORD + value_bytes
-            shape.copies, shape.flags = options.COPIES, MQ_RECORD_BOARD
+            config.length, config.item_bytes = keys, options.LENGTH_WORD + value_bytes
+            config.copies, config.flags = options.COPIES, MQ_RECORD_BOARD
         else:
             dtype, length, exclusive, copies = self.wanted.new()
-            shape.length, shape.item_bytes, shape.copies = length, dtype.itemsize, copies
-            shape.flags = MQ_RECORD_EXCLUSIVE if exclusive else 0
-        return shape
+            config.length, config.item_bytes, config.copies = length, dtype.itemsize, copies
+            config.flags = MQ_RECORD_EXCLUSIVE if exclusive else 0
+        return config
 
     cdef int _fill(self) except -1:
-        cdef char creator[MQ_RECORD_CREATOR]
-        cdef mq_record *record = <mq_record *> self.segment.address
-        cdef mq_record_shape shape = self._shape()
-        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, record.schema_data, MQ_RECORD_SCHEMA_DATA)
+        cdef char creator[MQ_RECORD_CREATOR_BYTES]
+        cdef mq_record_header *header = <mq_record_header *> self.segment.address
+        cdef mq_record_config config = self._shape()
+        cdef mq_schema_parts at = mq_schema_parts_of(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
-        schema = self.wanted.schema if shape.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
+        schema = self.wanted.schema if config.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
         if schema is not None:
             describe(&at, schema)
-        mq_record_write_header(record, &shape, host_time_ns(), this_process().pid, creator)
+        mq_record_header_init(header, &config, host_time_ns(), this_process().pid, creator)
         return 0
 
     cdef object missing(self):
@@ -88,21 +89,21 @@ cdef class RecordFile(EndpointFile):
     # ---- what it says of itself ----
 
     cdef bint is_board(self) noexcept:
-        return self.parts.shape.flags & MQ_RECORD_BOARD != 0
+        return self.parts.config.flags & MQ_RECORD_BOARD != 0
 
     @property
     def creator(self):
-        cdef mq_record *record = self.parts.record
-        return text(record.creator, MQ_RECORD_CREATOR), mq_load_relaxed_u64(&record.creator_pid)
+        cdef mq_record_header *header = self.parts.header
+        return text(header.creator, MQ_RECORD_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)
 
     @property
     def created_ns(self):
-        return mq_load_relaxed_u64(&self.parts.record.created_ns)
+        return mq_load_relaxed_u64(&self.parts.header.created_ns)
 
     @property
     def schema(self):
-        cdef mq_record *record = self.parts.record
-        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, record.schema_data, MQ_RECORD_SCHEMA_DATA)
+        cdef mq_record_header *header = self.parts.header
+        cdef mq_schema_parts at = mq_schema_parts_of(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
         return described(&at)
 
 

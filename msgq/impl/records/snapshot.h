@@ -6,34 +6,34 @@
 
 #include "records/board.h"
 
-enum { MQ_RECORD_LOOKS = 8 }; /* at an element that is written again and again */
+enum { MQ_RECORD_READ_TRIES = 8 }; /* at an element that is written again and again */
 
 /* What one owner of a row has. */
 typedef struct {
-    uint64_t held, keys;
-} mq_record_owned;
+    uint64_t locked, keys;
+} mq_record_row_summary;
 
 /* What the elements say. */
 typedef struct {
-    uint64_t ever;         /* written at least once */
-    uint64_t held, astray; /* that somebody writes; those of them whose writer is named, and is no row's owner */
-    uint64_t last, newest; /* when one was written last, and which; 0: none */
-    mq_record_owned owned[MQ_RECORD_ROWS];
-} mq_record_census;
+    uint64_t elements_written;         /* at least once */
+    uint64_t locked, orphaned;         /* by writers; those of them whose writer owns no row */
+    uint64_t last_time_ns, last_index; /* of the last write, and its element; 0: none */
+    mq_record_row_summary rows[MQ_RECORD_ROWS];
+} mq_record_summary;
 
 /* The row of who is named, if it is that one's; MQ_RECORD_ROWS: it is a former owner's, or nobody's. */
-static inline unsigned mq_record_named(const mq_record *record, uint64_t who) {
+static inline unsigned mq_record_row_of(const mq_record_header *header, uint64_t who) {
     unsigned row = mq_cell_row(who);
     if (row >= MQ_RECORD_ROWS)
         return MQ_RECORD_ROWS;
-    bool own = (uint16_t)mq_load_acquire_u64(&record->rows[row].at.generation) == mq_cell_generation(who);
-    return own ? row : MQ_RECORD_ROWS;
+    bool is_current = (uint16_t)mq_load_acquire_u64(&header->rows[row].at.generation) == mq_cell_generation(who);
+    return is_current ? row : MQ_RECORD_ROWS;
 }
 
 /* When an element was written; 0: never, or it changed all the time. */
-static inline uint64_t mq_record_time(const mq_record_parts *parts, uint64_t index) {
+static inline uint64_t mq_record_last_write(const mq_record_parts *parts, uint64_t index) {
     mq_u64 *version = mq_cell_version(parts, index);
-    for (int look = 0; look < MQ_RECORD_LOOKS; look++) {
+    for (int tries = 0; tries < MQ_RECORD_READ_TRIES; tries++) {
         uint64_t before = mq_cell_read_begin(version);
         if (!mq_cell_count(before))
             return 0;
@@ -47,28 +47,28 @@ static inline uint64_t mq_record_time(const mq_record_parts *parts, uint64_t ind
 }
 
 /* Look at all elements, and at the owners of a board's keys. */
-static inline void mq_record_look(const mq_record_parts *parts, mq_record_census *out) {
+static inline void mq_record_summarize(const mq_record_parts *parts, mq_record_summary *out) {
     memset(out, 0, sizeof *out);
-    for (uint64_t i = 0; i < parts->shape.length; i++) {
+    for (uint64_t i = 0; i < parts->config.length; i++) {
         uint64_t version = mq_cell_read_begin(mq_cell_version(parts, i)), who = mq_cell_owner(version);
         if (who) {
-            unsigned row = mq_record_named(parts->record, who);
-            out->held++;
+            unsigned row = mq_record_row_of(parts->header, who);
+            out->locked++;
             if (row == MQ_RECORD_ROWS)
-                out->astray++;
+                out->orphaned++;
             else
-                out->owned[row].held++;
+                out->rows[row].locked++;
         }
-        out->ever += mq_cell_count(version) != 0;
-        uint64_t time = mq_record_time(parts, i);
-        if (time > out->last)
-            out->last = time, out->newest = i;
+        out->elements_written += mq_cell_count(version) != 0;
+        uint64_t time = mq_record_last_write(parts, i);
+        if (time > out->last_time_ns)
+            out->last_time_ns = time, out->last_index = i;
     }
-    for (uint64_t i = 0; parts->shape.flags & MQ_RECORD_BOARD && i < parts->shape.length; i++) {
+    for (uint64_t i = 0; parts->config.flags & MQ_RECORD_BOARD && i < parts->config.length; i++) {
         uint64_t who = mq_load_acquire_u64(&parts->keys[i].owner);
-        unsigned row = who ? mq_record_named(parts->record, who) : MQ_RECORD_ROWS;
+        unsigned row = who ? mq_record_row_of(parts->header, who) : MQ_RECORD_ROWS;
         if (row < MQ_RECORD_ROWS)
-            out->owned[row].keys++;
+            out->rows[row].keys++;
     }
 }
 

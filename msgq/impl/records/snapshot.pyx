@@ -9,8 +9,9 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.endpointfile cimport participant
 from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, MQ_RECORD_ROWS, MQ_RECORD_ROW_BYTE, mq_board_keys, mq_board_look,
-    mq_board_stands, mq_board_value, mq_board_value_bytes, mq_record, mq_record_parts, mq_record_row,
+    MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, MQ_RECORD_ROWS, MQ_RECORD_ROW_BYTE, mq_board_key_count,
+    mq_board_read_begin, mq_board_read_valid, mq_board_value, mq_board_value_bytes, mq_record_header, mq_record_parts,
+    mq_record_row,
 )
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 
@@ -20,95 +21,97 @@ from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterIn
 
 cdef extern from "records/snapshot.h" nogil:
     enum:
-        MQ_RECORD_LOOKS
-    ctypedef struct mq_record_owned:
-        uint64_t held, keys
-    ctypedef struct mq_record_census:
-        uint64_t ever, held, astray, last, newest
-        mq_record_owned owned[128]
-    unsigned mq_record_named(const mq_record *record, uint64_t who)
-    void mq_record_look(const mq_record_parts *parts, mq_record_census *out)
+        MQ_RECORD_READ_TRIES
+    ctypedef struct mq_record_row_summary:
+        uint64_t locked, keys
+    ctypedef struct mq_record_summary:
+        uint64_t elements_written, locked, orphaned, last_time_ns, last_index
+        mq_record_row_summary rows[128]
+    unsigned mq_record_row_of(const mq_record_header *header, uint64_t who)
+    void mq_record_summarize(const mq_record_parts *parts, mq_record_summary *out)
 
 
 cdef enum:
-    LISTED = 256  # keys
+    KEYS_MAX = 256  # keys
 
 
-cdef uint64_t _written(RecordFile file) noexcept:
+cdef uint64_t _count_written(RecordFile file) noexcept:
     """Elements that were written so far, by all rows."""
     cdef uint64_t written = 0
     cdef int row
     for row in range(MQ_RECORD_ROWS):
-        written += mq_load_relaxed_u64(&file.parts.record.rows[row].written)
+        written += mq_load_relaxed_u64(&file.parts.header.rows[row].written)
     return written
 
 
-cdef dict _writers(RecordFile file, const mq_record_census *census):
+cdef dict _writers(RecordFile file, const mq_record_summary *summary):
     """Return who writes, and rows of nobody in which something is left, by row."""
     cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
     cdef mq_record_row *row
     cdef int i
-    found = {}
+    writers = {}
     try:
         for i in range(MQ_RECORD_ROWS):
-            row = &file.parts.record.rows[i]
-            if mq_load_acquire_u64(&row.at.who.uid) or census.owned[i].held or census.owned[i].keys:
+            row = &file.parts.header.rows[i]
+            if mq_load_acquire_u64(&row.at.who.uid) or summary.rows[i].locked or summary.rows[i].keys:
                 who = participant(&row.at.who, mq_identity_liveness(&inquiry, &row.at.who, MQ_RECORD_ROW_BYTE + i))
-                found[i] = RecordWriterInfo(who, i, mq_load_relaxed_u64(&row.written), census.owned[i].held,
-                                            census.owned[i].keys)
+                writers[i] = RecordWriterInfo(who, i, mq_load_relaxed_u64(&row.written), summary.rows[i].locked,
+                                              summary.rows[i].keys)
     finally:
         mq_liveness_probe_end(&inquiry)
-    return found
+    return writers
 
 
-cdef bint _steady(RecordFile file, uint64_t index, mq_board_value *value):
+cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value *value):
     """Look at a value; False: it changed all the time, or has a length that none can have."""
     cdef int _again
-    for _again in range(MQ_RECORD_LOOKS):
-        mq_board_look(&file.parts, index, value)
-        if mq_board_stands(&file.parts, index, value):
-            return value.times != 0 and not value.nonsense
+    for _again in range(MQ_RECORD_READ_TRIES):
+        mq_board_read_begin(&file.parts, index, value)
+        if mq_board_read_valid(&file.parts, index, value):
+            return value.count != 0 and not value.is_corrupt
     return False
 
 
 cdef object _key(RecordFile file, uint64_t index, dict writers, uint64_t now):
     cdef mq_board_value value
-    cdef char name[MQ_RECORD_KEY]
+    cdef char name[MQ_RECORD_KEY_BYTES]
     cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[index].owner)
     mq_copy_out(name, file.parts.keys[index].name, sizeof(name))
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
-    writer = writers.get(mq_record_named(file.parts.record, who)) if who else None
+    writer = writers.get(mq_record_row_of(file.parts.header, who)) if who else None
     owner = writer and writer.participant
-    if not _steady(file, index, &value):
-        return RecordKeyInfo(key, owner, value.times)
-    return RecordKeyInfo(key, owner, value.times, value.length, value.written, max(0, <object> now - value.written))
+    if not _read_value(file, index, &value):
+        return RecordKeyInfo(key, owner, value.count)
+    return RecordKeyInfo(key, owner, value.count, value.length, value.time_ns, max(0, <object> now - value.time_ns))
 
 
-cdef object _look(RecordFile file):
-    cdef mq_record_census census
-    cdef mq_record *record = file.parts.record
-    cdef bint board = file.is_board()
+cdef object _read_stats(RecordFile file):
+    cdef mq_record_summary summary
+    cdef mq_record_header *header = file.parts.header
+    cdef bint is_board = file.is_board()
     cdef uint64_t now = host_time_ns(), key_count, i
     with nogil:
-        mq_record_look(&file.parts, &census)
-    writers = _writers(file, &census)
-    key_count = mq_board_keys(&file.parts) if board else 0
-    keys = tuple([_key(file, i, writers, now) for i in range(min(key_count, <uint64_t> LISTED))])
-    dead = sum([one.holds for one in writers.values() if one.participant.alive is False])
+        mq_record_summarize(&file.parts, &summary)
+    writers = _writers(file, &summary)
+    key_count = mq_board_key_count(&file.parts) if is_board else 0
+    keys = tuple([_key(file, i, writers, now) for i in range(min(key_count, <uint64_t> KEYS_MAX))])
+    locked_by_dead = sum([one.locked for one in writers.values() if one.participant.alive is False])
     stats = RecordStats(
-        file.name, file.prefix, file.path, file.segment.size, file.mode, "board" if board else "vector", file.creator,
-        file.created_ns, file.parts.shape.length,
-        mq_board_value_bytes(&file.parts) if board else file.parts.shape.item_bytes, file.parts.shape.copies,
-        bool(file.parts.shape.flags & MQ_RECORD_EXCLUSIVE), file.schema,
-        _written(file), census.ever, census.held, census.astray + dead, census.last or None,
-        max(0, <object> now - census.last) if census.last else None,
-        census.newest if census.last else None, mq_eventcount_has_waiters_mp(&record.attention), key_count, keys,
+        file.name, file.prefix, file.path, file.segment.size, file.mode, "board" if is_board else "vector",
+        file.creator, file.created_ns, file.parts.config.length,
+        mq_board_value_bytes(&file.parts) if is_board else file.parts.config.item_bytes, file.parts.config.copies,
+        bool(file.parts.config.flags & MQ_RECORD_EXCLUSIVE), file.schema,
+        _count_written(file), summary.elements_written, summary.locked, summary.orphaned + locked_by_dead,
+        summary.last_time_ns or None,
+        max(0, <object> now - summary.last_time_ns) if summary.last_time_ns else None,
+        summary.last_index if summary.last_time_ns else None, mq_eventcount_has_waiters_mp(&header.attention),
+        key_count, keys,
         tuple(writers.values()))
     file.check_whole()
     return stats
 
 
-cdef RecordFile _found(str name, str in_prefix):
+cdef RecordFile _open_file(str name, str in_prefix):
     file = record_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing()
@@ -122,18 +125,18 @@ cdef class RecordWatch:
     cdef object _item_bytes         # of a vector; the values of a board have sizes of their own
 
     def __init__(self, str name, str in_prefix):
-        self._file = _found(name, in_prefix)
-        self._item_bytes = None if self._file.is_board() else self._file.parts.shape.item_bytes
+        self._file = _open_file(name, in_prefix)
+        self._item_bytes = None if self._file.is_board() else self._file.parts.config.item_bytes
 
     def counts(self):
-        written = _written(self._file)
+        written = _count_written(self._file)
         self._file.check_whole()
         return EndpointCounts(written, None if self._item_bytes is None else written * self._item_bytes, None)
 
     def stats(self):
-        return _look(self._file)
+        return _read_stats(self._file)
 
 
 def remove_record(str name, str in_prefix, wanted):
-    cdef RecordFile file = _found(name, in_prefix)
-    return file.remove_if(lambda: wanted(_look(file)))
+    cdef RecordFile file = _open_file(name, in_prefix)
+    return file.remove_if(lambda: wanted(_read_stats(file)))

@@ -51,12 +51,12 @@ class Value:
     time: int
     count: int
     age_ns: int
-    look: Callable[[], Participant | None] = field(repr=False, compare=False)
+    find_owner: Callable[[], Participant | None] = field(repr=False, compare=False)
 
     @cached_property
     def owner(self) -> Participant | None:
         """Whose the key is now, or was when this was asked before."""
-        return self.look()
+        return self.find_owner()
 
     @property
     def alive(self) -> bool | None:
@@ -64,8 +64,8 @@ class Value:
         return None if self.owner is None else self.owner.alive
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Value, (self.data, self.time, self.count, self.age_ns, partial(_found, self.owner))
+        return Value, (self.data, self.time, self.count, self.age_ns, partial(_return_owner, self.owner))
 
 
-def _found(owner: Participant | None) -> Participant | None:
+def _return_owner(owner: Participant | None) -> Participant | None:
     return owner

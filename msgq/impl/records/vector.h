@@ -11,8 +11,8 @@
 
 enum {
     MQ_VECTOR_TRIES = 100,
-    MQ_VECTOR_STEP = 4,    /* elements that are read with one fence */
-    MQ_VECTOR_AHEAD = 128, /* elements that a scan has the cache fetch before it comes to them */
+    MQ_VECTOR_STEP = 4,       /* elements that are read with one fence */
+    MQ_VECTOR_PREFETCH = 128, /* elements that a scan has the cache fetch before it comes to them */
 };
 
 /* Which elements: so many of a list, or from the first one on. */
@@ -21,15 +21,15 @@ typedef struct {
     uint64_t first, count;
 } mq_selection;
 
-static inline uint64_t mq_selected(const mq_selection *which, uint64_t i) {
-    return which->list ? (uint64_t)which->list[i] : which->first + i;
+static inline uint64_t mq_selection_index(const mq_selection *selection, uint64_t i) {
+    return selection->list ? (uint64_t)selection->list[i] : selection->first + i;
 }
 
 /* Are there all elements of a list? */
-static inline bool mq_vector_has_all(const mq_record_parts *parts, const int64_t *list, uint64_t count) {
+static inline bool mq_vector_indices_are_valid(const mq_record_parts *parts, const int64_t *list, uint64_t count) {
     bool all = true;
     for (uint64_t i = 0; i < count; i++)
-        all &= (uint64_t)list[i] < parts->shape.length; /* negative ones are larger than any length */
+        all &= (uint64_t)list[i] < parts->config.length; /* negative ones are larger than any length */
     return all;
 }
 
@@ -37,28 +37,28 @@ static inline bool mq_vector_has_all(const mq_record_parts *parts, const int64_t
 
 /* What is known of elements beside their values. Each may be NULL. */
 typedef struct {
-    uint64_t *times;  /* that each was written */
-    int64_t *written; /* when it was, last */
-} mq_reading;
+    uint64_t *count;  /* writes of each */
+    int64_t *time_ns; /* of the last write of each */
+} mq_read_info;
 
 /* Copy out one element. False: it was written again and again. */
 static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_record_parts *parts, uint64_t index,
-                                                                     uint8_t *to, size_t item_bytes, uint64_t *times,
-                                                                     int64_t *written) {
+                                                                     uint8_t *to, size_t item_bytes, uint64_t *counts,
+                                                                     int64_t *time_ns) {
     mq_u64 *version = mq_cell_version(parts, index);
     for (int tries = 0; tries < MQ_VECTOR_TRIES; tries++) {
         uint64_t before = mq_cell_read_begin(version);
         mq_u64 *copy = mq_cell_copy(parts, version, mq_cell_count(before));
-        int64_t time = written ? (int64_t)mq_load_relaxed_u64(copy) : 0; /* relaxed: validated with the value */
+        int64_t time = time_ns ? (int64_t)mq_load_relaxed_u64(copy) : 0; /* relaxed: validated with the value */
         if (item_bytes)
             mq_copy_out(to, copy + 1, item_bytes);
         mq_cell_read_fence();
         if (mq_unlikely(!mq_cell_read_valid(parts, version, before)))
             continue;
-        if (times)
-            *times = mq_cell_count(before);
-        if (written)
-            *written = time;
+        if (counts)
+            *counts = mq_cell_count(before);
+        if (time_ns)
+            *time_ns = time;
         return true;
     }
     return false;
@@ -66,13 +66,14 @@ static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_re
 
 /* Copy out some elements with one fence for all. False: one was written meanwhile, or is about to be. */
 static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_record_parts *parts,
-                                                                      const mq_selection *which, uint64_t first,
-                                                                      uint8_t *to, size_t item_bytes, uint64_t *times) {
+                                                                      const mq_selection *selection, uint64_t first,
+                                                                      uint8_t *to, size_t item_bytes,
+                                                                      uint64_t *counts) {
     mq_u64 *version[MQ_VECTOR_STEP];
     uint64_t before[MQ_VECTOR_STEP], changed = 0;
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++) {
-        version[k] = mq_cell_version(parts, mq_selected(which, first + (unsigned)k));
+        version[k] = mq_cell_version(parts, mq_selection_index(selection, first + (unsigned)k));
         before[k] = mq_cell_read_begin(version[k]);
     }
 #pragma GCC unroll 4
@@ -83,25 +84,25 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++)
         changed |= mq_load_relaxed_u64(version[k]) ^ before[k]; /* relaxed: ordered by the fence */
-    for (int k = 0; times && k < MQ_VECTOR_STEP; k++)
-        times[first + (unsigned)k] = mq_cell_count(before[k]);
+    for (int k = 0; counts && k < MQ_VECTOR_STEP; k++)
+        counts[first + (unsigned)k] = mq_cell_count(before[k]);
     return !mq_cell_count(changed);
 }
 
 /* Returns how many were read: fewer than selected if one was written again and again. `to` has their values in turn,
  * `times`, if it is there, how often each was written. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const mq_record_parts *parts,
-                                                                           const mq_selection *which, uint8_t *to,
-                                                                           size_t item_bytes, uint64_t *times) {
-    const mq_record_parts here = *parts; /* which nothing that is written to `to` can change, as the compiler knows */
-    const mq_selection these = *which;
+                                                                           const mq_selection *selection, uint8_t *to,
+                                                                           size_t item_bytes, uint64_t *counts) {
+    const mq_record_parts layout = *parts; /* which nothing that is written to `to` can change, as the compiler knows */
+    const mq_selection selected = *selection;
     uint64_t i = 0;
-    while (i < these.count) {
-        if (i + MQ_VECTOR_STEP <= these.count &&
-            mq_likely(mq_vector_read_step(&here, &these, i, to + i * item_bytes, item_bytes, times)))
+    while (i < selected.count) {
+        if (i + MQ_VECTOR_STEP <= selected.count &&
+            mq_likely(mq_vector_read_step(&layout, &selected, i, to + i * item_bytes, item_bytes, counts)))
             i += MQ_VECTOR_STEP;
-        else if (mq_vector_read_one(&here, mq_selected(&these, i), to + i * item_bytes, item_bytes,
-                                    times ? &times[i] : NULL, NULL))
+        else if (mq_vector_read_one(&layout, mq_selection_index(&selected, i), to + i * item_bytes, item_bytes,
+                                    counts ? &counts[i] : NULL, NULL))
             i++;
         else
             break;
@@ -110,48 +111,47 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const
 }
 
 /* Sizes that the compiler knows are copied without a call. */
-static inline __attribute__((always_inline)) uint64_t mq_vector_read_timed(const mq_record_parts *parts,
-                                                                           const mq_selection *which, uint8_t *to,
-                                                                           uint64_t *times) {
-    switch (parts->shape.item_bytes) {
-    case 8: return mq_vector_read_sized(parts, which, to, 8, times);
-    case 16: return mq_vector_read_sized(parts, which, to, 16, times);
-    case 24: return mq_vector_read_sized(parts, which, to, 24, times);
-    case 32: return mq_vector_read_sized(parts, which, to, 32, times);
-    case 40: return mq_vector_read_sized(parts, which, to, 40, times);
-    case 48: return mq_vector_read_sized(parts, which, to, 48, times);
-    case 64: return mq_vector_read_sized(parts, which, to, 64, times);
-    default: return mq_vector_read_sized(parts, which, to, parts->shape.item_bytes, times);
+static inline __attribute__((always_inline)) uint64_t mq_vector_read_counted(const mq_record_parts *parts,
+                                                                             const mq_selection *selection, uint8_t *to,
+                                                                             uint64_t *counts) {
+    switch (parts->config.item_bytes) {
+    case 8: return mq_vector_read_sized(parts, selection, to, 8, counts);
+    case 16: return mq_vector_read_sized(parts, selection, to, 16, counts);
+    case 24: return mq_vector_read_sized(parts, selection, to, 24, counts);
+    case 32: return mq_vector_read_sized(parts, selection, to, 32, counts);
+    case 40: return mq_vector_read_sized(parts, selection, to, 40, counts);
+    case 48: return mq_vector_read_sized(parts, selection, to, 48, counts);
+    case 64: return mq_vector_read_sized(parts, selection, to, 64, counts);
+    default: return mq_vector_read_sized(parts, selection, to, parts->config.item_bytes, counts);
     }
 }
 
-static inline uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *which, uint8_t *to) {
-    return mq_vector_read_timed(parts, which, to, NULL);
+static inline uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *selection, uint8_t *to) {
+    return mq_vector_read_counted(parts, selection, to, NULL);
 }
 
 /* The same with what else is known. `to` may be NULL: without the values. */
-static inline uint64_t mq_vector_read_all(const mq_record_parts *parts, const mq_selection *which, uint8_t *to,
-                                          const mq_reading *reading) {
-    if (to && !reading->written)
-        return mq_vector_read_timed(parts, which, to, reading->times);
-    size_t item_bytes = to ? parts->shape.item_bytes : 0;
-    for (uint64_t i = 0; i < which->count; i++)
-        if (!mq_vector_read_one(parts, mq_selected(which, i), to + i * item_bytes, item_bytes,
-                                reading->times ? &reading->times[i] : NULL,
-                                reading->written ? &reading->written[i] : NULL))
+static inline uint64_t mq_vector_read_with_info(const mq_record_parts *parts, const mq_selection *selection,
+                                                uint8_t *to, const mq_read_info *info) {
+    if (to && !info->time_ns)
+        return mq_vector_read_counted(parts, selection, to, info->count);
+    size_t item_bytes = to ? parts->config.item_bytes : 0;
+    for (uint64_t i = 0; i < selection->count; i++)
+        if (!mq_vector_read_one(parts, mq_selection_index(selection, i), to + i * item_bytes, item_bytes,
+                                info->count ? &info->count[i] : NULL, info->time_ns ? &info->time_ns[i] : NULL))
             return i;
-    return which->count;
+    return selection->count;
 }
 
 /* ---- what has changed ---- */
 
 /* The first element from there on that was not written so often as it was seen to be; the length: none. */
 static inline uint64_t mq_vector_next_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from) {
-    const uint64_t stride = parts->stride, length = parts->shape.length;
+    const uint64_t stride = parts->stride, length = parts->config.length;
     const uint8_t *at = (const uint8_t *)mq_cell_version(parts, from);
     uint64_t i = from;
     for (; i < length; i++, at += stride) {
-        __builtin_prefetch(at + MQ_VECTOR_AHEAD * stride); /* a hint: strides of more than a line are not foreseen */
+        __builtin_prefetch(at + MQ_VECTOR_PREFETCH * stride); /* a hint: strides of more than a line are not foreseen */
         if (mq_cell_count(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
             break;
     }
@@ -159,12 +159,12 @@ static inline uint64_t mq_vector_next_changed(const mq_record_parts *parts, cons
 }
 
 /* How many elements from `from` on were written since they were seen; those are put into `found`, `room` at most. */
-static inline uint64_t mq_vector_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from,
-                                         int64_t *found, uint64_t room) {
+static inline uint64_t mq_vector_collect_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from,
+                                                 int64_t *indices, uint64_t room) {
     uint64_t count = 0;
-    for (uint64_t i = mq_vector_next_changed(parts, seen, from); i < parts->shape.length && count < room;
+    for (uint64_t i = mq_vector_next_changed(parts, seen, from); i < parts->config.length && count < room;
          i = mq_vector_next_changed(parts, seen, i + 1))
-        found[count++] = (int64_t)i;
+        indices[count++] = (int64_t)i;
     return count;
 }
 
@@ -173,13 +173,13 @@ static inline uint64_t mq_vector_changed(const mq_record_parts *parts, const uin
  *
  * Each element is the same before an instant, when it was read, and after it, when it is compared; between the last
  * reading and the first comparison lies that instant. All are compared again each time, not only those that were read. */
-static inline bool mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *times) {
+static inline bool mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *counts) {
     bool same = true;
-    for (uint64_t i = mq_vector_next_changed(parts, times, 0); i < parts->shape.length;
-         i = mq_vector_next_changed(parts, times, i + 1)) {
+    for (uint64_t i = mq_vector_next_changed(parts, counts, 0); i < parts->config.length;
+         i = mq_vector_next_changed(parts, counts, i + 1)) {
         mq_selection one = {.first = i, .count = 1};
-        mq_reading reading = {.times = &times[i]};
-        mq_vector_read_all(parts, &one, to + i * parts->shape.item_bytes, &reading);
+        mq_read_info info = {.count = &counts[i]};
+        mq_vector_read_with_info(parts, &one, to + i * parts->config.item_bytes, &info);
         same = false;
     }
     return same;
@@ -194,7 +194,7 @@ static inline void mq_vector_fill(mq_u64 *value, const uint8_t *from, size_t ite
 
 typedef enum {
     MQ_VECTOR_WRITTEN,
-    MQ_VECTOR_HELD,    /* by another writer, who lives, until the deadline */
+    MQ_VECTOR_LOCKED,  /* by another writer, who lives, until the deadline */
     MQ_VECTOR_CORRUPT, /* others write there, who may not */
 } mq_vector_status;
 
@@ -205,31 +205,31 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
                                                                                   const mq_stamps *stamps,
                                                                                   int64_t deadline_ns) {
     mq_u64 *version = mq_cell_version(&w->parts, index);
-    bool alone = w->parts.shape.flags & MQ_RECORD_EXCLUSIVE;
-    if (!alone && mq_unlikely(mq_cell_try_acquire(version, w->who)) &&
+    bool exclusive = w->parts.config.flags & MQ_RECORD_EXCLUSIVE;
+    if (!exclusive && mq_unlikely(mq_cell_try_acquire(version, w->owner)) &&
         (!deadline_ns || !mq_record_acquire(w, version, deadline_ns)))
-        return MQ_VECTOR_HELD;
+        return MQ_VECTOR_LOCKED;
     mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
     if (stamps)
-        mq_vector_fill(value, from, w->parts.shape.item_bytes, stamps);
+        mq_vector_fill(value, from, w->parts.config.item_bytes, stamps);
     else
         mq_copy_in(value, from, item_bytes);
-    if (alone)
+    if (exclusive)
         mq_cell_commit_exclusive(&w->parts, version);
-    else if (mq_unlikely(!mq_cell_commit(&w->parts, version, w->who)))
+    else if (mq_unlikely(!mq_cell_commit(&w->parts, version, w->owner)))
         return MQ_VECTOR_CORRUPT;
     return MQ_VECTOR_WRITTEN;
 }
 
 /* Write values in turn, as far as possible: `done` counts them. */
 static inline __attribute__((always_inline)) mq_vector_status
-mq_vector_write_sized(mq_record_writer *w, const mq_selection *which, const uint8_t *from, size_t item_bytes,
+mq_vector_write_sized(mq_record_writer *w, const mq_selection *selection, const uint8_t *from, size_t item_bytes,
                       int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done) {
     mq_vector_status status = MQ_VECTOR_WRITTEN;
     uint64_t i = *done;
-    for (; i < which->count; i++) {
-        status =
-            mq_vector_write_one(w, mq_selected(which, i), from + i * item_bytes, item_bytes, time, stamps, deadline_ns);
+    for (; i < selection->count; i++) {
+        status = mq_vector_write_one(w, mq_selection_index(selection, i), from + i * item_bytes, item_bytes, time,
+                                     stamps, deadline_ns);
         if (status != MQ_VECTOR_WRITTEN)
             break;
     }
@@ -238,21 +238,21 @@ mq_vector_write_sized(mq_record_writer *w, const mq_selection *which, const uint
 }
 
 /* The same, and tell those who wait. Sizes that the compiler knows are copied without a call. */
-static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *which, const uint8_t *from,
+static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *selection, const uint8_t *from,
                                                int64_t time, const mq_stamps *stamps, int64_t deadline_ns,
                                                uint64_t *done) {
-    size_t item_bytes = w->parts.shape.item_bytes;
+    size_t item_bytes = w->parts.config.item_bytes;
     mq_vector_status status;
     uint64_t before = *done;
     switch (item_bytes) {
-    case 8: status = mq_vector_write_sized(w, which, from, 8, time, stamps, deadline_ns, done); break;
-    case 16: status = mq_vector_write_sized(w, which, from, 16, time, stamps, deadline_ns, done); break;
-    case 32: status = mq_vector_write_sized(w, which, from, 32, time, stamps, deadline_ns, done); break;
-    case 64: status = mq_vector_write_sized(w, which, from, 64, time, stamps, deadline_ns, done); break;
-    default: status = mq_vector_write_sized(w, which, from, item_bytes, time, stamps, deadline_ns, done);
+    case 8: status = mq_vector_write_sized(w, selection, from, 8, time, stamps, deadline_ns, done); break;
+    case 16: status = mq_vector_write_sized(w, selection, from, 16, time, stamps, deadline_ns, done); break;
+    case 32: status = mq_vector_write_sized(w, selection, from, 32, time, stamps, deadline_ns, done); break;
+    case 64: status = mq_vector_write_sized(w, selection, from, 64, time, stamps, deadline_ns, done); break;
+    default: status = mq_vector_write_sized(w, selection, from, item_bytes, time, stamps, deadline_ns, done);
     }
     if (*done != before)
-        mq_record_notify(w, *done - before, w->parts.shape.flags & MQ_RECORD_EXCLUSIVE);
+        mq_record_notify(w, *done - before, w->parts.config.flags & MQ_RECORD_EXCLUSIVE);
     return status;
 }
 
@@ -264,11 +264,11 @@ typedef struct {
     const mq_u64 *whole;  /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
 } mq_vector_poll_state;
 
-static inline int mq_vector_has_more(const void *reader) {
-    const mq_vector_poll_state *outlook = reader;
-    if (outlook->whole && mq_load_relaxed_u64(outlook->whole) != 1) /* relaxed: asked again by who receives */
+static inline int mq_vector_is_readable(const void *reader) {
+    const mq_vector_poll_state *state = reader;
+    if (state->whole && mq_load_relaxed_u64(state->whole) != 1) /* relaxed: asked again by who receives */
         return 1;
-    return mq_vector_next_changed(outlook->parts, outlook->seen, 0) < outlook->parts->shape.length;
+    return mq_vector_next_changed(state->parts, state->seen, 0) < state->parts->config.length;
 }
 
 #endif

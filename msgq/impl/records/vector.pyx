@@ -10,9 +10,9 @@ from msgq.impl.base.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64,
 from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
 from msgq.impl.base.waiting cimport require_time
 from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_owner, mq_reading, mq_selection,
-    mq_stamps, mq_vector_snapshot_step, mq_vector_changed, mq_vector_has_all, mq_vector_read, mq_vector_read_all,
-    mq_vector_status, mq_vector_write,
+    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_owner, mq_read_info,
+    mq_selection, mq_stamps, mq_vector_snapshot_step, mq_vector_collect_changed, mq_vector_indices_are_valid,
+    mq_vector_read, mq_vector_read_with_info, mq_vector_status, mq_vector_write,
 )
 from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle
 from msgq.impl.records.recordfile import unlink_records
@@ -34,12 +34,12 @@ cdef enum:
     FRESH_BYTES = 4096             # rows that are made together
 
 
-def _reopened(kind, arguments, prefix, trust, passive):
+def _reopen(kind, arguments, prefix, trust, passive):
     """Return a handle for one that was pickled."""
     return kind(*arguments, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
-cdef class _Bytes:
+cdef class _ArrayMemory:
     """The memory of an array, for as long as this lives."""
 
     def __cinit__(self, array, bint writable):
@@ -51,15 +51,15 @@ cdef class _Bytes:
 
 
 cdef mq_selection _range(uint64_t first, uint64_t count) noexcept:
-    cdef mq_selection which
-    which.list, which.first, which.count = NULL, first, count
-    return which
+    cdef mq_selection elements
+    elements.list, elements.first, elements.count = NULL, first, count
+    return elements
 
 
-cdef mq_selection _list(_Bytes indices) noexcept:
-    cdef mq_selection which
-    which.list, which.first, which.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
-    return which
+cdef mq_selection _list(_ArrayMemory indices) noexcept:
+    cdef mq_selection elements
+    elements.list, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
+    return elements
 
 
 @cython.no_gc_clear  # as its base
@@ -70,20 +70,20 @@ cdef class Vector(Handle):
         """Compare with what was asked for, and be ready to convert."""
         import numpy as np
 
-        shape = self._file.parts.shape
-        self._dtype = options.dtype_there(self._file.schema, shape.item_bytes, self._endpoint)
+        config = self._file.parts.config
+        self._dtype = options.dtype_there(self._file.schema, config.item_bytes, self._endpoint)
         learn_scalars()
-        self._length = wanted.check(self._dtype, shape.length, shape.flags & MQ_RECORD_EXCLUSIVE != 0, shape.copies)
-        self._dtype = self._equal = wanted.dtype or self._dtype  # equal, and the same object as that of what comes
+        self._length = wanted.check(self._dtype, config.length, config.flags & MQ_RECORD_EXCLUSIVE != 0, config.copies)
+        self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # equal, and the object that values bring
         self._is_f8 = self._dtype == np.dtype("=f8")
-        self._view.shape.length = self._length
-        self._alone = shape.flags & MQ_RECORD_EXCLUSIVE != 0
-        self._array, self._rows, self._index = np.ndarray, np.empty, np.dtype(np.int64)
+        self._view.config.length = self._length
+        self._exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
+        self._ndarray, self._empty_array, self._index_dtype = np.ndarray, np.empty, np.dtype(np.int64)
         self._tracked = arrays.is_tracked(self._dtype)
         if self._tracked and not wanted.passive:
             prepare_origins()
-        if shape.item_bytes < LARGE_BYTES:
-            self._scratch = _Bytes(np.zeros(1, self._dtype), True)
+        if config.item_bytes < LARGE_BYTES:
+            self._scratch = _ArrayMemory(np.zeros(1, self._dtype), True)
 
     def __repr__(self):
         kind = type(self).__name__
@@ -95,7 +95,7 @@ cdef class Vector(Handle):
         if not self._endpoint:
             raise TypeError("private memory cannot be pickled; give it a name to share it")
         arguments = (self._endpoint, None, self._length) if isinstance(self, SeqlockVector) else (self._endpoint,)
-        return _reopened, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
+        return _reopen, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
 
     @property
     def dtype(self):
@@ -103,14 +103,14 @@ cdef class Vector(Handle):
 
     @property
     def exclusive(self):
-        return self._alone
+        return self._exclusive
 
     @property
     def copies(self):
-        return self._view.shape.copies
+        return self._view.config.copies
 
     cdef bint _is_large(self, uint64_t count) noexcept:
-        return count * self._view.shape.item_bytes >= LARGE_BYTES
+        return count * self._view.config.item_bytes >= LARGE_BYTES
 
     cdef bint _is_single(self, selection) except -1:
         """Whether an index is of one element, as far as it can be one."""
@@ -131,143 +131,143 @@ cdef class Vector(Handle):
 
     # ---- reading ----
 
-    cdef int _read(self, mq_selection *which, uint8_t *to, mq_reading *reading, int64_t limit_ns) except -1:
+    cdef int _read(self, mq_selection *elements, uint8_t *to, mq_read_info *info, int64_t limit_ns) except -1:
         """Read until all is read. What `reading` is NULL for is read faster. `limit_ns`: how long to try."""
         cdef uint64_t done
         cdef int64_t deadline = 0
-        cdef bint large = self._is_large(which.count)
+        cdef bint large = self._is_large(elements.count)
         while True:
             if large:
                 self._begin()
                 with nogil:
-                    done = self._read_some(which, to, reading)
+                    done = self._read_some(elements, to, info)
                 self._end()
             else:
-                done = self._read_some(which, to, reading)
-            if done == which.count:
+                done = self._read_some(elements, to, info)
+            if done == elements.count:
                 self._file.check_whole()
                 return 0
             if deadline and mq_now_ns() > deadline:
-                raise options.restless_error(self._at(which, done), limit_ns / MQ_NS_PER_S, self._endpoint)
+                raise options.restless_error(self._at(elements, done), limit_ns / MQ_NS_PER_S, self._endpoint)
             deadline = deadline or mq_now_ns() + limit_ns
-            to = _advance(which, to, reading, done, self._view.shape.item_bytes)
+            to = _advance(elements, to, info, done, self._view.config.item_bytes)
             with nogil:
                 sched_yield()
             PyErr_CheckSignals()
             self._enter()
 
-    cdef uint64_t _read_some(self, const mq_selection *which, uint8_t *to, const mq_reading *reading) noexcept nogil:
-        if reading == NULL:
-            return mq_vector_read(&self._view, which, to)
-        return mq_vector_read_all(&self._view, which, to, reading)
+    cdef uint64_t _read_some(self, const mq_selection *elements, uint8_t *to, const mq_read_info *info) noexcept nogil:
+        if info == NULL:
+            return mq_vector_read(&self._view, elements, to)
+        return mq_vector_read_with_info(&self._view, elements, to, info)
 
-    cdef uint64_t _at(self, const mq_selection *which, uint64_t i) noexcept:
-        return which.list[i] if which.list != NULL else which.first + i
+    cdef uint64_t _at(self, const mq_selection *elements, uint64_t i) noexcept:
+        return elements.list[i] if elements.list != NULL else elements.first + i
 
-    cdef object _get(self, uint64_t index, mq_reading *reading):
+    cdef object _read_one(self, uint64_t index, mq_read_info *info):
         """The value of one element, a copy of its own."""
-        cdef mq_selection which = _range(index, 1)
-        cdef _Bytes to
+        cdef mq_selection elements = _range(index, 1)
+        cdef _ArrayMemory to
         cdef Py_ssize_t row
         self._enter()
-        if self._fresh is None or self._used == self._fresh.view.shape[0]:
+        if self._value_rows is None or self._value_rows_used == self._value_rows.view.shape[0]:
             self._new_rows()
-        to, row = self._fresh, self._used
-        self._used += 1
-        self._read(&which, to.at + row * self._view.shape.item_bytes, reading, READ_LIMIT_NS)
+        to, row = self._value_rows, self._value_rows_used
+        self._value_rows_used += 1
+        self._read(&elements, to.at + row * self._view.config.item_bytes, info, READ_LIMIT_NS)
         return to.array[row]
 
     cdef int _new_rows(self) except -1:
         """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
-        cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.shape.item_bytes)
-        self._fresh, self._used = _Bytes(self._rows(count, self._dtype), True), 0
-        self._fresh.array.flags.writeable = False  # so that `vector[i]["field"] = x`, which would change a copy, raises
+        cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.config.item_bytes)
+        self._value_rows, self._value_rows_used = _ArrayMemory(self._empty_array(count, self._dtype), True), 0
+        self._value_rows.array.flags.writeable = False  # `vector[i]["field"] = x` shall raise
         return 0
 
-    cdef object _get_many(self, selection, out):
-        cdef mq_selection which
-        cdef _Bytes listed
+    cdef object _read_many(self, selection, out):
+        cdef mq_selection elements
+        cdef _ArrayMemory index_memory
         if selection is None:
-            which = _range(0, self._length)
+            elements = _range(0, self._length)
         else:
-            listed = self._listed(selection)
-            which = _list(listed)
-        cdef _Bytes to = self._room(out, which.count)
+            index_memory = self._resolve_indices(selection)
+            elements = _list(index_memory)
+        cdef _ArrayMemory to = self._output(out, elements.count)
         self._enter()
-        self._read(&which, to.at, NULL, READ_LIMIT_NS)
+        self._read(&elements, to.at, NULL, READ_LIMIT_NS)
         return to.array
 
-    cdef object _get_fixed(self, selection):
+    cdef object _read_only_rows(self, selection):
         """Return a read-only copy of elements."""
-        rows = self._get_many(selection, None)
+        rows = self._read_many(selection, None)
         rows.flags.writeable = False
         return rows
 
-    cdef _Bytes _room(self, out, uint64_t count):
+    cdef _ArrayMemory _output(self, out, uint64_t count):
         """Where so many rows shall be put."""
-        cdef _Bytes to
+        cdef _ArrayMemory to
         if out is None:
-            return _Bytes(self._rows(count, self._dtype), True)
-        if type(out) is self._array and self._has(out.dtype):
+            return _ArrayMemory(self._empty_array(count, self._dtype), True)
+        if type(out) is self._ndarray and self._is_dtype(out.dtype):
             try:
-                to = _Bytes(out, True)
+                to = _ArrayMemory(out, True)
             except (BufferError, ValueError):
                 to = None  # below it is told better
             if to is not None and to.view.ndim == 1 and to.view.shape[0] == <Py_ssize_t> count:
                 return to
-        return _Bytes(arrays.checked_out(out, self._dtype, (count,), self._endpoint), True)
+        return _ArrayMemory(arrays.validate_out(out, self._dtype, (count,), self._endpoint), True)
 
-    cdef _Bytes _listed(self, selection):
+    cdef _ArrayMemory _resolve_indices(self, selection):
         """The indexes that are meant, all of them possible; nobody else has the array."""
-        cdef _Bytes listed
-        if type(selection) is self._array and selection.ndim == 1 and selection.dtype == self._index:
-            listed = _Bytes(selection.copy(), False)
-            if mq_vector_has_all(&self._view, <const int64_t *> listed.at, listed.view.shape[0]):
-                return listed
-        return _Bytes(arrays.indices(selection, self._length, self._endpoint), False)
+        cdef _ArrayMemory index_memory
+        if type(selection) is self._ndarray and selection.ndim == 1 and selection.dtype == self._index_dtype:
+            index_memory = _ArrayMemory(selection.copy(), False)
+            if mq_vector_indices_are_valid(&self._view, <const int64_t *> index_memory.at, index_memory.view.shape[0]):
+                return index_memory
+        return _ArrayMemory(arrays.indices(selection, self._length, self._endpoint), False)
 
     def snapshot(self, atomic=False, out=None, timeout=1.0):
-        cdef mq_selection which = _range(0, self._length)
-        cdef mq_reading reading
+        cdef mq_selection elements = _range(0, self._length)
+        cdef mq_read_info info
         cdef int64_t limit = timeout_ns(timeout, self._endpoint)
         limit = limit if limit >= 0 else 1 << 62
-        cdef _Bytes to = self._room(out, self._length)
+        cdef _ArrayMemory to = self._output(out, self._length)
         self._enter()
         if not atomic:
-            self._read(&which, to.at, NULL, limit)
+            self._read(&elements, to.at, NULL, limit)
             return to.array
-        cdef _Bytes counts = _Bytes(self._rows(self._length, "u8"), True)
-        reading.times, reading.written = <uint64_t *> counts.at, NULL
-        self._read(&which, to.at, &reading, limit)
-        self._agree(to.at, <uint64_t *> counts.at, limit)
+        cdef _ArrayMemory counts = _ArrayMemory(self._empty_array(self._length, "u8"), True)
+        info.count, info.time_ns = <uint64_t *> counts.at, NULL
+        self._read(&elements, to.at, &info, limit)
+        self._read_atomic(to.at, <uint64_t *> counts.at, limit)
         return to.array
 
-    cdef int _agree(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
+    cdef int _read_atomic(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
         """Read again what was written meanwhile, until all is of one instant."""
         cdef int64_t deadline = mq_now_ns() + limit_ns
-        cdef bint agreed = False
-        while not agreed:
+        cdef bint is_atomic = False
+        while not is_atomic:
             self._begin()
             with nogil:
-                agreed = mq_vector_snapshot_step(&self._view, to, times)
+                is_atomic = mq_vector_snapshot_step(&self._view, to, times)
             self._end()
-            if not agreed and mq_now_ns() > deadline:
+            if not is_atomic and mq_now_ns() > deadline:
                 raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
             PyErr_CheckSignals()
             self._enter()
         return self._file.check_whole()
 
-    cdef object _known(self, selection, bint when):
+    cdef object _read_info(self, selection, bint of_times):
         """How often elements were written, or when they were last."""
-        cdef mq_selection which
-        cdef mq_reading reading
-        cdef _Bytes listed = self._listed(selection)
-        which = _list(listed)
-        cdef _Bytes to = _Bytes(self._rows(which.count, "i8" if when else "u8"), True)
-        reading.times = NULL if when else <uint64_t *> to.at
-        reading.written = <int64_t *> to.at if when else NULL
+        cdef mq_selection elements
+        cdef mq_read_info info
+        cdef _ArrayMemory index_memory = self._resolve_indices(selection)
+        elements = _list(index_memory)
+        cdef _ArrayMemory to = _ArrayMemory(self._empty_array(elements.count, "i8" if of_times else "u8"), True)
+        info.count = NULL if of_times else <uint64_t *> to.at
+        info.time_ns = <int64_t *> to.at if of_times else NULL
         self._enter()
-        self._read(&which, NULL, &reading, READ_LIMIT_NS)
+        self._read(&elements, NULL, &info, READ_LIMIT_NS)
         return to.array
 
     # ---- writing ----
@@ -279,42 +279,42 @@ cdef class Vector(Handle):
         stamps.publish_time, stamps.origin_time = time, current_origin() or new_origin(time)
         return stamps
 
-    cdef int _put(self, uint64_t index, value, timeout) except -1:
+    cdef int _write_one(self, uint64_t index, value, timeout) except -1:
         """Write one element."""
-        cdef mq_selection which = _range(index, 1)
+        cdef mq_selection elements = _range(index, 1)
         cdef bytes copied
-        cdef _Bytes source
-        cdef const uint8_t *lent = self._lent(value)
-        if lent != NULL:
-            self._need_row()
-            if self._try_write(&which, lent):
+        cdef _ArrayMemory source
+        cdef const uint8_t *scalar = self._scalar_address(value)
+        if scalar != NULL:
+            self._ensure_row()
+            if self._try_write(&elements, scalar):
                 return 0
-            copied = (<const char *> lent)[:self._view.shape.item_bytes]
-            return self._write(&which, <const uint8_t *> <char *> copied, timeout)
+            copied = (<const char *> scalar)[:self._view.config.item_bytes]
+            return self._write(&elements, <const uint8_t *> <char *> copied, timeout)
         if self._scratch is None or self._converting or not self._convert(value):
-            source = _Bytes(arrays.values(value, self._dtype, 1, self._endpoint), False)
-            return self._write(&which, source.at, timeout)
+            source = _ArrayMemory(arrays.values(value, self._dtype, 1, self._endpoint), False)
+            return self._write(&elements, source.at, timeout)
         try:
-            self._need_row()
-            if self._try_write(&which, self._scratch.at):
+            self._ensure_row()
+            if self._try_write(&elements, self._scratch.at):
                 return 0
-            copied = (<const char *> self._scratch.at)[:self._view.shape.item_bytes]
+            copied = (<const char *> self._scratch.at)[:self._view.config.item_bytes]
         finally:
             self._converting = False
-        return self._write(&which, <const uint8_t *> <char *> copied, timeout)
+        return self._write(&elements, <const uint8_t *> <char *> copied, timeout)
 
-    cdef bint _has(self, dtype) except -1:
+    cdef bint _is_dtype(self, dtype) except -1:
         """Whether a dtype is that of the elements: the last one that was is not compared again, which takes long."""
-        if dtype is not self._dtype and dtype is not self._equal:
+        if dtype is not self._dtype and dtype is not self._equal_dtype:
             if dtype != self._dtype:
                 return False
-            self._equal = dtype
+            self._equal_dtype = dtype
         return True
 
-    cdef const uint8_t *_lent(self, value) except? NULL:
+    cdef const uint8_t *_scalar_address(self, value) except? NULL:
         """The bytes of a structured scalar of this dtype, where they are; NULL: it is something else."""
         dtype = scalar_dtype(value)
-        return scalar_bytes(value) if dtype is not None and self._has(dtype) else NULL
+        return scalar_bytes(value) if dtype is not None and self._is_dtype(dtype) else NULL
 
     cdef bint _convert(self, value) except -1:
         """Put a value into the scratch, then this thread's (`_converting`); False: arrays.values shall see it."""
@@ -324,7 +324,7 @@ cdef class Vector(Handle):
             return True
         if type(value) not in (float, int, tuple, bool, bytes, str):
             dtype = getattr(value, "dtype", None)
-            if dtype is None or not self._has(dtype):  # NumPy has None for float64
+            if dtype is None or not self._is_dtype(dtype):  # NumPy has None for float64
                 return False
         self._converting = True
         try:
@@ -337,7 +337,7 @@ cdef class Vector(Handle):
             self._converting = False
             raise
 
-    cdef bint _try_write(self, const mq_selection *which, const uint8_t *source) except -1:
+    cdef bint _try_write(self, const mq_selection *elements, const uint8_t *source) except -1:
         """Write at once; False: another writer has the element, or it takes longer."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
@@ -345,80 +345,80 @@ cdef class Vector(Handle):
         if self._writing:
             return False
         time = mq_now_ns() + self._clock_offset
-        status = mq_vector_write(&self._w, which, source, time, self._stamps(time, &stamps), 0, &done)
+        status = mq_vector_write(&self._w, elements, source, time, self._stamps(time, &stamps), 0, &done)
         self._file.check_whole()
         if status == MQ_VECTOR_CORRUPT:
-            raise self._corrupt()
+            raise self._corrupt_error()
         return status == MQ_VECTOR_WRITTEN
 
-    cdef int _write(self, mq_selection *which, const uint8_t *source, timeout) except -1:
+    cdef int _write(self, mq_selection *elements, const uint8_t *source, timeout) except -1:
         """Write all that is selected, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)  # before the row: it runs Python code
-        self._need_row()
+        self._ensure_row()
         if self._writing:
             text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
             raise ConcurrentUseError(text, self._endpoint)
         time = mq_now_ns() + self._clock_offset
-        self._write_patiently(which, source, self._stamps(time, &stamps), time, patience, &done)
+        self._write_until(elements, source, self._stamps(time, &stamps), time, patience, &done)
         return self._file.check_whole()
 
-    cdef int _write_patiently(self, mq_selection *which, const uint8_t *source, const mq_stamps *stamps, int64_t time,
-                              int64_t patience, uint64_t *done) except -1:
+    cdef int _write_until(self, mq_selection *elements, const uint8_t *source, const mq_stamps *stamps, int64_t time,
+                          int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
         cdef int64_t until = 0  # at first nobody is waited for: who waits for what we wrote is told before
         cdef uint64_t before = 0
-        cdef bint large = self._is_large(which.count)
+        cdef bint large = self._is_large(elements.count)
         cdef mq_vector_status status
         while True:
             if large or until:
                 self._begin()
-                self._writing = self._alone
+                self._writing = self._exclusive
                 with nogil:
-                    status = mq_vector_write(&self._w, which, source, time, stamps, until, done)
+                    status = mq_vector_write(&self._w, elements, source, time, stamps, until, done)
                 self._writing = False
                 self._end()
             else:
-                status = mq_vector_write(&self._w, which, source, time, stamps, until, done)
+                status = mq_vector_write(&self._w, elements, source, time, stamps, until, done)
             if status == MQ_VECTOR_WRITTEN:
                 return 0
             if status == MQ_VECTOR_CORRUPT:
                 self._file.check_whole()
-                raise self._corrupt()
+                raise self._corrupt_error()
             now = mq_now_ns()
             began = now if done[0] != before or not began else began
             before = done[0]
             if until and 0 <= patience <= now - began:
-                raise self._held_error(self._at(which, before), (now - began) / <double> MQ_NS_PER_S)
+                raise self._locked_error(self._at(elements, before), (now - began) / <double> MQ_NS_PER_S)
             until = now + BREATH_NS if patience < 0 else min(now + BREATH_NS, began + patience)
             PyErr_CheckSignals()
-            self._need_row()
+            self._ensure_row()
 
-    cdef object _held_error(self, uint64_t index, double waited_s):
-        holder = self._holder(mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
-        return options.held_error(index, holder, waited_s, self._endpoint)
+    cdef object _locked_error(self, uint64_t index, double waited_s):
+        holder = self._owner_name(mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
+        return options.locked_error(index, holder, waited_s, self._endpoint)
 
-    cdef object _corrupt(self):
+    cdef object _corrupt_error(self):
         text = "the versions of its elements change under a writer's hands: another program writes there; remove it"
         return CorruptSegmentError(text, self._endpoint, self._file.path)
 
-    cdef int _put_many(self, selection, values, timeout) except -1:
-        cdef mq_selection which
-        cdef _Bytes listed
-        which = _range(0, self._length)
+    cdef int _write_many(self, selection, values, timeout) except -1:
+        cdef mq_selection elements
+        cdef _ArrayMemory index_memory
+        elements = _range(0, self._length)
         if selection is not None:
-            listed = self._listed(selection)
-            which = _list(listed)
-        if not (type(values) is self._array and self._has(values.dtype) and values.shape == (which.count,) and
+            index_memory = self._resolve_indices(selection)
+            elements = _list(index_memory)
+        if not (type(values) is self._ndarray and self._is_dtype(values.dtype) and values.shape == (elements.count,) and
                 values.flags.c_contiguous):
-            values = arrays.values(values, self._dtype, which.count, self._endpoint)
-        cdef _Bytes source = _Bytes(values, False)
-        return self._write(&which, source.at, timeout)
+            values = arrays.values(values, self._dtype, elements.count, self._endpoint)
+        cdef _ArrayMemory source = _ArrayMemory(values, False)
+        return self._write(&elements, source.at, timeout)
 
     def claim(self):
         """Become a writer now, and of an exclusive vector the only one."""
-        self._need_row()
+        self._ensure_row()
 
     # ---- changes ----
 
@@ -428,23 +428,24 @@ cdef class Vector(Handle):
         return self._has_more()
 
     def changes(self):
-        cdef mq_selection which
-        cdef mq_reading reading
-        cdef _Bytes found, rows, times, counts
+        cdef mq_selection elements
+        cdef mq_read_info info
+        cdef _ArrayMemory found, rows, times, counts
         self._begin_changes()
         try:
-            found = _Bytes(self._rows(self._length, "i8"), True)
-            count = mq_vector_changed(&self._view, self._seen, 0, <int64_t *> found.at, self._length)
-            found = _Bytes(found.array[:count].copy(), False)
-            rows, times = _Bytes(self._rows(count, self._dtype), True), _Bytes(self._rows(count, "i8"), True)
-            counts = _Bytes(self._rows(count, "u8"), True)
-            which, reading.times, reading.written = _list(found), <uint64_t *> counts.at, <int64_t *> times.at
-            self._read(&which, rows.at, &reading, READ_LIMIT_NS)
+            found = _ArrayMemory(self._empty_array(self._length, "i8"), True)
+            count = mq_vector_collect_changed(&self._view, self._seen_counts, 0, <int64_t *> found.at, self._length)
+            found = _ArrayMemory(found.array[:count].copy(), False)
+            rows, times = _ArrayMemory(self._empty_array(count, self._dtype),
+                                       True), _ArrayMemory(self._empty_array(count, "i8"), True)
+            counts = _ArrayMemory(self._empty_array(count, "u8"), True)
+            elements, info.count, info.time_ns = _list(found), <uint64_t *> counts.at, <int64_t *> times.at
+            self._read(&elements, rows.at, &info, READ_LIMIT_NS)
             self._end_changes(<uint64_t *> counts.at, <int64_t *> found.at, count)
             self._settle_fd()
             return Changes(found.array, rows.array, times.array, counts.array)
         finally:
-            self._looking = False
+            self._in_changes = False
 
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
@@ -457,16 +458,16 @@ cdef class Vector(Handle):
         return self.arecv()
 
 
-cdef uint8_t *_advance(mq_selection *which, uint8_t *to, mq_reading *reading, uint64_t done,
+cdef uint8_t *_advance(mq_selection *elements, uint8_t *to, mq_read_info *info, uint64_t done,
                        uint64_t item_bytes) noexcept:
     """Pass over what is read."""
-    if which.list != NULL:
-        which.list += done
-    which.first, which.count = which.first + done, which.count - done
-    if reading != NULL and reading.times != NULL:
-        reading.times += done
-    if reading != NULL and reading.written != NULL:
-        reading.written += done
+    if elements.list != NULL:
+        elements.list += done
+    elements.first, elements.count = elements.first + done, elements.count - done
+    if info != NULL and info.count != NULL:
+        info.count += done
+    if info != NULL and info.time_ns != NULL:
+        info.time_ns += done
     return to + done * item_bytes if to != NULL else to
 
 
@@ -485,29 +486,29 @@ cdef class SeqlockVector(Vector):
 
     def __getitem__(self, selection):
         if self._is_single(selection):
-            return self._get(self._element(selection), NULL)
-        return self._get_fixed(selection)
+            return self._read_one(self._element(selection), NULL)
+        return self._read_only_rows(selection)
 
     def __setitem__(self, selection, value):
         if self._is_single(selection):
-            self._put(self._element(selection), value, 1.0)
+            self._write_one(self._element(selection), value, 1.0)
         else:
-            self._put_many(selection, value, 1.0)
+            self._write_many(selection, value, 1.0)
 
     def __iter__(self):
-        return iter(self._get_fixed(None))
+        return iter(self._read_only_rows(None))
 
     def read(self, indices=None, out=None):
-        return self._get_many(indices, out)
+        return self._read_many(indices, out)
 
     def write(self, indices, values, *, timeout=1.0):
-        self._put_many(indices, values, timeout)
+        self._write_many(indices, values, timeout)
 
     def times(self, indices=None):
-        return self._known(indices, True)
+        return self._read_info(indices, True)
 
     def counts(self, indices=None):
-        return self._known(indices, False)
+        return self._read_info(indices, False)
 
     @staticmethod
     def unlink_name(name, prefix=None):
@@ -525,28 +526,28 @@ cdef class Seqlock(Vector):
         self._use(wanted)
 
     def read(self, out=None):
-        cdef mq_selection which = _range(0, 1)
-        cdef mq_reading reading
+        cdef mq_selection elements = _range(0, 1)
+        cdef mq_read_info info
         cdef uint64_t times = 0
-        cdef _Bytes to
-        reading.times, reading.written = &times, NULL
+        cdef _ArrayMemory to
+        info.count, info.time_ns = &times, NULL
         if out is None:
-            out = self._get(0, &reading)
+            out = self._read_one(0, &info)
         else:
-            to = self._room(out, 1)
+            to = self._output(out, 1)
             self._enter()
-            self._read(&which, to.at, &reading, READ_LIMIT_NS)
-        self._told(times)
+            self._read(&elements, to.at, &info, READ_LIMIT_NS)
+        self._mark_seen(times)
         return out
 
     def write(self, value, timeout=1.0):
         require_time(timeout, self._endpoint)
-        self._put(0, value, timeout)
+        self._write_one(0, value, timeout)
 
-    cdef int _told(self, uint64_t times) except -1:
+    cdef int _mark_seen(self, uint64_t times) except -1:
         """What had been written so often by then is known."""
         cdef int64_t only = 0
-        if times != self._seen[0]:
+        if times != self._seen_counts[0]:
             self._end_changes(&times, &only, 1)
             self._settle_fd()
         return 0
@@ -557,15 +558,15 @@ cdef class Seqlock(Vector):
 
     @value.setter
     def value(self, value):
-        self._put(0, value, 1.0)
+        self._write_one(0, value, 1.0)
 
     @property
     def time(self):
-        return int(self._known(None, True)[0])
+        return int(self._read_info(None, True)[0])
 
     @property
     def count(self):
-        return int(self._known(None, False)[0])
+        return int(self._read_info(None, False)[0])
 
     @staticmethod
     def unlink_name(name, prefix=None):

@@ -26,21 +26,22 @@ enum {
 typedef struct {
     mq_record_parts parts;
     mq_record_row *row; /* NULL: it has none, and cannot write */
-    uint64_t who;       /* the row's name in words */
+    uint64_t owner;     /* the row's name in words */
     const mq_liveness_file *roll;
 } mq_record_writer;
 
-static inline mq_row_table mq_record_row_table(mq_record *record) {
+static inline mq_row_table mq_record_row_table(mq_record_header *header) {
     return (mq_row_table){
-        .rows = record->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
+        .rows = header->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
 }
 
 /* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
-static inline mq_liveness mq_record_liveness(mq_record *record, mq_liveness_probe *inquiry, uint64_t who) {
-    unsigned row = mq_cell_row(who);
+static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *inquiry,
+                                                   uint64_t holder) {
+    unsigned row = mq_cell_row(holder);
     if (row >= MQ_RECORD_ROWS)
         return MQ_DEAD;
-    return mq_row_liveness(inquiry, &record->rows[row].at, mq_cell_generation(who), MQ_RECORD_ROW_BYTE + (int)row);
+    return mq_row_liveness(inquiry, &header->rows[row].at, mq_cell_generation(holder), MQ_RECORD_ROW_BYTE + (int)row);
 }
 
 /* ---- taking an element ---- */
@@ -48,30 +49,30 @@ static inline mq_liveness mq_record_liveness(mq_record *record, mq_liveness_prob
 /* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
 static inline bool mq_record_steal(mq_record_writer *w, mq_u64 *version) {
     /* Anew, and with acquire: who is named here has taken its row before. */
-    uint64_t held = mq_load_acquire_u64(version), who = mq_cell_owner(held);
-    if (!who)
-        return mq_cell_try_acquire(version, w->who) == 0;
-    if (who == w->who)
+    uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_owner(held);
+    if (!holder)
+        return mq_cell_try_acquire(version, w->owner) == 0;
+    if (holder == w->owner)
         return false; /* another thread of ours: our own lock looks free to us */
     mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
-    bool died = mq_record_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;
+    bool is_dead = mq_record_owner_liveness(w->parts.header, &inquiry, holder) == MQ_DEAD;
     mq_liveness_probe_end(&inquiry);
-    return died && mq_cell_steal(version, held, w->who);
+    return is_dead && mq_cell_steal(version, held, w->owner);
 }
 
 /* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
 static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
     struct timespec nap = mq_timespec(MQ_RECORD_NAP_NS);
-    for (unsigned looks = 0;; looks++) {
-        if (mq_cell_try_acquire(version, w->who) == 0)
+    for (unsigned tries = 0;; tries++) {
+        if (mq_cell_try_acquire(version, w->owner) == 0)
             return true;
-        if (looks < MQ_RECORD_SPINS)
+        if (tries < MQ_RECORD_SPINS)
             continue;
         if (mq_record_steal(w, version))
             return true;
         if (mq_now_ns() >= deadline_ns)
             return false;
-        if (looks < MQ_RECORD_SPINS + MQ_RECORD_YIELDS)
+        if (tries < MQ_RECORD_SPINS + MQ_RECORD_YIELDS)
             sched_yield();
         else
             nanosleep(&nap, NULL);
@@ -81,11 +82,11 @@ static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64
 /* ---- telling ---- */
 
 /* So many elements were written. With `alone`, by stores. */
-static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool alone) {
+static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool exclusive) {
     mq_u64 *written = &w->row->written;
-    mq_u32 *attention = &w->parts.record->attention;
+    mq_u32 *attention = &w->parts.header->attention;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
-    if (alone)
+    if (exclusive)
         mq_fence_seq_cst(); /* as mq_eventcount_has_waiters_mp wants it behind a store */
     if (mq_unlikely(mq_eventcount_has_waiters_mp(attention)))
         mq_eventcount_notify_mp(attention);
@@ -95,55 +96,58 @@ static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool
 
 /* Nobody has the elements and keys any more that name a dead owner's row, whatever the generation. */
 static inline void mq_record_reclaim_row(const mq_record_parts *parts, unsigned row) {
-    bool board = parts->shape.flags & MQ_RECORD_BOARD;
-    for (uint64_t i = 0; i < parts->shape.length; i++) {
+    bool is_board = parts->config.flags & MQ_RECORD_BOARD;
+    for (uint64_t i = 0; i < parts->config.length; i++) {
         mq_u64 *version = mq_cell_version(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
         if (mq_cell_owner(held) &&
             mq_cell_row(mq_cell_owner(held)) == row) /* or a living writer has just taken it away */
             mq_compare_exchange_u64(version, held, mq_cell_count(held) << MQ_CELL_COUNT_SHIFT);
-        mq_u64 *owner = board ? &parts->keys[i].owner : NULL;
-        if (board && mq_load_relaxed_u64(owner) && mq_cell_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
+        mq_u64 *owner = is_board ? &parts->keys[i].owner : NULL;
+        if (is_board && mq_load_relaxed_u64(owner) &&
+            mq_cell_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
             mq_store_release_u64(owner, 0);
     }
-    uint64_t owner = mq_load_relaxed_u64(&parts->record->owner); /* relaxed: under the lock */
+    uint64_t owner = mq_load_relaxed_u64(&parts->header->owner); /* relaxed: under the lock */
     if (owner && mq_cell_row(owner) == row)
-        mq_store_release_u64(&parts->record->owner, 0);
+        mq_store_release_u64(&parts->header->owner, 0);
 }
 
 /* Take a row that was found. */
 static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bool held) {
-    mq_record_row *mine = &w->parts.record->rows[row];
+    mq_record_row *mine = &w->parts.header->rows[row];
     if (mq_load_relaxed_u64(&mine->at.who.uid)) /* relaxed: under the lock. Who left in order has given back all */
         mq_record_reclaim_row(&w->parts, row);
-    w->who = mq_cell_owner_of(row, mq_row_table_occupy(&mine->at, self, uid, held));
+    w->owner = mq_cell_owner_of(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;
 }
 
 /* Own a word that names an owner. False: its owner lives, or that cannot be told; `us` counts as one that does. */
 static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
-    uint64_t who = mq_load_acquire_u64(owner);
-    if (who == w->who)
+    uint64_t holder = mq_load_acquire_u64(owner);
+    if (holder == w->owner)
         return false;
-    if (who) {
+    if (holder) {
         mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
-        mq_liveness life = mq_record_liveness(w->parts.record, &inquiry, who);
+        mq_liveness life = mq_record_owner_liveness(w->parts.header, &inquiry, holder);
         mq_liveness_probe_end(&inquiry);
         if (life != MQ_DEAD)
             return false;
     }
-    mq_store_release_u64(owner, w->who);
+    mq_store_release_u64(owner, w->owner);
     return true;
 }
 
 /* Own it no more. The last values that were written are there before. */
-static inline void mq_record_release(mq_record_writer *w, mq_u64 *owner) { mq_compare_exchange_u64(owner, w->who, 0); }
+static inline void mq_record_release(mq_record_writer *w, mq_u64 *owner) {
+    mq_compare_exchange_u64(owner, w->owner, 0);
+}
 
 static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold) {
-    bool board = w->parts.shape.flags & MQ_RECORD_BOARD;
-    for (uint64_t i = 0; board && i < w->parts.shape.length; i++)
+    bool is_board = w->parts.config.flags & MQ_RECORD_BOARD;
+    for (uint64_t i = 0; is_board && i < w->parts.config.length; i++)
         mq_record_release(w, &w->parts.keys[i].owner);
-    mq_record_release(w, &w->parts.record->owner);
+    mq_record_release(w, &w->parts.header->owner);
     mq_identity_leave(&w->row->at.who, uid, hold);
     w->row = NULL;
 }

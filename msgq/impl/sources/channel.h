@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 /* Is there something at the cursor, be it retracted? */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state outlook = {.header = c->from.header, .cursor = &c->from.cursor, .whole = c->from.whole};
-    return mq_channel_has_more(&outlook);
+    return mq_channel_is_readable(&outlook);
 }
 
 /* Messages that are there for it. */

@@ -28,7 +28,7 @@ typedef struct {
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
-    return r->parts.shape.flags & MQ_RECORD_BOARD;
+    return r->parts.config.flags & MQ_RECORD_BOARD;
 }
 
 /* Begin a look, unless the last one has just ended. */
@@ -40,9 +40,9 @@ static inline bool mq_record_source_begin(mq_record_source *r) {
         return false;
     r->begun_ns = now;
     if (!mq_record_source_is_board(r))
-        r->end = r->parts.shape.length;
-    /* EDGE key: acquire. Partner: mq_board_name */
-    while (r->end < r->parts.shape.length && mq_load_acquire_u64(&r->parts.keys[r->end].named))
+        r->end = r->parts.config.length;
+    /* EDGE key: acquire. Partner: mq_board_add_key */
+    while (r->end < r->parts.config.length && mq_load_acquire_u64(&r->parts.keys[r->end].named))
         r->end++;
     return true;
 }
@@ -57,11 +57,11 @@ static inline bool mq_record_source_find(mq_record_source *r) {
     mq_record_parts turn = r->parts;
     if (!mq_record_source_begin(r))
         return false;
-    turn.shape.length = r->end - r->at < r->left ? r->end : r->at + r->left;
+    turn.config.length = r->end - r->at < r->left ? r->end : r->at + r->left;
     uint64_t found = mq_vector_next_changed(&turn, r->seen, r->at);
     r->left -= found - r->at;
     r->at = found;
-    if (found < turn.shape.length)
+    if (found < turn.config.length)
         return true;
     r->left = MQ_RECORD_SCAN;
     if (r->at >= r->end) {
@@ -79,7 +79,7 @@ static inline void mq_record_source_next(mq_record_source *r) {
 
 static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_source_buffer *room,
                                                      mq_source_message *taken) {
-    uint64_t item = r->parts.shape.item_bytes, times;
+    uint64_t item = r->parts.config.item_bytes, times;
     uint32_t index = (uint32_t)r->at;
     taken->size = MQ_RECORD_CHANGE + item;
     if (room->whole && taken->size > room->bytes)
@@ -103,20 +103,20 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
                                                     mq_source_message *taken) {
     mq_board_value value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        const uint8_t *at = mq_board_look(&r->parts, r->at, &value);
+        const uint8_t *at = mq_board_read_begin(&r->parts, r->at, &value);
         bool fits = !room->whole || value.length <= room->bytes;
         if (room->whole && fits)
             mq_copy_out(room->to, at, value.length);
-        if (!mq_board_stands(&r->parts, r->at, &value))
+        if (!mq_board_read_valid(&r->parts, r->at, &value))
             continue;
         taken->size = value.length;
         if (!fits)
             return MQ_SOURCE_FULL;
-        r->seen[r->at] = value.times;
-        if (value.nonsense)
+        r->seen[r->at] = value.count;
+        if (value.is_corrupt)
             return MQ_SOURCE_CORRUPT;
         *taken = (mq_source_message){
-            .size = value.length, .sequence = value.times, .part = (uint32_t)r->at, .publish_time = value.written};
+            .size = value.length, .sequence = value.count, .part = (uint32_t)r->at, .publish_time = value.time_ns};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY;

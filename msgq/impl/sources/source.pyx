@@ -13,7 +13,7 @@ from msgq.impl.base.context cimport Context
 from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
 from msgq.impl.base.segment cimport give
 from msgq.impl.base.descriptor cimport read_schema
-from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
+from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
@@ -285,7 +285,7 @@ cdef class RecordSource(Source):
 
     def _schema(self):
         schema = self._file.schema
-        return schema if self._file.is_board() else change_schema(schema, self._from.parts.shape.item_bytes)
+        return schema if self._file.is_board() else change_schema(schema, self._from.parts.config.item_bytes)
 
     @property
     def largest(self):
@@ -293,18 +293,18 @@ cdef class RecordSource(Source):
 
     @property
     def options(self):
-        cdef const mq_record_shape *shape = &self._from.parts.shape
+        cdef const mq_record_config *config = &self._from.parts.config
         if self._file.is_board():
-            said = {"form": "board", "keys": shape.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
+            said = {"form": "board", "keys": config.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
         else:
-            said = {"form": "vector", "length": shape.length, "copies": shape.copies,
-                    "exclusive": shape.flags & MQ_RECORD_EXCLUSIVE != 0}
+            said = {"form": "vector", "length": config.length, "copies": config.copies,
+                    "exclusive": config.flags & MQ_RECORD_EXCLUSIVE != 0}
         return json.dumps(said)
 
     def part(self, number):
-        cdef char name[MQ_RECORD_KEY]
+        cdef char name[MQ_RECORD_KEY_BYTES]
         cdef uint64_t index = number
-        if not self._file.is_board() or index >= self._from.parts.shape.length:
+        if not self._file.is_board() or index >= self._from.parts.config.length:
             return "", ""
         mq_copy_out(name, self._from.parts.keys[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
@@ -336,8 +336,8 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     memset(&source._from, 0, sizeof(source._from))
     source._file, source.inode = file, file.segment.inode
     source._from.parts, source._from.whole, source._from.left = file.parts, file.whole, MQ_RECORD_SCAN
-    source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.shape.length, sizeof(uint64_t))
+    source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
     if source._from.seen == NULL:
-        raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.shape.length} elements")
+        raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")
     source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
     return _named(source, endpoint, kinds.RECORDS.name, in_prefix)

@@ -13,7 +13,7 @@ PLACES = 2  # elements of a vector whose single elements are measured
 
 
 class Records(System):
-    """`msgq.SeqlockVector`, `Seqlock`, `Board`, `RecordQueue` and `Tracker` of this checkout, or the installed one.
+    """`msgq.SeqlockVector`, `Seqlock`, `Board`, `RecordQueue` and `StageTracer` of this checkout, or the installed one.
 
     Values are NumPy scalars of a structured dtype, in and out; those of a board are bytes.
     """
@@ -102,9 +102,9 @@ class Records(System):
 
     def handling(self) -> Handling:
         pub, sub = self.msgq.pub_sock(self.topic.name), self.msgq.sub_sock(self.topic.name)
-        tracker = self.msgq.Tracker(self.topic.tag)
-        self.kept += [pub, sub, tracker]
-        return Handling(Call(pub.send, "message"), Call(sub.receive, "True"), Call(iter(tracker.each(sub)).__next__))
+        tracer = self.msgq.StageTracer(self.topic.tag)
+        self.kept += [pub, sub, tracer]
+        return Handling(Call(pub.send, "message"), Call(sub.receive, "True"), Call(iter(tracer.each(sub)).__next__))
 
     def open_both(self) -> Any:
         writer, reader = self._open(self.topic.depth), self._open(self.topic.depth)

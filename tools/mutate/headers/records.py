@@ -32,8 +32,8 @@ MUTANTS = [
     ),
     writer(
         "an element is taken from a holder of unknown liveness",
-        "mq_record_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;",
-        "mq_record_liveness(w->parts.record, &inquiry, who) != MQ_ALIVE;",
+        "mq_record_owner_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;",
+        "mq_record_owner_liveness(w->parts.record, &inquiry, who) != MQ_ALIVE;",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     writer(
@@ -191,7 +191,7 @@ MUTANTS = [
     ),
     board(
         "a key is named beyond the last element",
-        "if (i == parts->shape.length) return MQ_NO_KEY; char name",
+        "if (i == parts->shape.length) return MQ_BOARD_NO_KEY; char name",
         "char name",
         "board_key_is_named_after_its_name_is_whole",
     ),

@@ -11,7 +11,7 @@ from msgq.common import naming
 from msgq.common.timing import SCHEMA, timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
-from msgq.impl.base.rounds import Desk, Round, Rounds
+from msgq.impl.records.spans import Span, Spans, SpanStack
 from msgq.impl.sockets.checks import timeout_ms, timeout_ns
 from msgq.records.clocks import HostClock, clock_of
 from msgq.records.sources import source_of, stamps_of
@@ -20,15 +20,15 @@ RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
 TIMER_MARK = "@"
 
 
-class Tracker:
+class StageTracer:
     """Tells of each message that a stage handles: when it was published, taken, and done with (tracking.md).
 
     While a message is handled, the thread has its origin: what is published meanwhile inherits it. Afterwards a record
     goes to the topic ``timing:STAGE:ENDPOINT``, for `msgq stages` and the recorder. It waits for nobody, and nobody
     need listen.
 
-    One thread at a time handles messages with a tracker; another one gets `ConcurrentUseError`. The origin is the
-    thread's, not the task's: across an ``await`` give `origin_time` to what you publish with. One tracker at a time
+    One thread at a time handles messages with a tracer; another one gets `ConcurrentUseError`. The origin is the
+    thread's, not the task's: across an ``await`` give `origin_time` to what you publish with. One tracer at a time
     tells of a stage and an endpoint: where another one begins to, this one goes on untold.
 
     Attributes
@@ -42,7 +42,7 @@ class Tracker:
 
         Parameters
         ----------
-        stage : its name, one for each tracker that is in use.
+        stage : its name, one for each tracer that is in use.
         prefix : that the timing topics live in, instead of OPENPILOT_PREFIX; "" for none.
 
         Raises
@@ -61,18 +61,18 @@ class Tracker:
         self.closed = False
         self._module = backends.current()
         clock = clock_of(self._module)
-        self._desk = Desk(stage, None if isinstance(clock, HostClock) else clock.time_ns)
+        self._spans = SpanStack(stage, None if isinstance(clock, HostClock) else clock.time_ns)
         self._topics: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        return f"<msgq Tracker {self.stage!r}, {'closed' if self.closed else f'{len(self._topics)} timing topics'}>"
+        return f"<msgq StageTracer {self.stage!r}, {'closed' if self.closed else f'{len(self._topics)} timing topics'}>"
 
-    def each(self, source: Any, timeout: float | None = None) -> Iterator[Any]:
+    def trace_messages(self, source: Any, timeout: float | None = None) -> Iterator[Any]:
         """Return an iterator over the messages of a source, each of which is handled until the next one is asked for.
 
         ::
 
-            for order in tracker.each(orders):
+            for order in tracer.trace_messages(orders):
                 fills.produce(filled(order))
 
         Parameters
@@ -86,26 +86,26 @@ class Tracker:
         Raises
         ------
         TypeError : it is no source.
-        EndpointClosedError : the tracker is closed.
+        EndpointClosedError : the tracer is closed.
         InvalidValueError : a time-out that is not possible.
         ConcurrentUseError : see above; while iterating, also all that the source raises.
 
         Notes
         -----
-        Leaving the loop, by ``break`` or an exception, ends the round as its end does. Some 120 ns a message.
+        Leaving the loop, by ``break`` or an exception, ends the span as its end does. Some 120 ns a message.
         """
         self._check_open()
         timeout_ns(timeout)
         if hasattr(source, "poll") or isinstance(source, (list, tuple)):
-            return self._each_of(source, timeout)
-        return self._rounds(source, timeout)
+            return self._trace_several(source, timeout)
+        return self._trace(source, timeout)
 
-    def _rounds(self, source: Any, timeout: float | None) -> Rounds:
+    def _trace(self, source: Any, timeout: float | None) -> Spans:
         one = source_of(source, timeout, self._module)
         waits = False if hasattr(source, "setTimeout") else timeout
-        return Rounds(one.take, waits, one.stamps, self._round(one.endpoint, one.reader), one.later)
+        return Spans(one.take, waits, one.stamps, self._span(one.endpoint, one.reader), one.later)
 
-    def _each_of(self, sources: Any, timeout: float | None) -> Iterator[Any]:
+    def _trace_several(self, sources: Any, timeout: float | None) -> Iterator[Any]:
         """Yield pairs; of those that are ready together each one's next message."""
         poller = sources
         if not hasattr(sources, "poll"):
@@ -113,26 +113,26 @@ class Tracker:
             for source in sources:
                 poller.registerSocket(source)
         patience = -1 if timeout is None else -(timeout_ns(timeout) // -NS_PER_MS)
-        rounds: dict[int, Rounds] = {}
+        spans: dict[int, Spans] = {}
         while ready := poller.poll(timeout_ms(patience)):
             for one in ready:
                 source = one[0] if isinstance(one, tuple) else one
-                if id(source) not in rounds:
-                    rounds[id(source)] = self._rounds(source, 0.0)
-                message = next(rounds[id(source)], None)
+                if id(source) not in spans:
+                    spans[id(source)] = self._trace(source, 0.0)
+                message = next(spans[id(source)], None)
                 if message is None:  # another reader was faster
                     continue
                 try:
                     yield source, message
                 finally:
-                    rounds[id(source)].end()
+                    spans[id(source)].end()
 
-    def handle(self, message: Any = None, *, endpoint: str) -> Round:
+    def span(self, message: Any = None, *, endpoint: str) -> Span:
         """Return a context manager for a message that was taken elsewhere: in a callback, for instance.
 
         ::
 
-            with tracker.handle(message, endpoint="orders"):
+            with tracer.span(message, endpoint="orders"):
                 ...
 
         Parameters
@@ -143,24 +143,24 @@ class Tracker:
 
         Raises
         ------
-        EndpointClosedError : the tracker is closed.
+        EndpointClosedError : the tracer is closed.
         EndpointNameError : no timing topic can have such a name.
         On entering: ConcurrentUseError.
         """
         self._check_open()
-        return self._round(endpoint).of(*stamps_of(message))
+        return self._span(endpoint).with_stamps(*stamps_of(message))
 
-    def timer(self, name: str) -> Round:
+    def timer(self, name: str) -> Span:
         """Return a context manager that times a block: its records go to ``timing:STAGE:@NAME``.
 
-        The origin stays what it is. The errors are those of `handle`.
+        The origin stays what it is. The errors are those of `span`.
         """
         self._check_open()
-        return self._round(TIMER_MARK + name).of(-1, -1)
+        return self._span(TIMER_MARK + name).with_stamps(-1, -1)
 
-    def _round(self, endpoint: str, reader: Any = None) -> Round:
+    def _span(self, endpoint: str, reader: Any = None) -> Span:
         publisher = self._topics.get(endpoint) or self._publisher(endpoint)
-        return Round(self._desk, publisher.send, reader)
+        return Span(self._spans, publisher.send, reader)
 
     def _publisher(self, endpoint: str) -> Any:
         topic = timing_topic(self.stage, endpoint)
@@ -175,7 +175,7 @@ class Tracker:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise EndpointClosedError("the tracker is closed; make another one", self.stage)
+            raise EndpointClosedError("the tracer is closed; make another one", self.stage)
 
     def close(self) -> None:
         """Tell no more. What is being handled is handled untold. Closing twice does nothing."""

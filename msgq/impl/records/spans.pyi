@@ -1,7 +1,6 @@
-"""Rounds of a stage: it handles one message, and says how long that took. What `msgq.Tracker` is made of.
+"""Spans of a stage: the handling times of single messages. `msgq.StageTracer` is made of them.
 
-Not to be used by itself. A desk and what was made for it serve one thread at a time, another one gets
-`ConcurrentUseError`.
+Internal. A span stack and its spans serve one thread at a time; another thread gets `ConcurrentUseError`.
 """
 
 from collections.abc import Callable
@@ -11,29 +10,29 @@ from typing import Any, Self
 from typing_extensions import disjoint_base
 
 @disjoint_base
-class Desk:
-    """The rounds that a tracker has open, so that the origin of the one before is there again after each."""
+class SpanStack:
+    """The open spans of a tracer. When a span ends, the origin of the span below it is restored."""
 
     def __new__(cls, name: str, now: Callable[[], int] | None) -> Self:
-        """Have none. `name` is for errors; `now` tells the time, ns; None: the host's clock."""
+        """Start empty. `name` is for errors; `now` returns the time in ns; None: the host's clock."""
 
 @disjoint_base
-class Round:
-    """One message at a time, from a ``with`` to its end. Leaving tells of it, also when the block raised.
+class Span:
+    """The handling of one message, from a ``with`` to its end, which publishes the times, also when the block raised.
 
     Then it may be entered again; within its block that is a `ConcurrentUseError`.
 
     Attributes
     ----------
-    untold : whether nobody is told any more: the timing topic is another's, or closed.
+    untold : whether the times are published no more: another process publishes the timing topic, or it is closed.
     """
 
-    untold: bool
+    superseded: bool
 
-    def __new__(cls, desk: Desk, send: Callable[[bytes], object], reader: object = None) -> Self:
-        """Have no message so far. `send` publishes a record; `reader` is a subscriber that knows the stamps."""
+    def __new__(cls, stack: SpanStack, send: Callable[[bytes], object], reader: object = None) -> Self:
+        """Start without a message. `send` publishes a record; `reader` is a subscriber that has the timestamps."""
 
-    def of(self, published: int, origin_time: int) -> Self:
+    def with_stamps(self, published: int, origin_time: int) -> Self:
         """Let the next message have these stamps, nanoseconds of the host's clock.
 
         Parameters
@@ -48,15 +47,15 @@ class Round:
     ) -> None: ...
 
 @disjoint_base
-class Rounds:
-    """A round for each message that is taken: an iterator, which ends a round before it takes the next message."""
+class Spans:
+    """An iterator with a span for each message. It ends a span before it receives the next message."""
 
     def __new__(
         cls,
         take: Callable[[Any], Any] | None,
         timeout: object,
         stamps: Callable[[Any], tuple[int, int]] | None,
-        this: Round,
+        span: Span,
         later: Callable[[], tuple[Callable[[Any], Any], Callable[[Any], tuple[int, int]] | None] | None] | None = None,
     ) -> Self:
         """Take messages by calling with `timeout`; None ends it.
@@ -70,4 +69,4 @@ class Rounds:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
     def end(self) -> None:
-        """End the round that is open, if one is."""
+        """End the open span, if there is one."""
