@@ -59,7 +59,7 @@ def files(ending: str) -> list[str]:
 
 
 def needed(source: str) -> list[str]:
-    """Return the files that a module is made of: the build, its stub and parts, the `.pxd` it imports from, and headers."""
+    """Return the files that a module is made of: the build, stub, parts, headers, and the `.pxd` it imports from."""
     found: set[str] = set()
     tree = create_dependency_tree(quiet=True)  # type: ignore[no-untyped-call]  # Cython's own
     todo = [*tree.all_dependencies(source), source]
