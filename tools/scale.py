@@ -24,13 +24,13 @@ from mcap.writer import Writer
 from rich.console import Console
 from rich.table import Table as Shown
 
-from msgq.lake import derived as derived_tables
-from msgq.lake.derived import RANGES_NAME, Derived, file_name
+from msgq.lake import aggregate_store
+from msgq.lake.aggregate_store import RANGES_NAME, Derived, file_name
+from msgq.lake.bronze.ingest_log import Input, Inputs
+from msgq.lake.bronze.ranges import RANGES, overlapping
+from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
-from msgq.lake.groups import groups_of
-from msgq.lake.inputs import Input, Inputs
-from msgq.lake.parts import messages_table
-from msgq.lake.ranges import RANGES, overlapping
+from msgq.lake.gold.increments import groups_of
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import file_partitions
 
@@ -128,7 +128,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         found = table.write(file_name(here[0]), new)
         table.commit(table.snapshot(), RANGES, [found])
         inputs.add([Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
-    derived_tables._READ.clear()  # each ingest is a new process
+    aggregate_store._READ.clear()  # each ingest is a new process
     known = timed(Inputs(lake).known)
     ranges = timed(lambda: derived.ranges(names))
     there = derived.ranges(names)

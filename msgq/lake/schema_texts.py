@@ -9,7 +9,6 @@ import pyarrow as pa
 from msgq.common.schema import Schema, schema_of, split_encoding
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
-from msgq.lake.table import Table
 
 _COLUMNS = pa.schema(
     [("schema_id", pa.int64()), ("name", pa.string()), ("encoding", pa.string()), ("data", pa.binary())]

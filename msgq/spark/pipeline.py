@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgq.report.gold import lake_tables
-from msgq.report.page import write_report
+from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.runtime.session import session
 

@@ -25,8 +25,8 @@ from msgq.decoding.cdr_writing import cdr_bytes
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import protobuf_class
 from msgq.decoding.rosmsg import ros2_struct
-from msgq.lake.silver.rows import NEEDED, RowDecoder
-from msgq.lake.types import plain_type
+from msgq.lake.delta_types import plain_type
+from msgq.lake.silver.decoder import NEEDED, RowDecoder
 from msgq.recording import LogReader, Writer
 from tests.recording.logs import struct_schema
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from msgq.common import timing
+from msgq.lake.aggregate_store import Derived
+from msgq.lake.bronze.writer import messages_table, write_parts
 from msgq.lake.columns import BRONZE, COLUMNS
-from msgq.lake.derived import Derived
 from msgq.lake.directory import Directory
-from msgq.lake.parts import messages_table, write_parts
 from tests.spark.kind_logs import Said, a_history, of_board, of_queue, of_vector, on_channel
 from tests.unit.stage_actors import record
 

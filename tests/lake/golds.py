@@ -12,9 +12,9 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.figures.checks import Limits
-from msgq.lake.groups import Task
-from msgq.lake.table import Table
+from msgq.lake.delta_table import Table
+from msgq.lake.gold.increments import Task
+from msgq.lake.metrics.checks import Limits
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.gold import NAMES, Gold
 from msgq.spark.lake.store import Store

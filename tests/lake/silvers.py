@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.lake.delta_table import Table
 from msgq.lake.directory import Directory
-from msgq.lake.silver.ledger import Ledger
-from msgq.lake.silver.parts import decode_part
-from msgq.lake.silver.rows import NEEDED, SOURCES
-from msgq.lake.silver.tables import Known, Tables, silver_table
-from msgq.lake.table import Table
+from msgq.lake.silver.decoder import NEEDED, SOURCES
+from msgq.lake.silver.manifest import Ledger
+from msgq.lake.silver.table_assignment import Known, Tables, silver_table
+from msgq.lake.silver.writer import decode_part
 from tests.lake import rows
 from tests.lake.kills import die_at, kill
 

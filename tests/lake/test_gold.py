@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
+from msgq.lake.bronze.writer import messages_table
 from msgq.lake.columns import BRONZE
-from msgq.lake.figures.checks import Limits
-from msgq.lake.parts import messages_table
+from msgq.lake.metrics.checks import Limits
 from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows

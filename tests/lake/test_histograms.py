@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake.figures import histograms
-from msgq.lake.figures.grouping import Groups
+from msgq.lake.metrics import histograms
+from msgq.lake.metrics.group_by import Groups
 
 DURATIONS = st.integers(-(1 << 62), 1 << 62) | st.integers(-100, 100) | st.integers(0, 10**10)
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake.ranges import RANGES, overlapping
+from msgq.lake.bronze.ranges import RANGES, overlapping
 
 
 def ranges(random: Any, name: Any, count: Any) -> Any:

@@ -18,7 +18,7 @@ pytest.importorskip("deltalake")
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, value_column
 from msgq.errors import RecordingError
-from msgq.lake.silver.rows import FIXED
+from msgq.lake.silver.decoder import FIXED
 from tests.lake.silvers import Lake, json_message, message
 from tests.recording.logs import struct_schema
 

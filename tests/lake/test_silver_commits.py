@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
+from msgq.lake.delta_table import Table
 from msgq.lake.directory import Directory
-from msgq.lake.silver import ledger
-from msgq.lake.silver.ledger import Ledger
-from msgq.lake.silver.tables import Known
-from msgq.lake.table import Table
+from msgq.lake.silver import manifest
+from msgq.lake.silver.manifest import Ledger
+from msgq.lake.silver.table_assignment import Known
 from tests.lake.kills import Killed, die_at, raise_killed
 from tests.lake.silvers import Lake, json_message
 
@@ -189,7 +189,7 @@ def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) ->
 
 
 def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_FILES_MAX", 4)
+    monkeypatch.setattr(manifest, "_FILES_MAX", 4)
     lake = Lake(tmp_path)
     for i in range(6):
         add(lake, i)
@@ -219,7 +219,7 @@ def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
 def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from msgq.lake.table import ConflictError
+    from msgq.lake.delta_table import ConflictError
 
     def refuse(*_: Any) -> None:
         raise ConflictError("never")

@@ -17,9 +17,9 @@ from deltalake.exceptions import DeltaError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake import table as table_module
+from msgq.lake import delta_table as table_module
+from msgq.lake.delta_table import ConflictError, File, Table, table_places
 from msgq.lake.directory import Directory
-from msgq.lake.table import ConflictError, File, Table, table_places
 
 NUMBERS = pa.schema([("number", pa.int64())])
 

@@ -70,13 +70,7 @@ LAYERS = [
     {"msgq.recording.log_reader"},
     {"msgq.recording.merge", "msgq.recording.comparison", "msgq.recording.recorder", "msgq.recording.player"},
     {"msgq.recording"},
-    {"msgq.lake.figures"},
     {"msgq.lake"},
-    {"msgq.report"},
-    {"msgq.spark.source"},
-    {"msgq.spark.runtime", "msgq.spark.tables"},
-    {"msgq.spark.lake"},
-    {"msgq.spark.pipeline"},
     {"msgq.spark"},
     {"pyspark_msgq", "pyspark_msgq_daemon"},
     {"msgq.demo"},
@@ -158,7 +152,7 @@ OUTSIDE = {
         *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.common.record_changes"),
-        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"),
+        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
@@ -169,9 +163,9 @@ OUTSIDE = {
     "zstandard": {"msgq.recording"},
     "lz4": {"msgq.recording"},
     "deltalake": {"msgq.lake"},
-    "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"},
+    "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.spark"},
     "pyspark": {"msgq.spark"},
-    "plotly": {"msgq.report"},
+    "plotly": {"msgq.lake.report"},
 }
 
 
@@ -303,7 +297,7 @@ def test_numpy_is_imported_where_it_is_used() -> None:
         assert all(found.lazy for found in wanted)
 
 
-SPARKS = ("runtime/user_cache.py", "runtime/java.py", "runtime/session.py")
+SPARKS = ("runtime/cache_dir.py", "runtime/java.py", "runtime/session.py")
 
 
 def is_command(module: str) -> bool:

@@ -14,10 +14,10 @@ pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
 import pyarrow as pa
 
+from msgq.lake.delta_table import Table
 from msgq.lake.directory import Directory
-from msgq.lake.table import Table
-from msgq.report.gold import lake_tables
-from msgq.report.page import write_report
+from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.page import write_report
 from tests.report.gold import BEGIN, SECOND, Tables, endpoint
 from tests.spark.pages import sections, table
 

@@ -15,7 +15,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from msgq.spark.runtime.class_archive import archive_options
+from msgq.spark.runtime.cds_archive import archive_options
 from msgq.spark.runtime.java import find_java, launcher_home
 from tests.spark.deadline import DEADLINE
 from tests.support import wait_until

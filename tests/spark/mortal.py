@@ -83,7 +83,7 @@ def kill_ingests() -> None:
 
 def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake import directory
-    from msgq.lake.table import Table
+    from msgq.lake.delta_table import Table
     from msgq.spark.lake import bronze
     from msgq.spark.lake.store import Store
 

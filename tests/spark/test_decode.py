@@ -21,7 +21,7 @@ from mcap import records
 from msgq import Schema
 from msgq.decoding.arrow_types import arrow_array, conformed
 from msgq.errors import RecordingError
-from msgq.lake.types import plain_type
+from msgq.lake.delta_types import plain_type
 from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options

@@ -15,7 +15,7 @@ from msgq.common.queue_events import ENCODING, HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.fixed_headers import heads
-from msgq.report import plots
+from msgq.lake.report import plots
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.kind_logs import BEGIN, Told, a_history, of_queue, write_kinds
 

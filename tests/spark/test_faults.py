@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import msgq.__main__
-from msgq.lake.table import Table
+from msgq.lake.delta_table import Table
 from msgq.spark import read
 from msgq.spark.lake import Lake
 from tests.recording import logs

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.figures import islands
+from msgq.lake.metrics import islands
 from msgq.spark import tables
 from tests.spark.rows import SECOND, listed, message, messages
 

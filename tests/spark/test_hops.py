@@ -15,9 +15,9 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
 from msgq.lake.columns import MESSAGES
+from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.page import write_report
 from msgq.recording import LogReader, Recorder
-from msgq.report.gold import lake_tables
-from msgq.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.source.arrow_batches import message_rows
 from msgq.spark.source.origins import origin_times

@@ -16,10 +16,10 @@ import pytest
 from mcap import records
 
 pytest.importorskip("pyspark")
-from msgq.lake.derived import Derived
+from msgq.lake.aggregate_store import Derived
+from msgq.lake.bronze.ingest_log import Inputs
+from msgq.lake.bronze.writer import derive_part, messages_table
 from msgq.lake.directory import Directory
-from msgq.lake.inputs import Inputs
-from msgq.lake.parts import derive_part, messages_table
 from msgq.spark.lake import Lake
 from tests.recording import logs
 from tests.spark.mortal import kill_ingests

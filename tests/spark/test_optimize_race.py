@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.parts import messages_table, write_parts
+from msgq.lake.bronze.writer import messages_table, write_parts
+from msgq.spark.executor import Found
 from msgq.spark.lake import bronze as module
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.store import Store
-from msgq.spark.lake.tasks import Found
 from tests.lake.rows import batch, message
 from tests.spark.mortal import in_place
 

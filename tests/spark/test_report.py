@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.common.queue_events import Event
-from msgq.report.gold import lake_tables
-from msgq.report.page import write_report
+from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from tests.spark.deadline import DEADLINE

@@ -20,7 +20,7 @@ from msgq.common.schema import Schema
 from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
 from msgq.lake.schema_ids import schema_id
-from msgq.lake.silver.rows import NEEDED, RowDecoder
+from msgq.lake.silver.decoder import NEEDED, RowDecoder
 from msgq.recording.mcap_io.recording_files import file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow

@@ -13,7 +13,7 @@ import pytest
 from mcap import records
 
 from msgq.errors import IpcError, RecordingError
-from msgq.lake.gathering import packed
+from msgq.lake.batching import packed
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
 from msgq.spark.source.arrow_batches import MESSAGES, READ_ERRORS
-from msgq.spark.tables.times import _TIMES, _timestamp
+from msgq.spark.tables.timestamps import _TIMES, _timestamp
 from tests.unit.test_sql_names import METHODS, NAMES
 
 ENFORCE = "spark.sql.ansi.enforceReservedKeywords"

@@ -17,9 +17,9 @@ pytest.importorskip("plotly")
 from msgq.cli.stages.hop_tree import Origins, hops
 from msgq.cli.stages.timings import Timings
 from msgq.common import timing
-from msgq.report import plots
-from msgq.report.gold import lake_tables
-from msgq.report.page import write_report
+from msgq.lake.report import plots
+from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.page import write_report
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.spark.rows import SECOND, listed, message, messages

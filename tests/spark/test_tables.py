@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.figures.pictures import COMPRESSED, IMAGE, MAGIC
+from msgq.lake.metrics.images import COMPRESSED, IMAGE, MAGIC
 from msgq.spark import tables
 from tests.spark.rows import SECOND, listed, message, messages
 

@@ -138,8 +138,8 @@ WITHOUT = """
 import sys
 from msgq.errors import MissingLibraryError
 for package, missing in (
-    ("msgq.spark", "pyspark"), ("msgq.lake.table", "pyarrow"), ("msgq.spark.lake", "deltalake"),
-    ("msgq.report.page", "plotly"),
+    ("msgq.spark", "pyspark"), ("msgq.lake.delta_table", "pyarrow"), ("msgq.spark.lake", "deltalake"),
+    ("msgq.lake.report.page", "plotly"),
 ):
     sys.modules |= {missing: None}
     try:
@@ -156,7 +156,7 @@ def test_a_package_says_which_extra_brings_what_it_needs() -> None:
         ("msgq.spark", "pyspark", "spark"),
         ("msgq.lake", "pyarrow", "lake"),
         ("msgq.lake", "deltalake", "lake"),
-        ("msgq.report", "plotly", "report"),
+        ("msgq.lake.report", "plotly", "report"),
     )
     text = "{} needs {}, which is not installed: pip install 'msgq-bus[{}]'".format
     expected = [text(*one) for one in needed]

@@ -9,9 +9,11 @@ import pytest
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake import columns, inputs, ranges, repeats, schema_texts
-from msgq.lake.figures import derive, gold
-from msgq.lake.silver import parts, rows
+from msgq.lake import columns, schema_texts
+from msgq.lake.bronze import duplicates, ingest_log, ranges
+from msgq.lake.gold import tables as gold
+from msgq.lake.metrics import partial_aggregates
+from msgq.lake.silver import decoder, writer
 
 #: Reserved by Spark in ANSI mode, from its page "ANSI Compliance".
 _SPARK_WORDS = (
@@ -39,13 +41,13 @@ DUCKDB = frozenset(_DUCKDB_WORDS.split())
 #: Names of statistics that data frames have as methods, too: df["count"].
 METHODS = {"count", "index", "max", "min", "schema", "size"}
 SCHEMAS: list[pa.Schema] = [
-    *(columns.BRONZE, columns.PLACES, inputs._FILES, inputs._READ_ERRORS, ranges.RANGES, repeats.KEYS),
-    *(schema_texts._COLUMNS, parts.LEDGER, rows.FIXED, rows.DECODE_ERRORS),
-    *(*gold.HOURLY.values(), *gold.TOTALS.values(), *derive.SCHEMAS.values()),
+    *(columns.BRONZE, columns.PLACES, ingest_log._FILES, ingest_log._READ_ERRORS, ranges.RANGES, duplicates.KEYS),
+    *(schema_texts._COLUMNS, writer.LEDGER, decoder.FIXED, decoder.DECODE_ERRORS),
+    *(*gold.HOURLY.values(), *gold.TOTALS.values(), *partial_aggregates.SCHEMAS.values()),
 ]
 TABLES = {
     *("messages", "silver_manifest", "decode_errors", "read_errors", "ingested_files", "schemas", "ranges"),
-    *(*gold.HOURLY, *gold.TOTALS, *derive.SCHEMAS),
+    *(*gold.HOURLY, *gold.TOTALS, *partial_aggregates.SCHEMAS),
 }
 NAMES = {field.name for schema in SCHEMAS for field in schema} | TABLES
 

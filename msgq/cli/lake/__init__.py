@@ -17,7 +17,7 @@ class _OnSpark(Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         try:
-            from msgq.spark.runtime.refusals import java_deaths
+            from msgq.spark.runtime.spark_errors import java_deaths
         except MissingLibraryError:  # a verb that needs Spark will say it
             return super().invoke(ctx)
         with java_deaths():

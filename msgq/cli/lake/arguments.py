@@ -41,7 +41,7 @@ master = click.option(
 
 def existing(path: str) -> Directory:
     """Return the directory of a lake. Raises InvalidValueError where there is none."""
-    from msgq.lake.catalogue import is_lake
+    from msgq.lake.catalog import is_lake
     from msgq.lake.directory import Directory
 
     directory = Directory(path)
@@ -56,7 +56,7 @@ def existing(path: str) -> Directory:
 
 def is_recording(path: str) -> bool:
     """Return whether recordings are at a path, or what matches a pattern, and no lake."""
-    from msgq.lake.catalogue import is_lake
+    from msgq.lake.catalog import is_lake
     from msgq.lake.directory import Directory
     from msgq.spark.source.options import Options
 
@@ -113,7 +113,7 @@ def stop_spark() -> None:
 @contextmanager
 def progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
-    from msgq.spark.runtime.refusals import spark_errors
+    from msgq.spark.runtime.spark_errors import spark_errors
 
     with _interruptions(), spark_errors(), _shown(lake, text):
         yield

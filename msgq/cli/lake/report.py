@@ -29,8 +29,8 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     Of a RECORDING (a file, a directory, a pattern) a lake is made first, in the temporary directory, and removed
     afterwards: it takes about as much room as the recording. The page needs no network.
     """
-    from msgq.report.gold import lake_tables
-    from msgq.report.page import write_report
+    from msgq.lake.report.gold_reader import lake_tables
+    from msgq.lake.report.page import write_report
 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")

@@ -20,7 +20,7 @@ def command(lake: str, as_json: bool) -> None:
     The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
     endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
     """
-    from msgq.lake.catalogue import catalogue, quoted
+    from msgq.lake.catalog import catalogue, quoted
 
     found = catalogue(arguments.existing(lake))
     if as_json:

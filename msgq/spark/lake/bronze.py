@@ -21,23 +21,23 @@ import pyarrow.compute as pc
 from msgq.common.message_source import TOPIC
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.aggregate_store import Derived, View
+from msgq.lake.batching import packed
+from msgq.lake.bronze.duplicates import KEYS, part_keys, part_without
+from msgq.lake.bronze.ingest_log import Input, Inputs
+from msgq.lake.bronze.ranges import overlapping
+from msgq.lake.bronze.writer import Written, derive_part, join_parts, messages_table, write_parts
 from msgq.lake.columns import BRONZE, COLUMNS
-from msgq.lake.derived import Derived, View
+from msgq.lake.delta_table import ConflictError, File, Snapshot
 from msgq.lake.directory import Directory
-from msgq.lake.gathering import packed
-from msgq.lake.inputs import Input, Inputs
-from msgq.lake.parts import Written, derive_part, join_parts, messages_table, write_parts
-from msgq.lake.ranges import overlapping
-from msgq.lake.repeats import KEYS, part_keys, part_without
 from msgq.lake.schema_texts import known_schema_ids, write_schemas
-from msgq.lake.table import ConflictError, File, Snapshot
 from msgq.recording.mcap_io.problem import Problem, valid_text
 from msgq.spark import tables
+from msgq.spark.executor import Found, done, done_of_each, done_with, given_tasks, planned, together
 from msgq.spark.lake.store import Store
-from msgq.spark.lake.tasks import Found, done, done_of_each, done_with, given_tasks, planned, together
 from msgq.spark.source.arrow_batches import READ_ERRORS, message_rows, read_error_rows, spark_schema
-from msgq.spark.source.cores import cores
 from msgq.spark.source.options import Options
+from msgq.spark.source.parallelism import cores
 from msgq.spark.source.partitions import Partition, file_partitions
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
 from msgq.lake.directory import Directory
+from msgq.lake.external_sort import RUN, merged, write_runs
 from msgq.lake.schema_texts import read_schemas
-from msgq.lake.sorted_runs import RUN, merged, write_runs
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses
 from msgq.recording.mcap_io.log_writer import Writer

@@ -21,15 +21,15 @@ from uuid import uuid4
 import pyarrow as pa
 
 from msgq.errors import InvalidValueError
+from msgq.lake.delta_table import ConflictError, File, Snapshot, Table
 from msgq.lake.directory import Directory
-from msgq.lake.figures.checks import Limits
-from msgq.lake.figures.gold import HOURLY, TOTALS, hourly, totals
-from msgq.lake.figures.windows import HOUR
-from msgq.lake.groups import Task, groups_of, tasks
-from msgq.lake.table import ConflictError, File, Snapshot, Table
+from msgq.lake.gold.increments import Task, groups_of, tasks
+from msgq.lake.gold.tables import HOURLY, TOTALS, hourly, totals
+from msgq.lake.metrics.checks import Limits
+from msgq.lake.metrics.windows import HOUR
+from msgq.spark.executor import done
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.store import Store
-from msgq.spark.lake.tasks import done
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:

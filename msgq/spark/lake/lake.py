@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
-from msgq.lake.catalogue import quoted
+from msgq.lake.catalog import quoted
 from msgq.lake.columns import COLUMNS
-from msgq.lake.table import Table, table_places
+from msgq.lake.delta_table import Table, table_places
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
 from msgq.spark.lake.bronze import Bronze, Ingested, Optimized
 from msgq.spark.lake.gold import Gold
 from msgq.spark.lake.silver import Silver
 from msgq.spark.lake.store import Store
-from msgq.spark.runtime.refusals import spark_errors
+from msgq.spark.runtime.spark_errors import spark_errors
 from msgq.spark.source.arrow_batches import spark_schema
 from msgq.spark.source.options import Options
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import common_columns, with_columns
-from msgq.lake.catalogue import quoted
+from msgq.lake.catalog import quoted
 from msgq.lake.directory import Directory
 from msgq.lake.schema_texts import read_schemas
-from msgq.lake.silver.ledger import Ledger, Source
-from msgq.lake.silver.parts import decode_part
-from msgq.lake.silver.tables import Known, Tables, silver_table
+from msgq.lake.silver.manifest import Ledger, Source
+from msgq.lake.silver.table_assignment import Known, Tables, silver_table
+from msgq.lake.silver.writer import decode_part
+from msgq.spark.executor import done
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.store import Store
-from msgq.spark.lake.tasks import done
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:

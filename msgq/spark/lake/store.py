@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgq.lake.delta_table import Table
 from msgq.lake.directory import Directory
-from msgq.lake.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

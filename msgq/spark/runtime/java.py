@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from msgq.errors import SparkError
-from msgq.spark.runtime import user_cache
+from msgq.spark.runtime import cache_dir
 
 VERSIONS = (17, 21, 25)
 _MODULE = "jdk.incubator.vector"
@@ -88,10 +88,10 @@ def launcher_home(java: Java) -> Path:
     ------
     SparkError : it cannot be made, neither there nor among the temporary files.
     """
-    if java.home.parent == user_cache.folder():
+    if java.home.parent == cache_dir.folder():
         return java.home
     name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    return user_cache.made_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
+    return cache_dir.made_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
 
 
 def _make_launcher(real: Path, made: Path) -> None:
@@ -103,7 +103,7 @@ def _make_launcher(real: Path, made: Path) -> None:
         if path.name != "java":
             (made / "bin" / path.name).symlink_to(path)
     text = _SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java")))
-    user_cache.write_program(made / "bin" / "java", text)
+    cache_dir.write_program(made / "bin" / "java", text)
 
 
 _SCRIPT = """#!/bin/sh

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from msgq.errors import SparkError
-from msgq.spark.runtime.user_cache import made_once, write_program
+from msgq.spark.runtime.cache_dir import made_once, write_program
 
 _SCRIPT = """#!/bin/sh
 # Runs Python for Spark, with a daemon that says nothing when Java closes the connection of an idle worker.

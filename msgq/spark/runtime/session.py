@@ -13,11 +13,11 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError, MissingLibraryError, SparkError
-from msgq.spark.runtime.class_archive import archive_options, reject_archive
+from msgq.spark.runtime.cds_archive import archive_options, reject_archive
 from msgq.spark.runtime.java import Java, find_java, launcher_home
 from msgq.spark.runtime.memory import driver_memory
 from msgq.spark.runtime.python_workers import worker_python
-from msgq.spark.runtime.refusals import first_line, silence_py4j
+from msgq.spark.runtime.spark_errors import first_line, silence_py4j
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, file_partitions, log_rows, refuse_unread
-from msgq.spark.source.value_types import value_type
+from msgq.spark.source.schema_inference import value_type
 
 
 class RecordingSource(DataSource):

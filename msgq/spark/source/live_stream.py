@@ -18,7 +18,7 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
-from msgq.lake.gathering import packed
+from msgq.lake.batching import packed
 from msgq.spark.source.bus_feed import open_feed
 from msgq.spark.source.live_buffer import LiveBuffer
 from msgq.spark.source.options import Options

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from msgq.errors import RecordingError
-from msgq.lake.gathering import packed
+from msgq.lake.batching import packed
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.record_scanner import opened
 from msgq.spark.source import arrow_batches

@@ -40,8 +40,8 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     RecordingError : nothing is at a path.
     """
     from msgq.spark.source.arrow_batches import chosen_columns, spark_schema
-    from msgq.spark.source.cores import cores
     from msgq.spark.source.data_source import RecordingSource
+    from msgq.spark.source.parallelism import cores
 
     given = {name: _text(value) for name, value in options.items() if value is not None}
     where = {"paths": json.dumps(list(map(str, paths)))}

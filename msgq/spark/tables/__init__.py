@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from msgq.spark.tables.checks import Limits, checks
 from msgq.spark.tables.decoding import decode_errors, silver
-from msgq.spark.tables.deduplication import repeats
+from msgq.spark.tables.duplicates import repeats
 from msgq.spark.tables.endpoints import endpoints, publishers
-from msgq.spark.tables.gaps import sequence_gaps
+from msgq.spark.tables.frames import frames
 from msgq.spark.tables.hops import hops
 from msgq.spark.tables.latency import latency, latency_summary
 from msgq.spark.tables.overwrites import overwrites
-from msgq.spark.tables.pictures import frames
-from msgq.spark.tables.rates import dropouts, throughput
+from msgq.spark.tables.queues import queue_deliveries, queue_summary, queue_windows
+from msgq.spark.tables.sequence_gaps import sequence_gaps
 from msgq.spark.tables.stages import stage_summary, stages
-from msgq.spark.tables.times import with_timestamps
+from msgq.spark.tables.throughput import dropouts, throughput
+from msgq.spark.tables.timestamps import with_timestamps
 from msgq.spark.tables.windows import NS, traffic_windows, widened
-from msgq.spark.tables.work import queue_deliveries, queue_summary, queue_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

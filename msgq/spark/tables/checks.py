@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from msgq.lake.figures import checks as arrow
-from msgq.lake.figures.checks import Limits as Limits
-from msgq.spark.tables.arrow import of_keys
+from msgq.lake.metrics import checks as arrow
+from msgq.lake.metrics.checks import Limits as Limits
+from msgq.spark.tables.arrow_functions import of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

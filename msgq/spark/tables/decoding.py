@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from msgq.common.schema import Schema
-    from msgq.lake.silver.rows import Decoded
+    from msgq.lake.silver.decoder import Decoded
 
 _ROWS = 1 << 18  # that are decoded together
 _BYTES = 64 << 20
@@ -40,7 +40,7 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.rows import FIXED, value_names
+    from msgq.lake.silver.decoder import FIXED, value_names
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = to_arrow_type(_type(value))
@@ -69,7 +69,7 @@ def decode_errors(
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.rows import DECODE_ERRORS
+    from msgq.lake.silver.decoder import DECODE_ERRORS
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = None if value is None else to_arrow_type(_type(value))
@@ -86,7 +86,7 @@ def _type(value: DataType | str) -> DataType:
 
 
 def _needed(messages: DataFrame) -> DataFrame:
-    from msgq.lake.silver.rows import NEEDED
+    from msgq.lake.silver.decoder import NEEDED
 
     if "schema_id" not in messages.columns:
         messages = messages.withColumn("schema_id", F.lit(None).cast("long"))
@@ -94,8 +94,8 @@ def _needed(messages: DataFrame) -> DataFrame:
 
 
 def _decoded(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[Decoded]:
-    from msgq.lake.gathering import gathered
-    from msgq.lake.silver.rows import RowDecoder
+    from msgq.lake.batching import gathered
+    from msgq.lake.silver.decoder import RowDecoder
 
     decoder = RowDecoder(schemas or {}, kind)
     for table in gathered(batches, _ROWS, _BYTES):

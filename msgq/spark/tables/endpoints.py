@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from msgq.lake.figures import endpoints as arrow
-from msgq.spark.tables.arrow import of_keys
+from msgq.lake.metrics import endpoints as arrow
+from msgq.spark.tables.arrow_functions import of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,6 +53,6 @@ def publishers(windows: DataFrame) -> DataFrame:
 
     Output: run, endpoint, publisher; messages; size_bytes, max_size_bytes: of payloads; start_time, end_time: log_time,
     ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
-    min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.figures.histograms`.
+    min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
     """
     return of_keys(windows, _PLACE, arrow.publishers, arrow.PUBLISHERS)

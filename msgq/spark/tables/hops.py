@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from msgq.common import timing
-from msgq.lake.figures import hops as arrow
+from msgq.lake.metrics import hops as arrow
 from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.arrow import of_keys
+from msgq.spark.tables.arrow_functions import of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

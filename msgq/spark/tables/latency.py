@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from msgq.lake.figures import windows as arrow
-from msgq.spark.tables.arrow import arrow_fields, of_keys
+from msgq.lake.metrics import windows as arrow
+from msgq.spark.tables.arrow_functions import arrow_fields, of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ def latency(windows: DataFrame) -> DataFrame:
 
     Output: run, endpoint, window_start: ns; window_ns: its length; messages: whose latency is known,
     one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
-    `msgq.lake.figures.histograms`.
+    `msgq.lake.metrics.histograms`.
     """
     return of_keys(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgq.lake.figures import islands
-from msgq.lake.figures.derive import cell_islands
-from msgq.spark.tables.arrow import of_keys, of_messages
-from msgq.spark.tables.sources import state
+from msgq.lake.metrics import islands
+from msgq.lake.metrics.partial_aggregates import cell_islands
+from msgq.spark.tables.arrow_functions import of_keys, of_messages
+from msgq.spark.tables.message_columns import state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

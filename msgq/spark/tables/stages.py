@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from msgq.common import timing
-from msgq.lake.figures import stages as arrow
-from msgq.spark.tables.arrow import arrow_fields, of_keys, of_messages
+from msgq.lake.metrics import stages as arrow
+from msgq.spark.tables.arrow_functions import arrow_fields, of_keys, of_messages
 from msgq.spark.tables.windows import NS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     Output: run; stage; endpoint: whose messages it handled; window_start: ns; window_ns: `window_ns`; messages;
     malformed: records of another size, or with impossible times; for each duration, as queue_time_count: messages that
     have it; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns, NULL if none has it, percentiles right
-    to 2.2 %; queue_time_histogram: see `msgq.lake.figures.histograms`.
+    to 2.2 %; queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
     told = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
     found = of_messages(told, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.SPREADS)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.figures import stages, work
-from msgq.lake.figures import windows as arrow
-from msgq.spark.tables.arrow import of_keys, of_messages
+from msgq.lake.metrics import queues, stages
+from msgq.lake.metrics import windows as arrow
+from msgq.spark.tables.arrow_functions import of_keys, of_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     endpoint has one only) and window_start, ns: these columns; window_ns: `window_ns`; messages; size_bytes,
     max_size_bytes: of payloads; start_time, end_time: log_time, ns; then the latency, log_time - publish_time, ns:
     count: messages whose latency is known; min, max: NULL where count is 0; histogram: see
-    `msgq.lake.figures.histograms`. The latency is unknown where the two times are equal (a recorder that does not know
+    `msgq.lake.metrics.histograms`. The latency is unknown where the two times are equal (a recorder that does not know
     when a message was published writes its own time twice), and for records, whose values may be hours old when the
     recorder starts.
     """
@@ -46,5 +46,5 @@ def widened(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     if "stage" in windows.columns:
         keys, function, schema = ("run", "stage", "endpoint"), stages.widened, stages.STAGES
     elif "queue" in windows.columns:
-        keys, function, schema = ("run", "queue"), work.widened, work.WINDOWS
+        keys, function, schema = ("run", "queue"), queues.widened, queues.WINDOWS
     return of_keys(windows, keys, partial(function, at_least=window_ns), schema)

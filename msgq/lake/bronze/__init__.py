@@ -1,0 +1,1 @@
+"""Bronze: messages as recorded, each once."""

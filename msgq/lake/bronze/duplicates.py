@@ -1,0 +1,77 @@
+"""Messages that are there twice: what tells rows of parts apart, without payloads, and parts without some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from msgq.lake.bronze.writer import messages_table
+from msgq.lake.directory import Directory
+
+#: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
+KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
+#: What has to be compared of the rows of parts. `identity` tells messages with one `KEY` apart where files number
+#: nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
+KEYS = pa.schema(
+    {
+        "run": pa.string(),
+        "endpoint": pa.string(),
+        "epoch": pa.int64(),
+        "sequence": pa.int64(),
+        "log_time": pa.int64(),
+        "identity": pa.binary(),
+        "is_committed": pa.bool_(),
+        "file_number": pa.int64(),
+        "row_number": pa.int64(),
+    }
+)
+_IDENTITY_BYTES = 16
+
+
+def part_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa.RecordBatch]:
+    """Give what has to be compared of a part: `KEYS`. Payloads are read only where files number nothing.
+
+    part, known : `file_number`, and `is_committed`.
+    """
+    with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
+        row = 0
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, list(KEY))
+            identity = pa.nulls(rows.num_rows, pa.binary())
+            if (np.asarray(rows.column("epoch"), np.int64) == 0).any():
+                identity = _identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
+            rows = rows.append_column("identity", identity)
+            rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
+            rows = rows.append_column("file_number", pa.repeat(pa.scalar(part), rows.num_rows))
+            rows = rows.append_column("row_number", pa.array(np.arange(row, row + rows.num_rows)))
+            row += rows.num_rows
+            yield from rows.select(KEYS.names).cast(KEYS).to_batches()
+
+
+def _identities(rows: pa.Table) -> pa.Array:
+    found = []
+    columns = (rows.column(name).to_pylist() for name in ("epoch", "publish_time"))
+    for epoch, published, data in zip(*columns, rows.column("data"), strict=True):
+        identity = None if epoch else blake2b(repr(published).encode(), digest_size=_IDENTITY_BYTES)
+        if identity is not None:
+            identity.update(data.as_buffer())
+        found.append(identity and identity.digest())
+    return pa.array(found, pa.binary())
+
+
+def part_without(lake: Directory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Give the messages of a part, but for some rows. rows : their numbers."""
+    with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
+        left_out = np.zeros(file.metadata.num_rows, np.bool_)
+        left_out[rows] = True
+        row = 0
+        for group in range(file.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            kept = ~left_out[row : row + count]
+            row += count
+            if kept.any():
+                yield from file.read_row_group(group).filter(pa.array(kept)).to_batches()

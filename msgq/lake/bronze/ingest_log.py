@@ -1,0 +1,107 @@
+"""What was read into a lake: files as they were, and what could not be read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from msgq.lake.delta_table import Table
+from msgq.lake.directory import Directory
+from msgq.recording.mcap_io.problem import Problem
+
+#: ingest_number : of the reading; a file as it was last is that of the greatest.
+_FILES = pa.schema(
+    [("path", pa.string()), ("size_bytes", pa.int64()), ("mtime_ns", pa.int64()), ("ingest_number", pa.int64())]
+)
+#: ingest_number : of the reading in which this was found, or in which the file could not be read.
+_READ_ERRORS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("byte_offset", pa.int64()),
+        ("reason", pa.string()),
+        ("errno", pa.int32()),
+        ("ingest_number", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file as it was when it was read. path : as text. size : bytes. mtime_ns : since the epoch."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+class Inputs:
+    """The tables `ingested_files` and `read_errors` of a lake, which grow only. For one thread at a time."""
+
+    def __init__(self, lake: Directory) -> None:
+        self._files, self._read_errors = Table(lake, "ingested_files"), Table(lake, "read_errors")
+
+    def known(self) -> set[Input]:
+        """Return all files that were read."""
+        return _inputs(_rows(self._files))
+
+    def read_errors(self) -> list[Problem]:
+        """Return what could not be read of the files as they were last, each once."""
+        return [problem for some in _current(_rows(self._files), _rows(self._read_errors)).values() for problem in some]
+
+    def add(self, inputs: Collection[Input], problems: Iterable[Problem]) -> None:
+        """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
+        files, found = _rows(self._files), _rows(self._read_errors)
+        first = 1 + max((one["ingest_number"] for one in [*files, *found]), default=-1)
+        known, was = _inputs(files), _current(files, found)
+        new = {one: number for number, one in enumerate(inputs, first) if one not in known}
+        numbers = {one.path: number for one, number in new.items()}
+        told: dict[str, dict[Problem, None]] = {}
+        for problem in problems:
+            told.setdefault(problem.path, {})[problem] = None
+        rows = [
+            _row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
+            for path, some in told.items()
+            if path in numbers or some.keys() != was.get(path, {}).keys()
+            for problem in some
+        ]
+        if rows:
+            self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS))
+        if rows := [
+            {"path": one.path, "size_bytes": one.size, "mtime_ns": one.mtime_ns, "ingest_number": number}
+            for one, number in new.items()
+        ]:
+            self._files.append_rows(pa.Table.from_pylist(rows, _FILES))
+
+
+def _row(problem: Problem) -> dict[str, Any]:
+    return {
+        "path": problem.path,
+        "byte_offset": problem.offset,
+        "reason": problem.reason,
+        "errno": problem.errno,
+    }
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    snapshot = table.snapshot()
+    return [] if snapshot is None else snapshot.read().to_pylist()
+
+
+def _inputs(files: list[dict[str, Any]]) -> set[Input]:
+    return {Input(one["path"], one["size_bytes"], one["mtime_ns"]) for one in files}
+
+
+def _current(files: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, dict[Problem, None]]:
+    """Return by path the problems that were found when the file was read last, or when nobody could."""
+    newest: dict[str, int] = {}
+    for one in [*files, *problems]:
+        newest[one["path"]] = max(one["ingest_number"], newest.get(one["path"], 0))
+    found: dict[str, dict[Problem, None]] = {}
+    for one in problems:
+        if one["ingest_number"] == newest[one["path"]]:
+            problem = Problem(one["path"], one["byte_offset"], one["reason"], one["errno"])
+            found.setdefault(problem.path, {})[problem] = None
+    return found

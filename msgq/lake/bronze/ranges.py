@@ -1,0 +1,154 @@
+"""Ranges: what is in each row group of a part, so that parts which may have a message in common are found."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers
+
+#: A row for each run, endpoint, epoch and schema of each row group.
+RANGES = pa.schema(
+    {
+        "bronze_file": pa.string(),
+        "run": pa.string(),
+        "endpoint": pa.string(),
+        "epoch": pa.int64(),
+        "schema_id": pa.int64(),
+        "row_count": pa.int64(),
+        "first_sequence": pa.int64(),
+        "last_sequence": pa.int64(),
+        "start_time": pa.int64(),
+        "end_time": pa.int64(),
+        "has_duplicates": pa.bool_(),
+    }
+)
+
+
+def ordered(table: pa.Table) -> tuple[Integers, Integers, Truths]:
+    """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
+    groups = Groups(*(column(table, name) for name in ("run", "endpoint")), *_integers(table, "epoch", "schema_id"))
+    times, sequences = _integers(table, "log_time", "sequence")
+    order = groups.ordered(np.arange(len(times)))
+    same = np.diff(groups.ids) == 0
+    if (same & (times[order][1:] <= times[order][:-1])).any():  # seldom: each endpoint's messages come in order
+        order = np.lexsort((sequences, times, groups.places()))
+    twice = same & (np.diff(times[order]) == 0) & (np.diff(sequences[order]) == 0)
+    starts = np.flatnonzero(np.diff(groups.ids, prepend=-1))
+    return order, starts, np.logical_or.reduceat(np.append(twice, False), starts)
+
+
+def _integers(table: pa.Table, *names: str) -> list[Integers]:
+    return [integers(table, name) for name in names]
+
+
+def ranges_of(table: pa.Table, part: str, starts: Integers, repeats: Truths) -> pa.RecordBatch:
+    """Return the ranges of a row group of a part: of rows in order, as `ordered` has found them."""
+    sequences = np.asarray(table.column("sequence"), np.int64)
+    times = np.asarray(table.column("log_time"), np.int64)
+    ends = np.append(starts[1:], len(times))
+    first = table.select(["run", "endpoint", "epoch", "schema_id"]).take(pa.array(starts))
+    columns = [
+        pa.array([part] * len(starts)),
+        *(first.column(name).cast(RANGES.field(name).type).combine_chunks() for name in first.column_names),
+        ends - starts,
+        np.minimum.reduceat(sequences, starts),
+        np.maximum.reduceat(sequences, starts),
+        times[starts],
+        times[ends - 1],
+        repeats,
+    ]
+    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=RANGES)
+
+
+def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
+    """Return the new parts that may have a message which is in another part, and the known parts that may have it.
+
+    Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
+    other do not count. More may be returned than share messages, never less.
+    """
+    if len(new):  # mostly it is the newest there is, and nothing that is known meets it
+        reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
+            pc.field("start_time") <= pc.max(new.column("end_time"))
+        )
+        known = known.filter(reach)
+    new_parts: set[str] = {
+        part for part, twice in zip(*_columns(new, "bronze_file", "has_duplicates"), strict=True) if twice
+    }
+    known_parts: set[str] = set()
+    for cluster in _clusters(new, known):
+        fresh = [one for one in cluster if one.is_new]
+        met = zip(fresh, _met(fresh, cluster), strict=True)
+        new_parts |= {one.part for one, count in met if count > 1}  # itself is one
+        old = [one for one in cluster if not one.is_new]
+        known_parts |= {one.part for one, count in zip(old, _met(old, fresh), strict=True) if count}
+    return new_parts, known_parts
+
+
+class _Range(NamedTuple):
+    part: str
+    is_new: bool
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
+    """Give those ranges of one run, endpoint and epoch, two or more, whose times meet in a chain."""
+    every = pa.concat_tables(
+        [
+            new.append_column("new", pa.array(np.ones(len(new), bool))),
+            known.append_column("new", pa.array(np.zeros(len(known), bool))),
+        ]
+    )
+    keys = ("run", "endpoint", "epoch")
+    every = every.sort_by([(name, "ascending") for name in (*keys, "start_time")])
+    names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
+    cluster: list[_Range] = []
+    before, until = None, 0
+    for *key, part, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):
+        if key != before or begin > until:
+            if len(cluster) > 1:
+                yield cluster
+            before, until, cluster = key, end, []
+        until = max(until, end)
+        cluster.append(_Range(part, is_new, first, last, begin, end))
+    if len(cluster) > 1:
+        yield cluster
+
+
+def _met(ranges: list[_Range], others: list[_Range]) -> list[int]:
+    """Return how many of the others each range meets, in time and in sequences.
+
+    Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
+    """
+    until, upto = [one.end for one in ranges], [one.last for one in ranges]
+    before, below = [one.begin - 1 for one in ranges], [one.first - 1 for one in ranges]
+    begun = _counts([(one.begin, one.first) for one in others], until, upto)
+    begun_below = _counts([(one.begin, one.last) for one in others], until, below)
+    ended = _counts([(one.end, one.first) for one in others], before, upto)
+    ended_below = _counts([(one.end, one.last) for one in others], before, below)
+    return [a - b - c + d for a, b, c, d in zip(begun, begun_below, ended, ended_below, strict=True)]
+
+
+def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
+    """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
+    found = [0] * len(x)
+    seen: list[int] = []
+    points = sorted(points, reverse=True)
+    for index in sorted(range(len(x)), key=x.__getitem__):
+        while points and points[-1][0] <= x[index]:
+            insort(seen, points.pop()[1])
+        found[index] = bisect_right(seen, y[index])
+    return found
+
+
+def _columns(table: pa.Table, *names: str) -> Iterator[list[Any]]:
+    return (table.column(name).to_pylist() for name in names)

@@ -1,0 +1,236 @@
+"""Parts: Parquet files of messages, and what is derived of them, written by workers without a way through Java.
+
+A part holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that their
+statistics say what is not in them. Workers write files where they belong. A commit makes them part of the lake; files
+that a kill leaves are of no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from msgq.common.units import NS_PER_DAY
+from msgq.lake.aggregate_store import RANGES_NAME, derived_table, file_name, origin, stem, with_part
+from msgq.lake.batching import gathered
+from msgq.lake.bronze.ranges import RANGES, ordered, ranges_of
+from msgq.lake.columns import COLUMNS
+from msgq.lake.delta_table import File, Table
+from msgq.lake.directory import Directory
+from msgq.lake.metrics.images import pictures
+from msgq.lake.metrics.partial_aggregates import derive
+
+_LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
+_GROUP_ROWS = 512 << 10
+_GROUP_BYTES = 64 << 20  # of payloads
+_OPEN_MAX = 200  # parts at a time
+_LARGE_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
+_TEXTS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
+_GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
+
+
+def messages_table(lake: Directory) -> Table:
+    """Return the table of all messages of a lake."""
+    return Table(lake, "messages", ["date", "size_class"])
+
+
+@dataclass(slots=True)
+class Written:
+    """What workers have written, and nobody has committed yet.
+
+    Attributes
+    ----------
+    parts : files of the table of messages.
+    derived : files of the derived tables, by their names.
+    ranges : of the parts.
+    """
+
+    parts: list[File] = field(default_factory=list)
+    derived: dict[str, list[File]] = field(default_factory=dict)
+    ranges: pa.Table = field(default_factory=RANGES.empty_table)
+
+    def add(self, other: Written) -> None:
+        """Take over what another one has."""
+        self.parts += other.parts
+        for name, files in other.derived.items():
+            self.derived.setdefault(name, []).extend(files)
+        self.ranges = pa.concat_tables([self.ranges, other.ranges])
+
+    def split(self, parts: set[str]) -> tuple[Written, Written]:
+        """Return what is of these parts, and the rest."""
+        stems = set(map(stem, parts))
+        chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(parts), pa.string()))
+        halves = []
+        for mine, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
+            files = [file for file in self.parts if (file.path in parts) == mine]
+            derived = {
+                name: [file for file in files if (origin(file.path) in stems) == mine]
+                for name, files in self.derived.items()
+            }
+            halves.append(Written(files, derived, ranges))
+        return halves[0], halves[1]
+
+
+def write_parts(batches: Iterable[pa.RecordBatch], lake: Directory) -> Written:
+    """Write messages into new parts, and what is derived of them.
+
+    batches : with the columns `COLUMNS`.
+    """
+    writers = _Writers(lake)
+    try:
+        for table in gathered(batches, _GROUP_ROWS, _GROUP_BYTES):
+            writers.write(table)
+    finally:
+        writers.close()
+    return writers.written
+
+
+def derive_part(lake: Directory, part: str) -> Written:
+    """Write what is derived of a part that is there, in files of new names: others may do the same at one time."""
+    kept = _Kept(lake, part, anew=True)
+    with pq.ParquetFile(messages_table(lake).path(part), filesystem=lake.files) as file:
+        for group in range(file.num_row_groups):
+            table = _encoded(file.read_row_group(group))
+            order, starts, repeats = ordered(table)
+            kept.add(table.take(pa.array(order)), starts, repeats)
+    return kept.written()
+
+
+def join_parts(lake: Directory, parts: Sequence[str]) -> Written:
+    """Write new parts with the messages of others, in their order."""
+    table = messages_table(lake)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            with pq.ParquetFile(table.path(part), filesystem=lake.files) as file:
+                for group in range(file.num_row_groups):
+                    yield from file.read_row_group(group, COLUMNS.names).to_batches()
+
+    return write_parts(rows(), lake)
+
+
+class _Writers:
+    """An open part for each date and class, of those that came last."""
+
+    def __init__(self, lake: Directory) -> None:
+        self._lake, self._table = lake, messages_table(lake)
+        self._open: dict[str, _Open] = {}
+        self._about: list[pq.FileMetaData] = []
+        self.written = Written()
+
+    def write(self, table: pa.Table) -> None:
+        """Write a table into each part to which it has something to say, as one row group; of large ones as some."""
+        table = _encoded(table)
+        sizes = pc.binary_length(table.column("data")).cast(pa.int64())
+        for name, column in (
+            ("size_bytes", sizes),
+            ("picture", pictures(table.column("data"), table.column("schema"))),
+        ):
+            table = table.drop([name] if name in table.column_names else []).append_column(name, column)
+        day = np.asarray(table.column("log_time"), np.int64) // NS_PER_DAY
+        large = np.asarray(sizes) >= _LARGE_BYTES
+        for date in np.unique(day).tolist():
+            for kind, chosen in (("small", ~large & (day == date)), ("large", large & (day == date))):
+                if chosen.any():
+                    rows = table if chosen.all() else table.filter(pa.array(chosen))
+                    self._write(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
+
+    def _write(self, table: pa.Table, folder: str) -> None:
+        order, starts, repeats = ordered(table)
+        table = table.take(pa.array(order))
+        one = self._open.pop(folder, None) or self._begin(f"{folder}/{uuid4().hex}.parquet", table.schema)
+        self._open[folder] = one  # as the last one
+        for rows in _row_groups(table):
+            one.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        one.kept.add(table, starts, repeats)
+
+    def _begin(self, part: str, columns: pa.Schema) -> _Open:
+        while len(self._open) >= _OPEN_MAX:
+            self._close(next(iter(self._open)))
+        path = self._table.path(part)
+        self._lake.files.create_dir(path.rpartition("/")[0])
+        writer = pq.ParquetWriter(
+            path,
+            columns,
+            filesystem=self._lake.files,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[*_TEXTS, "epoch", "schema_id", "size_bytes", "picture"],
+            column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+            store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
+            metadata_collector=self._about,
+            write_statistics=[name for name in columns.names if name != "data"],
+        )
+        return _Open(part, writer, _Kept(self._lake, part))
+
+    def _close(self, folder: str) -> None:
+        one = self._open.pop(folder)
+        one.writer.close()
+        self.written.add(Written([self._table.file(one.part, self._about[-1])]))
+        self.written.add(one.kept.written())
+
+    def close(self) -> None:
+        """Complete the parts."""
+        for folder in list(self._open):
+            self._close(folder)
+
+
+class _Kept:
+    """What is derived of a part: a file of each table in which it has rows."""
+
+    def __init__(self, lake: Directory, part: str, anew: bool = False) -> None:
+        self._lake, self._part, self._name = lake, part, file_name(part, anew)
+        self._ranges: list[pa.RecordBatch] = []
+        self._rows: dict[str, list[pa.Table]] = {}
+
+    def add(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
+        """Derive of a row group."""
+        self._ranges.append(ranges_of(rows, self._part, starts, repeats))
+        for name, found in derive(rows).items():
+            if found.num_rows:
+                self._rows.setdefault(name, []).append(with_part(found, self._part))
+
+    def written(self) -> Written:
+        """Write the files; the ranges last, for they say that the others are whole."""
+        files = {name: [self._write(name, rows)] for name, rows in self._rows.items()}
+        ranges = pa.Table.from_batches(self._ranges, RANGES)
+        return Written([], files | {RANGES_NAME: [self._write(RANGES_NAME, [ranges])]}, ranges)
+
+    def _write(self, name: str, rows: Sequence[pa.Table]) -> File:
+        return derived_table(self._lake, name).write(self._name, pa.concat_tables(rows))
+
+
+class _Open(NamedTuple):
+    """A part that is being written."""
+
+    part: str
+    writer: pq.ParquetWriter
+    kept: _Kept
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Give the rows of a part in groups: all, or few of large payloads."""
+    sizes = np.asarray(table.column("size_bytes"), np.int64)
+    if len(sizes) and sizes[0] < _LARGE_BYTES:  # as all of them
+        yield table
+        return
+    group = (np.cumsum(sizes) - sizes) // _LARGE_GROUP_BYTES
+    starts = np.flatnonzero(np.diff(group, prepend=-1)).tolist()
+    for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
+        yield table.slice(start, end - start)
+
+
+def _encoded(table: pa.Table) -> pa.Table:
+    """Return the texts as dictionaries, and each column in one piece."""
+    for name in _TEXTS:
+        index = table.schema.get_field_index(name)
+        if not pa.types.is_dictionary(table.schema.types[index]):
+            table = table.set_column(index, name, table.column(name).dictionary_encode())
+    return table.unify_dictionaries().combine_chunks()

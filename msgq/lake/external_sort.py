@@ -1,0 +1,72 @@
+"""More rows in order than memory holds: workers write runs, each sorted, and one reader merges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.lake.batching import gathered
+from msgq.lake.directory import Directory
+
+#: What is known of a run: its file, and the first column of the order in its first row.
+RUN = pa.schema([("name", pa.string()), ("first", pa.int64())])
+_RUN_ROWS = 512 << 10
+_RUN_BYTES = 64 << 20  # of payloads
+_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
+_Row = dict[str, Any]
+
+
+def write_runs(
+    batches: Iterable[pa.RecordBatch], order: Sequence[str], lake: Directory, place: str
+) -> Iterator[pa.RecordBatch]:
+    """Write rows with a column `data` as some runs; give their `RUN`s. place : the directory for them."""
+    for rows in gathered(batches, _RUN_ROWS, _RUN_BYTES):
+        yield _write(rows, order, lake, place)
+
+
+def _write(rows: pa.Table, order: Sequence[str], lake: Directory, place: str) -> pa.RecordBatch:
+    keys = [(name, "ascending") for name in order]
+    rows = rows.take(pc.sort_indices(rows, keys))
+    name = f"{uuid4().hex}.arrow"
+    lake.files.create_dir(lake.path(place))
+    with (
+        lake.files.open_output_stream(lake.path(f"{place}/{name}")) as sink,
+        pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as run,
+    ):
+        run.write_table(rows, max_chunksize=max(1, rows.num_rows * _BATCH_BYTES // max(1, rows.nbytes)))
+    return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, RUN)
+
+
+def merged(runs: pa.Table, order: Sequence[str], lake: Directory, place: str) -> Iterator[_Row]:
+    """Give the rows of all runs in order. Of each run that has begun a batch is in memory.
+
+    order : NULL, which the first of these columns never is, comes last.
+    """
+    waiting = sorted(zip(*(runs.column(name).to_pylist() for name in ("first", "name")), strict=True), reverse=True)
+    heads: list[tuple[tuple[Any, ...], int, _Row, Iterator[_Row]]] = []
+    number = 0  # of two rows that are the same in order, so that nothing else is compared
+
+    def push(rows: Iterator[_Row]) -> None:
+        nonlocal number
+        row = next(rows, None)
+        if row is not None:
+            number += 1
+            heappush(heads, (tuple((row[name] is None, row[name]) for name in order), number, row, rows))
+
+    while heads or waiting:
+        while waiting and (not heads or waiting[-1][0] <= heads[0][0][0][1]):
+            push(_rows(lake, f"{place}/{waiting.pop()[1]}"))
+        _, _, row, rest = heappop(heads)
+        yield row
+        push(rest)
+
+
+def _rows(lake: Directory, path: str) -> Iterator[_Row]:
+    with lake.files.open_input_stream(lake.path(path)) as source, pa.ipc.open_stream(source) as run:
+        for batch in run:
+            yield from batch.to_pylist()

@@ -1,0 +1,1 @@
+"""Gold: figures about messages, made hour by hour."""

@@ -1,0 +1,127 @@
+"""Gold without Spark: its tables from those that are derived of messages, hour by hour, and then of whole runs.
+
+Tables whose names begin with _ are between the two: of each hour what the totals of its run need, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from msgq.lake.metrics import dropouts, endpoints, islands, partial_aggregates, queues, stages, windows
+from msgq.lake.metrics import hops as hop_tables
+from msgq.lake.metrics.checks import CHECKS, Limits, checks
+from msgq.lake.metrics.islands import CELL, EPOCH
+
+#: The columns of the tables that are made of each hour.
+HOURLY: dict[str, pa.Schema] = {
+    "traffic_windows": windows.WINDOWS,
+    "throughput": windows.THROUGHPUT,
+    "latency": windows.LATENCY,
+    "stages": stages.STAGES,
+    "frames": partial_aggregates.FRAMES,
+    "queue_deliveries": queues.DELIVERIES,
+    "_hours": windows.WINDOWS,
+    "_intervals": dropouts.INTERVALS,
+    "_islands": islands.schema(EPOCH),
+    "_key_islands": islands.schema(CELL),
+    "_stages": stages.SPREADS,
+    "_edges": hop_tables.EDGES,
+    "_queues": queues.SPREADS,
+}
+_OVERWRITES = islands.jumps_schema(CELL)
+#: The columns of the tables that are made of each run.
+TOTALS: dict[str, pa.Schema] = {
+    "sequence_gaps": islands.jumps_schema(EPOCH),
+    "overwrites": _OVERWRITES.set(
+        _OVERWRITES.get_field_index("lost"), _OVERWRITES.field("lost").with_name("overwritten")
+    ),
+    "endpoints": endpoints.ENDPOINTS,
+    "publishers": endpoints.PUBLISHERS,
+    "dropouts": dropouts.DROPOUTS,
+    "latency_summary": pa.schema(
+        [field for field in windows.LATENCY if field.name not in ("window_start", "window_ns")]
+    ),
+    "hops": hop_tables.HOPS,
+    "stage_summary": stages.TOTALS,
+    "queue_windows": queues.WINDOWS,
+    "queue_summary": queues.TOTALS,
+    "checks": CHECKS,
+}
+
+
+def hourly(found: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
+    """Return the tables `HOURLY` of an hour of a run.
+
+    Parameters
+    ----------
+    found : what `derive` made of all its messages; and `origins`: run, endpoint, publish_time, origin_time of those
+        whose origin_time is in the hour.
+    at_least : the least width of windows, ns.
+    """
+    made = {name: schema.empty_table() for name, schema in HOURLY.items()}
+    for name, make in _MADE.items():
+        if found[name].num_rows:  # of most there is nothing, and hours are many
+            made |= make(found[name], at_least)
+    return made
+
+
+def _of_windows(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    base = windows.merged(found)
+    wide = windows.widened(base, at_least)
+    return {
+        "traffic_windows": wide,
+        "throughput": windows.throughput(wide),
+        "latency": windows.latency(wide),
+        "_hours": windows.merged(base, windows.HOUR),
+        "_intervals": dropouts.intervals(base),
+    }
+
+
+def _of_stages(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    said = stages.merged(found)
+    return {"stages": stages.widened(said, at_least), "_stages": stages.merged(said, windows.HOUR)}
+
+
+def _of_events(found: pa.Table, _: int) -> dict[str, pa.Table]:
+    done = queues.queue_deliveries(found)
+    return {"queue_deliveries": done, "_queues": queues.queue_points(done)}
+
+
+#: By the name of what is derived, how the tables of an hour are made of it. The least width of windows is given, too.
+_MADE: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
+    "traffic_windows": _of_windows,
+    "islands": lambda found, _: {"_islands": islands.joined(found, EPOCH)},
+    "key_islands": lambda found, _: {"_key_islands": islands.joined(found, CELL)},
+    "stages": _of_stages,
+    "events": _of_events,
+    "frames": lambda found, _: {"frames": found},
+    "origins": lambda found, _: {"_edges": hop_tables.edges(found)},
+}
+
+
+def totals(found: Mapping[str, pa.Table], at_least: int, limits: Limits) -> dict[str, pa.Table]:
+    """Return the tables `TOTALS` of whole runs.
+
+    Parameters
+    ----------
+    found : those of `HOURLY` whose names begin with _, of all hours.
+    at_least : the least width of windows, ns.
+    limits : of `checks`.
+    """
+    gaps, cells = islands.jumps(found["_islands"], EPOCH), islands.jumps(found["_key_islands"], CELL)
+    queue_windows = queues.widened(queues.queue_windows(found["_queues"]), at_least)
+    made = {
+        "sequence_gaps": gaps,
+        "overwrites": cells.rename_columns(TOTALS["overwrites"].names),
+        "endpoints": endpoints.endpoints(found["_hours"], gaps, cells),
+        "publishers": endpoints.publishers(found["_hours"]),
+        "dropouts": dropouts.dropouts(found["_intervals"]),
+        "latency_summary": windows.latency_of(found["_hours"]),
+        "hops": hop_tables.hops(found["_edges"]),
+        "stage_summary": stages.stage_summary(found["_stages"]),
+        "queue_windows": queue_windows,
+        "queue_summary": queues.queue_summary(queue_windows),
+    }
+    return made | {"checks": checks(made, limits)}

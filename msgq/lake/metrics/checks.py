@@ -1,0 +1,77 @@
+"""Checks: what should be so, and whether it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
+from msgq.lake.metrics.saturating_time import since
+
+CHECKS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "endpoint", "check_name")),
+        ("passed", pa.bool_()),
+        *((name, pa.int64()) for name in ("value", "threshold")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is still good. None: not checked.
+
+    Attributes
+    ----------
+    lost : messages that may be missing of an endpoint in a run.
+    latency_p99_ns : which 99 of 100 messages of an endpoint may not exceed.
+    dropout_ns : how long an endpoint may be silent between two messages.
+    epochs : lives of an endpoint's publishers in a run.
+    negative_latency_ns : how long before its publication a message may be recorded; more means that a clock jumped.
+    """
+
+    lost: int | None = 0
+    latency_p99_ns: int | None = 100_000_000
+    dropout_ns: int | None = None
+    epochs: int | None = None
+    negative_latency_ns: int | None = 0
+
+
+def checks(gold: Mapping[str, pa.Table], limits: Limits) -> pa.Table:
+    """Return the checks of each endpoint: `CHECKS`. Input: endpoints, latency_summary and dropouts of whole runs."""
+    endpoints, latency = gold["endpoints"], gold["latency_summary"]
+    wanted = [
+        ("lost", endpoints, integers(endpoints, "lost"), limits.lost),
+        ("epochs", endpoints, integers(endpoints, "epochs"), limits.epochs),
+        ("latency p99", latency, integers(latency, "p99"), limits.latency_p99_ns),
+        (
+            "negative latency",
+            latency,
+            np.maximum(since(np.zeros(len(latency), np.int64), integers(latency, "min")), 0),
+            limits.negative_latency_ns,
+        ),
+        ("dropout", endpoints, _longest(endpoints, gold["dropouts"]), limits.dropout_ns),
+    ]
+    return pa.concat_tables([CHECKS.empty_table(), *(_check(*one[:3], one[3]) for one in wanted if one[3] is not None)])
+
+
+def _longest(endpoints: pa.Table, dropouts: pa.Table) -> Integers:
+    """Return the longest dropout of each endpoint, ns; 0 where there is none."""
+    rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
+    every = pa.concat_tables(rows)
+    groups = Groups(*(column(every, name) for name in ("run", "endpoint")))
+    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integers(dropouts, "duration_ns"))))
+    return longest[groups.places()[: len(endpoints)]]
+
+
+def _check(name: str, table: pa.Table, value: Integers, threshold: int) -> pa.Table:
+    made = {
+        "check_name": pa.repeat(pa.scalar(name), len(table)),
+        "passed": value <= threshold,
+        "value": value,
+        "threshold": np.full(len(table), threshold),
+    }
+    return table_of(CHECKS, rows_of(table, ["run", "endpoint"], np.arange(len(table))) | made)

@@ -1,0 +1,56 @@
+"""Spreads of durations: how many there are of each, the least, the greatest, and their histogram; spreads add up.
+
+A duration with the prefix `queue_time_` has these columns: queue_time_count: rows that have the duration;
+queue_time_min and queue_time_max: ns, NULL if no row has it; queue_time_histogram: see
+`msgq.lake.metrics.histograms`. Percentiles are made of histograms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.lake.metrics import histograms
+from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers
+from msgq.lake.metrics.saturating_time import LEAST, MOST
+
+
+def columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of a spread. ranks : the names of percentiles that are among them."""
+    numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
+    return [*numbers, (f"{prefix}histogram", histograms.TYPE)]
+
+
+def spread(groups: Groups, durations: Integers, known: Truths, prefix: str = "") -> dict[str, pa.Array]:
+    """Return the spread of each group of rows. known : which rows have a duration."""
+    chosen = groups.ordered(known)
+    histogram = histograms.counted(groups.ids[chosen], groups.ordered(durations)[chosen], groups.count)
+    least, most = np.where(known, durations, MOST), np.where(known, durations, LEAST)
+    return _columns(prefix, groups.sum(known), groups.min(least), groups.max(most), histogram)
+
+
+def merged(groups: Groups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
+    """Return one spread for each group of rows that have spreads."""
+    histogram = histograms.merged(groups, column(table, f"{prefix}histogram"))
+    least, most = integers(table, f"{prefix}min", MOST), integers(table, f"{prefix}max", LEAST)
+    known = groups.sum(integers(table, f"{prefix}count"))
+    return _columns(prefix, known, groups.min(least), groups.max(most), histogram)
+
+
+def percentiles(spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], prefix: str = "") -> dict[str, pa.Array]:
+    """Return the percentiles of spreads, ns; NULL where no row has the duration. ranks : by the names of columns."""
+    least, most = (np.asarray(spreads[f"{prefix}{name}"].fill_null(0), np.int64) for name in ("min", "max"))
+    histogram = spreads[f"{prefix}histogram"]
+    return {f"{prefix}{name}": histograms.percentile(histogram, rank, least, most) for name, rank in ranks.items()}
+
+
+def _columns(prefix: str, known: Integers, least: Integers, most: Integers, histogram: pa.Array) -> dict[str, pa.Array]:
+    none = known == 0
+    return {
+        f"{prefix}count": pa.array(known),
+        f"{prefix}min": pa.array(least, mask=none),
+        f"{prefix}max": pa.array(most, mask=none),
+        f"{prefix}histogram": histogram,
+    }

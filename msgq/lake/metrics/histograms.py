@@ -1,0 +1,120 @@
+"""Histograms of durations whose counts add up: buckets of equal width in the logarithm, 16 for each factor of 2.
+
+The bucket of a duration of d ns is ``sign(d) * (1 + floor(16 * log2(abs(d))))``, and 0 of 0 ns. A histogram is the list
+of those buckets that have anything, in their order, each with its count: `TYPE`. Histograms of any rows are merged by
+adding the counts of each bucket. Ranks stay exact; a percentile is the middle of its bucket,
+``sign(bucket) * 2 ** ((abs(bucket) - 0.5) / 16)``, which is right to 2.2 %, and never beyond the least or the greatest
+duration that there was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.lake.metrics.group_by import Groups, Integers
+
+#: Of a column of histograms.
+TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
+_STEPS = 16  # of a factor of 2
+_LARGEST = np.nextafter(2.0**63, 0)  # that fits into 64 bits
+_HALF = 1024  # more than there are buckets of one sign, a power of 2
+
+
+def buckets(durations: Integers) -> Integers:
+    """Return the bucket of each duration, ns."""
+    sizes = np.abs(durations.astype(np.float64))
+    with np.errstate(divide="ignore"):
+        steps = np.floor(_STEPS * np.log2(sizes))
+    return np.where(durations == 0, 0, np.sign(durations) * (1 + np.where(sizes > 0, steps, 0).astype(np.int64)))
+
+
+def middles(of: Integers) -> Integers:
+    """Return the duration in the middle of each bucket, ns."""
+    sizes = np.exp2((np.abs(of) - 0.5) / _STEPS)
+    return np.where(of == 0, 0, np.sign(of) * np.minimum(np.rint(sizes), _LARGEST).astype(np.int64))
+
+
+def counted(ids: Integers, durations: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
+    """Return a histogram of the durations of each group.
+
+    Parameters
+    ----------
+    ids : the group of each duration, from 0 on, in any order.
+    groups : how many there are; what has no durations has a histogram without buckets.
+    counts : how often each duration counts; None: once.
+    """
+    return of_buckets(ids, buckets(durations), groups, counts)
+
+
+def of_buckets(ids: Integers, of: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
+    """Return a histogram of each group, as `counted`, of the buckets of durations."""
+    key = ids * (2 * _HALF) + of + _HALF
+    order: np.ndarray[Any, Any] | None = None
+    if counts is None:
+        key = np.sort(key)
+    else:
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    sizes = np.diff(starts, append=len(key))
+    if counts is not None:
+        sizes = np.add.reduceat(counts[order], starts) if len(starts) else sizes
+    key = key[starts]
+    offsets = np.searchsorted(key, np.arange(groups + 1) * (2 * _HALF)).astype(np.int32)
+    values = [pa.array((key % (2 * _HALF) - _HALF).astype(np.int32)), pa.array(sizes.astype(np.int64))]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(values, ["bucket", "count"]), TYPE)
+
+
+def merged(groups: Groups, histograms: pa.Array) -> pa.Array:
+    """Return one histogram for each group of rows. histograms : of each row; NULL is one without buckets."""
+    of, count, lengths = _flat(histograms)
+    return of_buckets(np.repeat(groups.places(), lengths), of, groups.count, count)
+
+
+def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integers) -> pa.Array:
+    """Return the duration of a rank in each histogram, ns; NULL where it has no buckets.
+
+    Parameters
+    ----------
+    rank : from 0 to 1; that many of its durations are no longer.
+    least, most : the durations beyond which none of each histogram is.
+    """
+    of, count, lengths = _flat(histograms)
+    ends = np.cumsum(lengths)
+    until = np.concatenate(([0], np.cumsum(count)))
+    before, total = until[ends - lengths], until[ends] - until[ends - lengths]
+    wanted = np.maximum(1, np.ceil(rank * total - 1e-9).astype(np.int64))
+    found = np.minimum(np.searchsorted(until[1:], before + wanted), max(0, len(of) - 1))
+    values = np.clip(middles(of)[found], least, most) if len(of) else np.zeros(len(histograms), np.int64)
+    return pa.array(values, mask=total == 0)
+
+
+def periods(histograms: pa.Array) -> Integers:
+    """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
+
+    As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
+    The intervals within bursts are many, and take no time.
+    """
+    of, count, lengths = _flat(histograms)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    until = np.cumsum(count)
+    ends = np.concatenate(([0], until))[np.cumsum(lengths)]
+    total = np.diff(ends, prepend=0)
+    last = ends - np.minimum(np.sqrt(total).astype(np.int64), np.maximum(total - 1, 0))
+    kept = np.clip(last[rows] - (until - count), 0, count)
+    time = kept * middles(of).astype(np.float64)
+    whole = np.bincount(rows, time, len(lengths))
+    time /= np.maximum(whole, 1)[rows]
+    found = np.searchsorted(np.cumsum(time), np.cumsum(whole > 0) - 0.5)
+    return np.where(whole > 0, middles(of)[np.minimum(found, len(of) - 1)], 0) if len(of) else total
+
+
+def _flat(histograms: pa.Array) -> tuple[Integers, Integers, Integers]:
+    """Return the buckets and counts of all histograms, one after the other, and how many each has."""
+    lengths = np.asarray(pc.list_value_length(histograms).fill_null(0), np.int64)
+    flat = histograms.flatten()
+    return np.asarray(flat.field("bucket"), np.int64), np.asarray(flat.field("count"), np.int64), lengths

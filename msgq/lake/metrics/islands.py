@@ -1,0 +1,165 @@
+"""Islands: stretches of sequences without a jump; where there is none between them, messages are missing.
+
+The numbers of a key are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is a step
+back. Islands of any rows are joined to those of all of them, so that no message needs to be looked at twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.common.units import NS_PER_S
+from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers, rows_of, table_of
+
+_TURN = 1 << 32  # a sequence has 32 bits
+_HALF = 1 << 31
+_SPAN = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
+EPOCH = ("run", "endpoint", "epoch")
+CELL = (*EPOCH, "key", "index")
+#: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
+#: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
+#: of the stretch, counted from `base`; low_time, high_time: log_time of these.
+_PLACES = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
+_TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
+    ("epoch", "index"), pa.int64()
+)
+_JUMPS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
+
+
+def schema(keys: Sequence[str]) -> pa.Schema:
+    """Return the columns of islands."""
+    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_PLACES, pa.int64()))
+
+
+def jumps_schema(keys: Sequence[str]) -> pa.Schema:
+    """Return the columns of jumps."""
+    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_JUMPS, pa.int64()))
+
+
+def islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the stretches without a jump of `sequence` in each minute of log_time of a key: `schema`.
+
+    Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
+    """
+    if not len(rows):
+        return schema(keys).empty_table()
+    times, sequences = integers(rows, "log_time"), integers(rows, "sequence")
+    groups = Groups(*(column(rows, name) for name in keys), times // _SPAN)
+    group, time, sequence = groups.ids, groups.ordered(times), groups.ordered(sequences)
+    inside = np.diff(group, prepend=-1) == 0
+    if (np.diff(time, prepend=0)[inside] < 0).any() or (np.diff(sequence, prepend=0)[inside & _same(time)] < 0).any():
+        order = np.lexsort((sequence, time, group))
+        time, sequence = time[order], sequence[order]
+    else:
+        order = None
+    unrolled = np.cumsum(np.where(inside, _steps(sequence), 0))
+    starts = np.flatnonzero(~inside)
+    number = unrolled - unrolled[starts][group]
+    base, base_time = sequence[starts], time[starts]
+    if (np.diff(number, prepend=0)[inside] < 0).any():
+        again = np.lexsort((time, number, group))
+        number, time = number[again], time[again]
+    begins = ~inside | (np.diff(number, prepend=0) > 1)
+    low = np.flatnonzero(begins)
+    high = np.append(low[1:], len(number)) - 1
+    of = group[low]
+    found = (base[of], base_time[of], np.zeros(len(low), np.int64), number[low], time[low], number[high], time[high])
+    kept = rows_of(rows, keys, groups.first[of])
+    return table_of(schema(keys), kept | dict(zip(_PLACES, found, strict=True)))
+
+
+def _steps(sequence: Integers) -> Integers:
+    """Return how far each sequence is from the one before it."""
+    steps: Integers = ((np.diff(sequence, prepend=0) + _HALF) & (_TURN - 1)) - _HALF
+    return steps
+
+
+def _same(values: Integers) -> Truths:
+    same: Truths = np.diff(values, prepend=values[:1] - 1) == 0
+    return same
+
+
+class _Covered(NamedTuple):
+    """Islands of each key by their numbers, and what lies before each of them."""
+
+    groups: Groups
+    order: Integers  # of the rows
+    number: Integers  # of each key's first message
+    turned: Integers  # from there to the last minute's, of each key
+    base: Integers  # the row of each key in which its first message is
+    low: Integers
+    high: Integers
+    until: Integers  # the row, in `order`, that reaches farthest of those up to each one
+    begins: Truths  # it does not touch what is before it
+
+
+def _covered(found: pa.Table, keys: Sequence[str]) -> _Covered:
+    groups = Groups(*(column(found, name) for name in keys))
+    place = groups.ordered(np.arange(len(found)))
+    bases, times, turns = (integers(found, name)[place] for name in ("base", "base_time", "turned"))
+    recorded = np.lexsort((bases, times, groups.ids))
+    place, bases, times, turns = place[recorded], bases[recorded], times[recorded], turns[recorded]
+    inside = np.diff(groups.ids, prepend=-1) == 0
+    other = ~(inside & _same(bases) & _same(times))
+    reached = np.roll(bases + turns, 1)  # where the one before ended
+    step = ((bases - reached + _HALF) & (_TURN - 1)) - _HALF + np.roll(turns, 1)
+    unrolled = np.cumsum(np.where(inside & other, step, 0))
+    starts = np.flatnonzero(~inside)
+    shift = unrolled - unrolled[starts][groups.ids] + bases[starts][groups.ids]
+    ends = np.append(starts[1:], len(place)) - 1 if len(starts) else starts
+    turned = shift[ends] + turns[ends] - bases[starts]
+    base = place[starts]
+    low, high = shift + integers(found, "low")[place], shift + integers(found, "high")[place]
+    low_time, high_time = integers(found, "low_time")[place], integers(found, "high_time")[place]
+    order = np.lexsort((low_time, low, groups.ids))
+    place, low, high, high_time = place[order], low[order], high[order], high_time[order]
+    rank = np.empty(len(order), np.int64)
+    by_rank = np.lexsort((high_time, high, groups.ids))
+    rank[by_rank] = np.arange(len(order))
+    until = by_rank[np.maximum.accumulate(rank)] if len(rank) else by_rank
+    former = high[np.roll(until, 1)] if len(rank) else high
+    begins = ~inside | (low - former > 1)
+    return _Covered(groups, place, bases[starts], turned, base, low, high, until, begins)
+
+
+def joined(found: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the islands of all that islands were made of: `schema`. Input: what `islands`, or this, has given."""
+    it = _covered(found, keys)
+    low = np.flatnonzero(it.begins)
+    high = it.until[np.append(low[1:], len(it.low)) - 1] if len(low) else low
+    of = it.groups.ids[low]
+    places = [
+        it.number[of],
+        integers(found, "base_time")[it.base[of]],
+        it.turned[of],
+        it.low[low] - it.number[of],
+        integers(found, "low_time")[it.order[low]],
+        it.high[high] - it.number[of],
+        integers(found, "high_time")[it.order[high]],
+    ]
+    return table_of(schema(keys), rows_of(found, keys, it.base[of]) | dict(zip(_PLACES, places, strict=True)))
+
+
+def jumps(found: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return what is missing between islands: `jumps_schema`. Input: what `islands` or `joined` has given.
+
+    previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
+    ns.
+    """
+    it = _covered(found, keys)
+    jumped = it.begins.copy()
+    jumped[np.flatnonzero(np.diff(it.groups.ids, prepend=-1))] = False
+    after = np.flatnonzero(jumped)
+    before = it.until[after - 1]
+    places = [
+        it.high[before] & (_TURN - 1),
+        it.low[after] & (_TURN - 1),
+        it.low[after] - it.high[before] - 1,
+        integers(found, "high_time")[it.order[before]],
+        integers(found, "low_time")[it.order[after]],
+    ]
+    return table_of(jumps_schema(keys), rows_of(found, keys, it.order[after]) | dict(zip(_JUMPS, places, strict=True)))

@@ -1,0 +1,140 @@
+"""What is made of messages where they are written: small tables, of which those of gold are made.
+
+A worker that writes a part gives each of its row groups to `derive`, and writes the result to the tables
+`aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from bronze.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.decoding.fixed_headers import heads
+from msgq.kinds import RECORDS
+from msgq.lake.metrics import islands
+from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
+from msgq.lake.metrics.queues import EVENTS, event_hours, events
+from msgq.lake.metrics.stages import SPREADS, stage_windows
+from msgq.lake.metrics.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
+
+_CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
+_TURN = 1 << 32
+_LOST_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
+FRAMES = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "endpoint")),
+        *((name, pa.int64()) for name in ("epoch", "sequence", "log_time")),
+        ("format", pa.string()),
+        ("size_bytes", pa.int64()),
+    ]
+)
+#: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
+#: messages were; or "events": those in which messages of queues were sent whose events these are.
+HOURS = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
+#: Of what `derive` makes: with another number, everything is derived anew.
+VERSION = 1
+#: The tables that `derive` makes, and their columns, without `bronze_file`.
+SCHEMAS: dict[str, pa.Schema] = {
+    "traffic_windows": WINDOWS,
+    "islands": islands.schema(islands.EPOCH),
+    "key_islands": islands.schema(islands.CELL),
+    "stages": SPREADS,
+    "events": EVENTS,
+    "frames": FRAMES,
+    "hours": HOURS,
+}
+
+
+def derive(rows: pa.Table) -> dict[str, pa.Table]:
+    """Return the tables `SCHEMAS` of messages; of what there is nothing, no rows.
+
+    Parameters
+    ----------
+    rows : messages as a part has them; log_time and sequence are never NULL. Fastest where sorted by run, endpoint,
+        epoch and log_time, with texts as dictionaries.
+    """
+    made: dict[str, Callable[[pa.Table], pa.Table]] = {
+        "traffic_windows": traffic_windows,
+        "islands": epoch_islands,
+        "key_islands": cell_islands,
+        "stages": stage_windows,
+        "events": events,
+        "frames": frames,
+    }
+    found = {name: make(rows) for name, make in made.items()}
+    return found | {"hours": _hours(rows, found["events"])}
+
+
+def epoch_islands(rows: pa.Table) -> pa.Table:
+    """Return the islands of each epoch, except for state.
+
+    Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
+    """
+    is_state = is_of_kind(rows, RECORDS.name)
+    mine = rows.filter(pa.array(~is_state)) if is_state.any() else rows
+    return islands.islands(_with_ends(mine), islands.EPOCH)
+
+
+def _with_ends(rows: pa.Table) -> pa.Table:
+    """Add a row at the far end of losses that are no gap, so that a gap shows them.
+
+    Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
+    """
+    numbered = rows.select([*islands.EPOCH, "sequence", "log_time"])
+    ends = [numbered]
+    for name, direction in (("lost_before", -1), ("lost_after", 1)):
+        if name in rows.column_names and column(rows, name).null_count < len(rows):
+            lost = np.minimum(integers(rows, name), _LOST_MAX)
+            far = (integers(rows, "sequence") + direction * (lost + 1)) % _TURN
+            ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
+            ends.append(ended.filter(pa.array(lost > 0)))
+    return pa.concat_tables(ends) if len(ends) > 1 else numbered
+
+
+def cell_islands(rows: pa.Table) -> pa.Table:
+    """Return the islands of each index of a vector, and of each key of a board.
+
+    Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes of vectors that are too short to be one
+    are left out.
+    """
+    is_state = is_of_kind(rows, RECORDS.name)
+    if not is_state.any():
+        return SCHEMAS["key_islands"].empty_table()
+    mine = rows.select([*islands.EPOCH, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
+    is_board = np.asarray(column(mine, "key").is_valid())
+    whole, changes = heads(pc.binary_slice(column(mine, "data"), 0, _CHANGE.itemsize), _CHANGE)
+    index, count = np.zeros((2, len(mine)), np.int64)
+    index[whole], count[whole] = changes["index"], changes["count"] % _TURN
+    sequence = np.where(is_board, integers(mine, "sequence"), count)
+    mine = mine.drop_columns(["sequence", "data"])
+    mine = mine.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))
+    return islands.islands(mine.filter(pa.array(is_board | whole)), islands.CELL)
+
+
+def frames(rows: pa.Table) -> pa.Table:
+    """Return pointers to the messages that are pictures. Input: the columns of `FRAMES`, and picture for format."""
+    found = np.flatnonzero(np.asarray(column(rows, "picture").is_valid()))
+    if not len(found):
+        return FRAMES.empty_table()
+    mine = rows_of(rows, [*(name for name in FRAMES.names if name != "format"), "picture"], found)
+    return table_of(FRAMES, mine | {"format": mine["picture"]})
+
+
+def _hours(rows: pa.Table, found: pa.Table) -> pa.Table:
+    tables = [HOURS.empty_table()]
+    origin = column(rows, "origin_time")
+    if origin.null_count < len(origin) and (known := integers(rows, "origin_time") > 0).any():
+        chosen = rows.select(["run", "origin_time"]).filter(pa.array(known))
+        tables.append(_hours_of("origins", chosen, integers(chosen, "origin_time") // HOUR))
+    if len(found):
+        tables.append(_hours_of("events", found, event_hours(found)))
+    return pa.concat_tables(tables)
+
+
+def _hours_of(about: str, rows: pa.Table, hour: Integers) -> pa.Table:
+    groups = Groups(column(rows, "run"), hour)
+    named = {"about": pa.array([about] * groups.count, pa.string()), "hour": hour[groups.first]}
+    return table_of(HOURS, rows_of(rows, ["run"], groups.first) | named)

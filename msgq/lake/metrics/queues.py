@@ -1,0 +1,271 @@
+"""Work: what became of each message of a work queue, by what the queue's events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.common.queue_events import FIELDS, Event
+from msgq.common.units import NS_PER_S
+from msgq.decoding.events import event_heads
+from msgq.kinds import QUEUE
+from msgq.lake.metrics import duration_stats
+from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
+from msgq.lake.metrics.saturating_time import MOST, begins, since
+from msgq.lake.metrics.windows import HOUR, filling, is_of_kind
+
+_ABOUT: list[tuple[str, pa.DataType]] = [
+    ("run", pa.string()),
+    ("queue", pa.string()),
+    ("epoch", pa.int64()),
+    ("sequence", pa.int64()),
+    ("publisher", pa.string()),
+]
+_NUMBER, _TEXT = pa.int64(), pa.string()
+#: What an event says; sent_time is 0 where nobody told it.
+EVENTS = pa.schema([*_ABOUT, *((name, pa.int64()) for name, _ in FIELDS)])
+
+_QUEUE = ("run", "queue", "epoch")
+_OF_QUEUE: list[tuple[str, pa.DataType]] = [("run", _TEXT), ("queue", _TEXT), ("epoch", _NUMBER)]
+#: A delivery of a message, or a message that was never taken, or refused.
+DELIVERIES = pa.schema(
+    [
+        *_OF_QUEUE,
+        *((name, _NUMBER) for name in ("number", "deliveries")),
+        ("priority", pa.int32()),
+        *(
+            (name, _NUMBER)
+            for name in (
+                "size_bytes",
+                "sent_time",
+                "delivered_time",
+                "queue_time_ns",
+                "ended_time",
+                "processing_time_ns",
+            )
+        ),
+        ("outcome", _TEXT),
+        ("handle", pa.int32()),
+        ("pid", _NUMBER),
+        ("publisher", _TEXT),
+    ]
+)
+DURATIONS = ("queue_time", "processing_time")
+RANKS = {"p50": 0.5, "p99": 0.99}
+COUNTS = ("sent", "delivered", "acknowledged", "requeued", "rejected", "redelivered")
+_SPREADS = [field for name in DURATIONS for field in duration_stats.columns(f"{name}_")]
+_FIGURES = [field for name in DURATIONS for field in duration_stats.columns(f"{name}_", RANKS)]
+_COUNTED: list[tuple[str, pa.DataType]] = [(name, _NUMBER) for name in COUNTS]
+#: What happened to a queue in a second, as it is added up. change: of the messages that wait.
+SPREADS = pa.schema([*_OF_QUEUE, ("window_start", _NUMBER), *_COUNTED, ("change", _NUMBER), *_SPREADS])
+WINDOWS = pa.schema(
+    [*_OF_QUEUE, ("window_start", _NUMBER), ("window_ns", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_FIGURES]
+)
+TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_FIGURES])
+#: What ends a delivery, or takes its place. The first of these that is told counts.
+_ENDS = (Event.REFUSED, Event.ACKNOWLEDGED, Event.RECEIVED, Event.RETURNED)
+OUTCOMES = {
+    Event.REFUSED: "rejected",
+    Event.ACKNOWLEDGED: "acknowledged",
+    Event.RECEIVED: "received",
+    Event.RETURNED: "requeued",
+}
+_NEVER = MOST  # stands for a time that nobody told
+
+
+def events(messages: pa.Table) -> pa.Table:
+    """Return what events of queues say: `EVENTS`; sent_time is 0 where nobody told it.
+
+    Input: run, endpoint, epoch, sequence, publisher, kind, data. What is no event is left out.
+    """
+    is_queue = is_of_kind(messages, QUEUE.name)
+    if not is_queue.any():
+        return EVENTS.empty_table()
+    rows = np.flatnonzero(is_queue)
+    whole, found = event_heads(column(messages, "data").take(pa.array(rows)))
+    made = rows_of(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
+    numbers = {name: found[name].astype(np.int64) for name, _ in FIELDS}
+    sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)
+    numbers["sent_time"] = np.where(numbers["sent_time"] > 0, numbers["sent_time"], sent)
+    queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.mark), np.iinfo(np.int32).max)
+    return table_of(EVENTS, made | numbers | {"queue": queue})
+
+
+def event_hours(events: pa.Table) -> Integers:
+    """Return the hour to which each event belongs: all of one message to the one in which it was sent.
+
+    One that was refused was never sent, and is known by its own time. -1: nobody told.
+    """
+    sent, happened = integers(events, "sent_time"), integers(events, "publish_time")
+    refused = integers(events, "event") == Event.REFUSED
+    return np.where(refused, happened // HOUR, np.where(sent > 0, sent // HOUR, -1))
+
+
+def queue_deliveries(events: pa.Table) -> pa.Table:
+    """Return each delivery of each message: `DELIVERIES`. Input: `EVENTS`, in any order.
+
+    The columns are described in `msgq.spark.tables.queue_deliveries`.
+    """
+    event, happened, sequence = (integers(events, name) for name in ("event", "publish_time", "sequence"))
+    refused = event == Event.REFUSED
+    keys: list[pa.Array | Integers] = [column(events, name) for name in _QUEUE]
+    # A number may come again after a sender was killed, at another time. What was refused never got a number.
+    keys += [np.where(refused, -1, integers(events, "number")), integers(events, "sent_time")]
+    keys += [np.where(refused, sequence, -1), np.where(refused, happened, -1)]
+    told = Groups(*keys, integers(events, "deliveries"))
+    message = Groups(*keys).places()[told.first]
+    deliveries, sent = integers(events, "deliveries")[told.first], integers(events, "sent_time")[told.first]
+    ends = {end: told.min(np.where(event == end, happened, _NEVER)) for end in _ENDS}
+    before = integers(events, "taken_time")
+    taken_at = [
+        told.min(np.where(event == Event.TAKEN, happened, _NEVER)),
+        told.min(np.where(before > 0, before, _NEVER)),
+        ends[Event.RECEIVED],
+    ]
+    delivered_time, ended = _first_of(taken_at), _first_of(list(ends.values()))
+    outcome = np.where(deliveries == 0, "pending", "in_flight")
+    for end in reversed(_ENDS):
+        outcome = np.where(ends[end] < _NEVER, OUTCOMES[end], outcome)
+    follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
+    begun = np.where(deliveries == 1, np.where(sent > 0, sent, _NEVER), np.where(follows, np.roll(ended, 1), _NEVER))
+    is_processed = np.isin(outcome, ("acknowledged", "requeued"))
+    who = told.last_of(np.where(event != Event.RETURNED, -sequence, -_NEVER))
+    nobody = event[who] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
+    made = {
+        "number": pa.array(integers(events, "number")[told.first], mask=refused[told.first]),
+        "deliveries": deliveries,
+        "priority": told.max(integers(events, "priority")),
+        "size_bytes": told.max(integers(events, "size")),
+        "sent_time": pa.array(sent, mask=sent <= 0),
+        "delivered_time": pa.array(delivered_time, mask=delivered_time == _NEVER),
+        "queue_time_ns": pa.array(since(delivered_time, begun), mask=(delivered_time == _NEVER) | (begun == _NEVER)),
+        "ended_time": pa.array(ended, mask=ended == _NEVER),
+        "processing_time_ns": pa.array(since(ended, delivered_time), mask=~is_processed | (delivered_time == _NEVER)),
+        "outcome": pa.array(outcome.tolist(), _TEXT),
+        **{name: column(events, name).take(pa.array(who, mask=nobody)) for name in ("handle", "pid", "publisher")},
+    }
+    found = table_of(DELIVERIES, rows_of(events, _QUEUE, told.first) | made)
+    was_taken = np.zeros(int(message.max(initial=-1)) + 1, np.bool_)
+    was_taken[message[deliveries > 0]] = True
+    return found.filter(pa.array((deliveries > 0) | ~was_taken[message]))
+
+
+def _first_of(times: list[Integers]) -> Integers:
+    """Return the first of several times that is known."""
+    found = times[-1]
+    for one in reversed(times[:-1]):
+        found = np.where(one < _NEVER, one, found)
+    return found
+
+
+def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
+    """Return what happened to queues in each window of `width` ns: `SPREADS`. Input: `DELIVERIES`, whole messages."""
+    outcome = column(work, "outcome")
+    rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
+    done = np.asarray(pc.is_in(outcome, pa.array(["acknowledged", "received"])), np.bool_)
+    deliveries, ended = integers(work, "deliveries"), integers(work, "ended_time", _NEVER)
+    sent, known = integers(work, "sent_time", _NEVER), integers(work, "delivered_time", _NEVER)
+    taken_at = np.where(deliveries > 0, np.where(known < _NEVER, known, ended), _NEVER)
+    keys = [column(work, name) for name in (*_QUEUE, "number")]
+    message = Groups(*keys, sent, np.where(rejected, ended, -1)).places()
+    order = np.lexsort((deliveries, message))
+    first, following = np.zeros(len(order), np.bool_), np.full(len(order), _NEVER)
+    begins = np.diff(message[order], prepend=-1) != 0
+    first[order[begins]] = True
+    following[order[:-1]] = np.where(begins[1:], _NEVER, taken_at[order[1:]])
+    queue_time, processing_time = (integers(work, name, _NEVER) for name in ("queue_time_ns", "processing_time_ns"))
+    points = _Points(len(order))
+    points.add(np.where(first & ~rejected, np.where(sent < _NEVER, sent, taken_at), _NEVER), sent=1, change=1)
+    points.add(taken_at, delivered=1, redelivered=(deliveries > 1).astype(np.int64), change=-1, queue_time=queue_time)
+    points.add(np.where(done, ended, _NEVER), acknowledged=1, processing_time=processing_time)
+    points.add(np.where(requeued, ended, _NEVER), requeued=1, change=1, processing_time=processing_time)
+    points.add(np.where(rejected, ended, _NEVER), rejected=1)
+    # It was taken again, so that it had come back, though nobody told.
+    points.add(np.where(requeued, _NEVER, following), change=1)
+    return points.windows(work, width)
+
+
+class _Points:
+    """What happened to rows of `DELIVERIES`, and when."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._found: list[dict[str, Integers]] = []
+
+    def add(self, time: Integers, **values: int | Integers) -> None:
+        """Add what happened at a time of each row; `_NEVER`: it did not."""
+        rows = np.flatnonzero(time < _NEVER)
+        every = dict.fromkeys((*COUNTS, "change"), 0) | dict.fromkeys(DURATIONS, _NEVER) | values
+        one = {name: np.broadcast_to(value, (self._rows,))[rows].astype(np.int64) for name, value in every.items()}
+        self._found.append({"row_number": rows, "window_start": time[rows], **one})
+
+    def windows(self, work: pa.Table, width: int) -> pa.Table:
+        """Return them by window."""
+        found = {name: np.concatenate([one[name] for one in self._found]) for name in self._found[0]}
+        mine = work.select(list(_QUEUE)).take(pa.array(found["row_number"]))
+        window = begins(found["window_start"], width)
+        groups = Groups(*(column(mine, name) for name in _QUEUE), window)
+        made: dict[str, pa.Array | Integers] = {"window_start": window[groups.first]}
+        made |= {name: groups.sum(found[name]) for name in (*COUNTS, "change")}
+        for name in DURATIONS:
+            made |= duration_stats.spread(groups, found[name], found[name] < _NEVER, f"{name}_")
+        return table_of(SPREADS, rows_of(mine, _QUEUE, groups.first) | made)
+
+
+def queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
+    """Return what happened to queues in each window: `WINDOWS`.
+
+    Input: `SPREADS` of whole runs, in windows of `width` ns; several may be of one time.
+    """
+    groups = Groups(*(column(points, name) for name in (*_QUEUE, "window_start")))
+    found = _added(groups, points, (*_QUEUE, "window_start"))
+    of = Groups(*(column(found, name) for name in _QUEUE))
+    waits = np.cumsum(integers(found, "change"))
+    before = np.where(of.first > 0, waits[of.first - 1], 0) if len(found) else waits
+    backlog, widths = waits - before[of.ids], np.full(len(found), width)
+    return _figures(
+        found.append_column("backlog", pa.array(backlog)).append_column("window_ns", pa.array(widths)), WINDOWS
+    )
+
+
+def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
+    """Return windows as wide as they need to be, by what happened: `WINDOWS`. Input: the same."""
+    happened = np.sum([integers(windows, name) for name in COUNTS], axis=0)
+    width = filling(windows.append_column("messages", pa.array(happened)), ("run", "queue"), at_least)
+    time = integers(windows, "window_start")
+    wide = windows.drop_columns(["window_start", "window_ns"]).append_column(
+        "window_start", pa.array(begins(time, width))
+    )
+    wide = wide.append_column("window_ns", pa.array(width))
+    keys = (*_QUEUE, "window_start", "window_ns")
+    groups = Groups(*(column(wide, name) for name in keys))
+    backlog = integers(wide, "backlog")[groups.last_of(time)]
+    return _figures(_added(groups, wide, keys).append_column("backlog", pa.array(backlog)), WINDOWS)
+
+
+def queue_summary(windows: pa.Table, *by: str) -> pa.Table:
+    """Return the same of each run, queue, and what else is named: `TOTALS`. Input: `WINDOWS`."""
+    keys = ("run", "queue", *by)
+    groups = Groups(*(column(windows, name) for name in keys))
+    newest = Groups(integers(windows, "window_start"), integers(windows, "epoch")).places()
+    backlog = integers(windows, "backlog")[groups.last_of(newest)]
+    found = _added(groups, windows, keys).append_column("backlog", pa.array(backlog))
+    fields = list(TOTALS)
+    return _figures(found, pa.schema([*fields[:2], *(windows.schema.field(name) for name in by), *fields[2:]]))
+
+
+def _added(groups: Groups, rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    counts = [name for name in (*COUNTS, "change") if name in rows.column_names]
+    made = rows_of(rows, keys, groups.first) | {name: groups.sum(integers(rows, name)) for name in counts}
+    for name in DURATIONS:
+        made |= duration_stats.merged(groups, rows, f"{name}_")
+    return pa.table(dict(made))
+
+
+def _figures(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    found: Mapping[str, pa.Array] = {name: column(rows, name) for name in rows.column_names}
+    made = {key: one for name in DURATIONS for key, one in duration_stats.percentiles(found, RANKS, f"{name}_").items()}
+    return table_of(schema, dict(found) | made)

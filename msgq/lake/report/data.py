@@ -1,0 +1,251 @@
+"""What the page shows, in few rows: windows of the page, the endpoints that matter most, and all others as one.
+
+A time of the page is the beginning of one of its windows, ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.common.units import NS_PER_S
+from msgq.lake.metrics.queues import COUNTS as QUEUE_COUNTS
+from msgq.lake.metrics.queues import DURATIONS as QUEUE_DURATIONS
+from msgq.lake.metrics.saturating_time import begins, since
+from msgq.lake.metrics.stages import DURATIONS
+from msgq.lake.report.gold_reader import Gold, grouped
+from msgq.lake.report.percentiles import Spreads, spreads
+
+Rows = list[dict[str, Any]]
+
+SHOWN = 40  # endpoints with a line of their own
+LISTED = 1000  # endpoints in the table
+_WINDOWS = 240
+_OTHERS = "(others)"
+#: Seconds of the page's windows: the windows of gold (1, 10, 60, 600, 3600 s) are parts of these, or these of them.
+_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+
+
+def summary(gold: Gold) -> dict[str, Any]:
+    """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
+    found = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
+    passed = gold.rows("checks", ["passed"])["passed"].to_pylist()
+    return {
+        "runs": pc.count_distinct(found["run"]).as_py(),
+        "endpoints": pc.count_distinct(found["endpoint"]).as_py(),
+        "messages": pc.sum(found["messages"]).as_py() or 0,
+        "lost": pc.sum(found["lost"]).as_py() or 0,
+        "begin": pc.min(found["start_time"]).as_py(),
+        "end": pc.max(found["end_time"]).as_py(),
+        "checks": len(passed),
+        "failed": passed.count(False),
+    }
+
+
+def shown(gold: Gold) -> list[str]:
+    """Return the endpoints with a line of their own: those that lost most, then those with most messages."""
+    found = gold.added("endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"})
+    names: list[str] = _first(found, SHOWN, "-lost", "-messages", "endpoint")["endpoint"].to_pylist()
+    return names
+
+
+def step(begin: int | None, end: int | None) -> int:
+    """Return how long a window of the page is, so that there are not too many between two times: ns."""
+    seconds = -(-((end or 0) - (begin or 0)) // (_WINDOWS * NS_PER_S))
+    hours = -(-seconds // _STEPS[-1])
+    return next((one for one in _STEPS if one >= seconds), hours * _STEPS[-1]) * NS_PER_S
+
+
+def rates(gold: Gold, names: Sequence[str], step: int, begin: int, end: int) -> Rows:
+    """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
+
+    def prepare(piece: pa.Table) -> pa.Table:
+        return _at(_named(piece, names), "window_start", step)
+
+    keys = ["endpoint", "window_start", "window_ns"]
+    found = gold.added("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
+    time, width = found["window_start"].to_numpy(), found["window_ns"].to_numpy()
+    first = np.maximum(time, begin) // step
+    last = np.maximum(np.minimum(since(time, 1 - np.maximum(width, 1)), end) // step, first)
+    last = np.where(width > step, last, first)
+    parts = last - first + 1
+    rows = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
+    spread = pa.table(
+        {
+            "endpoint": found["endpoint"].take(pa.array(rows)),
+            "window_start": begins(np.maximum(time, begin), step)[rows] + part * step,
+            "rate": found["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
+        }
+    )
+    return _ordered(grouped(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
+
+
+def losses(gold: Gold, names: Sequence[str], step: int) -> Rows:
+    """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
+
+    def prepare(piece: pa.Table) -> pa.Table:
+        return _at(_named(piece, names), "to_time", step)
+
+    found = gold.added(
+        "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
+    )
+    return _ordered(found.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
+
+
+def latency(gold: Gold, step: int) -> Rows:
+    """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
+
+    def prepare(piece: pa.Table) -> pa.Table:
+        return _at(piece, "window_start", step)
+
+    found = gold.added("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
+    known = spreads(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
+    return [row | _within(known[row["window_start"],], row["max"]) for row in _ordered(found, "window_start")]
+
+
+def totals(gold: Gold, names: Sequence[str]) -> Rows:
+    """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
+
+    def prepare(piece: pa.Table) -> pa.Table:
+        return piece.filter(_is_in(piece["endpoint"], names))
+
+    how = {"min": "min", "max": "max"}
+    found = gold.added("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
+    known = spreads(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
+    return [row | _within(known[row["endpoint"],], row["max"]) for row in _ordered(found, "endpoint")]
+
+
+def hops(gold: Gold) -> Rows:
+    """Return the edges with most messages: parent, endpoint, messages, p50, p99 (of the worst run), ns."""
+    how = {"messages": "sum", "p50": "max", "p99": "max"}
+    found = gold.added("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
+    return _listed(_first(found, SHOWN, "-messages", "parent", "endpoint"))
+
+
+def stages(gold: Gold) -> Rows:
+    """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
+    keys = ["stage", "endpoint"]
+    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATIONS}
+    rows = gold.added("stage_summary", [*keys, *how], keys, how).to_pylist()
+    known = {name: spreads(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATIONS}
+    found = [_with_spreads(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
+    found.sort(key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"]))
+    return found[:SHOWN]
+
+
+def queues(gold: Gold) -> Rows:
+    """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
+    rows = _work(gold, ["queue"])
+    return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN]
+
+
+def queue_steps(gold: Gold, names: Sequence[str], step: int) -> Rows:
+    """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
+
+    def prepare(piece: pa.Table) -> pa.Table:
+        chosen = piece.filter(_is_in(piece["queue"], names))
+        return _at(chosen.append_column("step", chosen["window_start"]), "step", step)
+
+    return sorted(_work(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
+
+
+def _work(gold: Gold, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece) -> Rows:
+    """Return the windows of queues by some keys. The backlog is that of the last one."""
+    columns = ["queue", "window_start", "epoch"]
+    how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
+    rows = gold.added("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
+    known = {
+        name: spreads(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
+        for name in QUEUE_DURATIONS
+    }
+    how = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
+    last = gold.added(
+        "queue_windows", [*columns, "backlog"], keys, how, prepare, order=("window_start", "epoch")
+    ).to_pylist()
+    backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
+    shown = (*keys, *QUEUE_COUNTS, "backlog")
+    full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
+    return [_with_spreads(row, keys, shown, known) for row in full]
+
+
+def _with_spreads(
+    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, Spreads]
+) -> dict[str, Any]:
+    """Return some columns of a row, and behind them p50, p99 and the maximum of each duration; None: it has none."""
+    key = tuple(row[name] for name in keys)
+    made = {name: row[name] for name in shown}
+    for name, found in known.items():
+        most = row[f"{name}_max"]
+        ranks = _within(found.get(key, {}), most)
+        made |= {f"{name}_p50": ranks.get("p50"), f"{name}_p99": ranks.get("p99"), f"{name}_max": most}
+    return made
+
+
+def _within(ranks: dict[str, int], most: int) -> dict[str, int]:
+    """Return percentiles none of which is longer than the longest duration: they are the middles of buckets."""
+    return {title: min(value, most) for title, value in ranks.items()}
+
+
+def checks(gold: Gold, most: int) -> tuple[Rows, Rows]:
+    """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
+    found = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
+    if not found.num_rows:
+        return [], []
+    failed = pc.invert(found["passed"])
+    counted = found.append_column("endpoints", pa.array(np.ones(len(found), np.int64))).append_column(
+        "failed", pc.cast(failed, pa.int64())
+    )
+    kinds = grouped(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
+    worst = _first(found.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
+    return _ordered(kinds, "check_name"), worst.to_pylist()
+
+
+def endpoints(gold: Gold) -> Rows:
+    """Return the endpoints of each run, those first that lost most."""
+    counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
+    columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
+    return _listed(_first(gold.rows("endpoints", columns), LISTED, "-lost", "-messages", "endpoint", "run"))
+
+
+def publishers(gold: Gold) -> Rows:
+    """Return those who publish where others do, too, of each run."""
+    columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
+    return _listed(_first(gold.rows("publishers", columns), LISTED, "-messages", "endpoint", "publisher"))
+
+
+def _is_in(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
+    return pc.is_in(column, value_set=pa.array(names, column.type))
+
+
+def _named(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows in which endpoints that have no line of their own are the others."""
+    column = piece["endpoint"]
+    return piece.set_column(
+        piece.schema.get_field_index("endpoint"), "endpoint", pc.if_else(_is_in(column, names), column, _OTHERS)
+    )
+
+
+def _at(piece: pa.Table, time: str, step: int) -> pa.Table:
+    """Return rows whose time is that of the page."""
+    column = piece[time].to_numpy()
+    return piece.set_column(piece.schema.get_field_index(time), time, pa.array(begins(column, step)))
+
+
+def _ordered(found: pa.Table, *by: str) -> Rows:
+    return _listed(_first(found, len(found), *by))
+
+
+def _listed(found: pa.Table) -> Rows:
+    rows: Rows = found.to_pylist()
+    return rows
+
+
+def _first(found: pa.Table, most: int, *by: str) -> pa.Table:
+    """Return the first rows in an order; - before a column: the largest first."""
+    order = [(name.removeprefix("-"), "descending" if name.startswith("-") else "ascending") for name in by]
+    return found.sort_by(order)[:most]

@@ -1,0 +1,98 @@
+"""Tables of gold as the page reads them: piece by piece, added up to what fits a picture.
+
+What is in memory at once does not grow with the lake: a piece, and what its rows and those before it add up to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from msgq.lake.batching import gathered
+from msgq.lake.delta_table import Table
+from msgq.lake.directory import Directory
+
+#: Gives a table by its name, those of gold and "messages"; None: there is none.
+Reader = Callable[[str], "ds.Dataset | None"]
+
+_PIECE_ROWS = 1 << 17
+_PIECE_BYTES = 64 << 20
+
+
+def lake_tables(lake: str | os.PathLike[str]) -> Reader:
+    """Return the tables of a lake, each as it is when it is asked for. lake : a path or URI."""
+    directory = Directory(lake)
+
+    def table(name: str) -> ds.Dataset | None:
+        snapshot = Table(directory, name if name == "messages" else f"gold/{name}").snapshot()
+        return None if snapshot is None else snapshot.dataset()
+
+    return table
+
+
+class Gold:
+    """Tables, of some runs. For one thread."""
+
+    def __init__(self, tables: Reader, runs: Sequence[str] = ()) -> None:
+        """runs : only these; none: all."""
+        self._tables = tables
+        self._where = ds.field("run").isin(list(runs)) if runs else None
+
+    def rows(self, name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
+        """Return the rows of a table that is small, or made so by `where`; none where there is no such table."""
+        pieces = list(self.pieces(name, columns, where))
+        return pa.concat_tables(pieces) if pieces else _nothing(columns)
+
+    def added(
+        self,
+        name: str,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        how: Mapping[str, str],
+        prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
+        order: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return what the rows of a table add up to.
+
+        Parameters
+        ----------
+        columns : of the table.
+        keys : a row for each combination of these.
+        how : what becomes of other columns: "sum", "min", "max"; "last" by the columns in `order`.
+        prepare : makes, of a piece with `columns`, one that has the columns named in `keys` and `how`.
+        """
+
+        def added(rows: pa.Table) -> pa.Table:
+            return grouped(rows.sort_by([(one, "ascending") for one in order]) if order else rows, keys, how)
+
+        found: list[pa.Table] = []
+        for piece in self.pieces(name, columns):
+            found.append(added(prepare(piece)))
+            if sum(part.num_rows for part in found) > 2 * _PIECE_ROWS:
+                found = [added(pa.concat_tables(found))]
+        return added(pa.concat_tables(found)) if found else _nothing([*keys, *how])
+
+    def pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
+        """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""
+        table = self._tables(name)
+        if table is None:
+            return
+        both = where if self._where is None else self._where if where is None else self._where & where
+        scanner = table.scanner(columns=list(columns), filter=both, batch_size=_PIECE_ROWS)
+        yield scanner.projected_schema.empty_table()
+        yield from gathered(scanner.to_batches(), _PIECE_ROWS, _PIECE_BYTES)
+
+
+def grouped(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+    """Return what rows add up to, with the same names of columns. how : of other columns, as pyarrow calls it."""
+    found = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+    chosen = found.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
+    return chosen.rename_columns([*keys, *how])
+
+
+def _nothing(columns: Sequence[str]) -> pa.Table:
+    return pa.table({name: pa.nulls(0, pa.int64()) for name in columns})

@@ -1,0 +1,143 @@
+"""The report: one HTML page about a lake, which needs no network.
+
+What is shown is added up to what fits a picture: what is in memory does not grow with the lake.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from msgq.common.units import NS_PER_S
+from msgq.lake.report import data, plots
+from msgq.lake.report.gold_reader import Gold, Reader
+from msgq.lake.report.thumbnails import pictures
+
+_QUEUES = 10  # with lines of their own, four each
+_CHECKS = 200  # that failed
+
+
+def write_report(tables: Reader, path: Path, runs: Sequence[str] = ()) -> dict[str, Any]:
+    """Write the page; return its figures: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
+
+    Parameters
+    ----------
+    tables : of a lake, as `lake_tables` gives them.
+    path : of the page; replaced if it is there.
+    runs : only these; none: all.
+    """
+    gold = Gold(tables, runs)
+    summary = data.summary(gold)
+    span = summary["begin"] or 0, summary["end"] or 0
+    shown, step = data.shown(gold), data.step(*span)
+    drawn = [
+        ("Messages a second", plots.rates(data.rates(gold, shown, step, *span))),
+        ("Losses", plots.losses(data.losses(gold, shown, step))),
+        ("Latency over time", plots.latency(data.latency(gold, step))),
+        ("Latency of each endpoint", plots.distribution(data.totals(gold, shown))),
+        ("Hops", plots.hops(data.hops(gold))),
+    ]
+    parts = [_head(summary), _checks(gold)]
+    parts += [_section(title, _plot(figure)) for title, figure in drawn]
+    parts += [_stages(gold), _queues(gold, step), _pictures(gold)]
+    parts += [_publishers(gold), _section("Endpoints", _html_table(data.endpoints(gold)))]
+    path.write_text(_page("\n".join(parts)), encoding="utf-8")
+    return summary
+
+
+def _page(body: str) -> str:
+    script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    template = (files("msgq.lake.report") / "report.html").read_text(encoding="utf-8")
+    return template.replace("{{plotly}}", script).replace("{{body}}", body)
+
+
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
+
+
+def _plot(figure: str | None) -> str:
+    if figure is None:
+        return "<p>There is nothing to show.</p>"
+    script = figure.replace("</", "<\\/")
+    return f'<div class="plot"><script type="application/json">{script}</script></div>'
+
+
+def _stages(gold: Gold) -> str:
+    """Return the section of stages; nothing where there are none."""
+    rows = data.stages(gold)
+    return _section("Stages", _plot(plots.stages(rows)), _html_table(rows)) if rows else ""
+
+
+def _queues(gold: Gold, step: int) -> str:
+    """Return the section of work queues; nothing where there are none."""
+    rows = data.queues(gold)
+    if not rows:
+        return ""
+    steps = data.queue_steps(gold, [row["queue"] for row in rows[:_QUEUES]], step)
+    return _section("Queues", _plot(plots.work(steps)), _plot(plots.backlogs(steps)), _html_table(rows))
+
+
+def _publishers(gold: Gold) -> str:
+    """Return the section of those who publish where others do, too; nothing where there are none."""
+    rows = data.publishers(gold)
+    return _section("Publishers", _html_table(rows)) if rows else ""
+
+
+def _head(summary: dict[str, Any]) -> str:
+    begin = _time(summary["begin"])
+    items = {
+        "runs": summary["runs"],
+        "endpoints": summary["endpoints"],
+        "messages": summary["messages"],
+        "lost": summary["lost"],
+        "checks failed": f"{summary['failed']} of {summary['checks']}",
+    }
+    shown = "".join(f"<div><b>{_number(value)}</b><span>{name}</span></div>" for name, value in items.items())
+    return f'<header><h1>msgq</h1><p>{begin} to {_time(summary["end"])}</p><div class="tiles">{shown}</div></header>'
+
+
+def _checks(gold: Gold) -> str:
+    kinds, failed = data.checks(gold, _CHECKS)
+    sums = [{**row, "": "failed" if row["failed"] else "passed"} for row in kinds]
+    return f"<section><h2>Checks</h2>{_html_table(sums)}{_html_table(failed)}</section>"
+
+
+def _pictures(gold: Gold) -> str:
+    """Return the section of pictures; nothing where there are none."""
+    try:
+        found = pictures(gold)
+    except ModuleNotFoundError:
+        return _section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
+    shown = [
+        f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(row["picture"]).decode()}">'
+        f"<figcaption>{html.escape(row['endpoint'])}<br>{_time(row['log_time'])}</figcaption></figure>"
+        for row in found
+    ]
+    return f'<section><h2>Pictures</h2><div class="pictures">{"".join(shown)}</div></section>' if shown else ""
+
+
+def _html_table(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{_number(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
+
+
+def _time(time: int | None) -> str:
+    if time is None:
+        return "-"
+    return f"{datetime.fromtimestamp(time // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,58 @@
+"""Percentiles of durations, of many rows with histograms together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.lake.metrics import histograms
+from msgq.lake.metrics.group_by import Groups, integers
+from msgq.lake.metrics.saturating_time import LEAST, MOST
+from msgq.lake.metrics.windows import RANKS
+from msgq.lake.report.gold_reader import Gold
+
+#: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
+Spreads = dict[tuple[Any, ...], dict[str, int]]
+
+
+def spreads(
+    gold: Gold,
+    name: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    histogram: str = "histogram",
+    prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
+) -> Spreads:
+    """Return percentiles of a table's rows, by their keys.
+
+    Parameters
+    ----------
+    columns : of the table, of which `prepare` makes the keys; it leaves the histograms as they are.
+    histogram : the column that has them, as `msgq.lake.metrics.histograms` says.
+    """
+    found = gold.added(
+        name,
+        [*columns, histogram],
+        [*keys, "bucket"],
+        {"count": "sum"},
+        lambda piece: _long(prepare(piece), keys, histogram),
+    )
+    groups = Groups(*(found[key] for key in keys))
+    buckets, counts = integers(found, "bucket"), integers(found, "count")
+    every = histograms.of_buckets(groups.places(), buckets, groups.count, counts)
+    least, most = np.full(groups.count, LEAST), np.full(groups.count, MOST)
+    ranks = {title: histograms.percentile(every, rank, least, most).to_pylist() for title, rank in RANKS.items()}
+    of = zip(*(found[key].take(pa.array(groups.first)).to_pylist() for key in keys), strict=True)
+    return {key: dict(zip(ranks, values, strict=True)) for key, *values in zip(of, *ranks.values(), strict=True)}
+
+
+def _long(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
+    """Return a row for each bucket of each row."""
+    column = rows[histogram].combine_chunks()
+    parents, found = pc.list_parent_indices(column), pc.list_flatten(column)
+    repeated = {key: rows[key].take(parents) for key in keys}
+    return pa.table(repeated | {name: pc.struct_field(found, name) for name in ("bucket", "count")})

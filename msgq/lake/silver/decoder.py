@@ -1,0 +1,260 @@
+"""Rows of silver: messages decoded by their schemas, with a column for each field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.common.schema import Schema
+from msgq.decoding.arrow_types import conformed, field_arrays, field_names
+from msgq.decoding.columns import ColumnDecoder, Values
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.decoding.typed import BY_VALUE, Kind
+from msgq.kinds import FRAMES, TOPIC
+from msgq.lake.delta_types import plain_type
+
+_ROWS = 65536
+_BYTES = 16 << 20  # of payloads that are decoded at once
+#: What each row of silver begins with.
+FIXED = pa.schema(
+    [
+        ("run", pa.string()),
+        ("endpoint", pa.string()),
+        ("epoch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("publish_time", pa.int64()),
+        ("log_time", pa.int64()),
+        ("element_index", pa.int32()),
+    ]
+)
+_OF_MESSAGES = FIXED.names[:-1]
+#: Messages that could not be decoded.
+DECODE_ERRORS = pa.schema(
+    [
+        *(FIXED.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
+        ("reason", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+#: What is needed of messages.
+NEEDED = pa.schema(
+    [
+        *(FIXED.field(name) for name in _OF_MESSAGES),
+        ("encoding", pa.string()),
+        ("data", pa.binary()),
+        ("schema_id", pa.int64()),
+    ]
+)
+#: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
+SOURCES = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
+_OF_SOURCE = ("publisher", "key")
+_EXACT = 1 << 53  # up to here double has all whole numbers
+_TOPICS = pa.array([TOPIC.name, FRAMES])
+_TAKEN = (*FIXED.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
+
+
+class Family(NamedTuple):
+    """Of what messages of one table are.
+
+    Attributes
+    ----------
+    encoding : of the payloads.
+    schema : its name; empty where messages have none with a text.
+    has_source : whether rows say publisher and key: those of what is no topic.
+    """
+
+    encoding: str
+    schema: str
+    has_source: bool
+
+    @property
+    def own(self) -> int:
+        """How many columns rows have before their fields."""
+        return len(FIXED) + (len(_OF_SOURCE) if self.has_source else 0)
+
+
+class Decoded(NamedTuple):
+    """What became of some messages.
+
+    Attributes
+    ----------
+    family : theirs.
+    rows : `FIXED`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in it has
+        all of the columns.
+    fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
+        are too large, as 1 and 1.5 belong into one table.
+    undecoded : `DECODE_ERRORS`.
+    """
+
+    family: Family
+    rows: pa.Table
+    fields: pa.Schema
+    undecoded: pa.Table
+
+
+class RowDecoder:
+    """Makes rows of silver. One thread at a time."""
+
+    def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
+        """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
+        self._schemas, self._is_typed = schemas, value is not None
+        self._decoder = ColumnDecoder(value, plain_type)
+
+    def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
+        """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are.
+
+        Messages without `SOURCES` are topics.
+        """
+        for group, is_topic in _groups(messages):
+            encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
+            if not encoding:
+                continue
+            schema = self._schemas.get(number) if number is not None else None
+            family = Family(encoding, "" if schema is None else schema.name, not is_topic)
+            if encoding not in ENCODINGS:
+                yield _set_aside(family, group, f"nothing here decodes {encoding!r}")
+            elif schema is None and encoding not in SELF_DESCRIBING:
+                yield _set_aside(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
+            else:
+                for piece in _pieces(group):
+                    said = schema or Schema("message", encoding)
+                    for values in self._values(said, piece):
+                        is_typed = self._is_typed or encoding not in SELF_DESCRIBING
+                        yield _of_values(
+                            family, piece, values, None if is_typed else self._decoder.kind(said) or BY_VALUE
+                        )
+
+    def _values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
+        data = messages.column("data").combine_chunks()
+        if self._is_typed or self._decoder.type(schema) is not None:
+            return self._decoder.values(schema, data)
+        return self._values_by_endpoint(schema, messages, data)
+
+    def _values_by_endpoint(self, schema: Schema, messages: pa.Table, data: pa.BinaryArray) -> Iterator[Values]:
+        """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
+        found: dict[pa.DataType, list[Values]] = {}
+        for begin, end in _runs(_codes(messages, ("endpoint",))):
+            for values in self._decoder.values(schema, data.slice(begin, end - begin)):
+                rows = np.arange(begin, end) if values.rows is None else values.rows + begin
+                found.setdefault(values.value.type, []).append(
+                    Values(values.value, rows, values.element, values.reason, values.data)
+                )
+        for same in found.values():
+            yield _joined(same)
+
+
+def _joined(parts: list[Values]) -> Values:
+    """Return values of one type, none of which has an element, together."""
+    if len(parts) == 1:
+        return parts[0]
+    value = pa.concat_arrays([part.value for part in parts])
+    rows = np.concatenate([part.rows for part in parts if part.rows is not None])
+    reason = pa.concat_arrays([pa.nulls(len(p.value), pa.string()) if p.reason is None else p.reason for p in parts])
+    data = pa.concat_arrays([pa.nulls(len(p.value), pa.binary()) if p.data is None else p.data for p in parts])
+    return Values(value, rows, None, reason, data)
+
+
+def _groups(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
+    """Give the messages of each encoding and schema, those of an endpoint beside each other, and if they are topics."""
+    if not messages.num_rows:
+        return
+    messages = messages.combine_chunks()
+    kind = messages.column("kind") if "kind" in messages.column_names else pa.nulls(messages.num_rows, pa.string())
+    is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _TOPICS))
+    messages = messages.append_column("is_topic", is_topic)
+    code = _codes(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
+    order = np.argsort(code, kind="stable")
+    if (np.diff(order) < 0).any():
+        messages = messages.take(pa.array(order)).combine_chunks()
+    for begin, end in _runs(_codes(messages, ("is_topic", "encoding", "schema_id"))):
+        group = messages.slice(begin, end - begin)
+        yield group, group.column("is_topic")[0].as_py()
+
+
+def _codes(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a number for each row, which is the same where these columns are, and grows by the first one first."""
+    code = np.zeros(messages.num_rows, np.int64)
+    for name in names:
+        values = messages.column(name).dictionary_encode().unify_dictionaries().combine_chunks()
+        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+        count = len(values.dictionary)
+        code = code * (count + 1) + np.asarray(values.indices.fill_null(count))
+        _, code = np.unique(code, return_inverse=True)  # so that it stays small
+    return code
+
+
+def _runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
+    """Give where each run of one number begins and ends."""
+    borders = (np.flatnonzero(np.diff(code)) + 1).tolist()
+    return zip([0, *borders], [*borders, len(code)], strict=True)
+
+
+def _pieces(group: pa.Table) -> Iterator[pa.Table]:
+    """Give messages so many at once that they do not take too much memory."""
+    step = min(_ROWS, max(1, _BYTES * len(group) // max(1, group.column("data").nbytes)))
+    for first in range(0, len(group), step):
+        yield group.slice(first, step)
+
+
+def _set_aside(family: Family, group: pa.Table, reason: str) -> Decoded:
+    """Keep aside what nothing here could decode; the payloads are in bronze."""
+    count = len(group)
+    columns = [_plain(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
+    undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
+    return Decoded(family, FIXED.empty_table(), pa.schema([]), undecoded)
+
+
+def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | None) -> Decoded:
+    """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
+    if values.rows is not None:
+        group = group.take(pa.array(values.rows))
+    undecoded = DECODE_ERRORS.empty_table()
+    value, element = values.value, values.element
+    if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
+        failed = values.reason.is_valid()
+        columns = [_plain(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
+        more = [values.reason.filter(failed), values.data.filter(failed)]
+        undecoded = pa.table([*columns, *more], schema=DECODE_ERRORS)
+        good = values.reason.is_null()
+        group, value = group.filter(good), value.filter(good)
+        element = None  # those of several elements have no reason
+    element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
+    sources = _OF_SOURCE if family.has_source else ()
+    names, arrays = value_names(value.type, sources), field_arrays(value)
+    fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
+    if said is not None:
+        arrays = field_arrays(_with_doubles(value, said))
+    columns = [*(_plain(group.column(name), name) for name in _OF_MESSAGES), pa.array(element)]
+    columns += [group.column(name).cast(pa.string()) for name in sources]
+    return Decoded(family, pa.table([*columns, *arrays], [*FIXED.names, *sources, *names]), fields, undecoded)
+
+
+def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
+    """Return values with integers as equal doubles where the schema does not state the type."""
+    if not said.is_open:
+        return array
+    if pa.types.is_int64(array.type):
+        least, most = pc.min_max(array).values()
+        is_exact = least.as_py() is None or -_EXACT <= least.as_py() <= most.as_py() <= _EXACT
+        return array.cast(pa.float64()) if is_exact else array
+    if pa.types.is_struct(array.type):
+        names = [field.name for field in array.type]
+        parts = [_with_doubles(p, said.part(name) or BY_VALUE) for name, p in zip(names, array.flatten(), strict=True)]
+        return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
+    if pa.types.is_list(array.type):
+        inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else BY_VALUE)
+        return conformed(array, pa.list_(inner.type))
+    return array
+
+
+def _plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    return column.cast(FIXED.field(name).type)
+
+
+def value_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
+    """Return the names of the columns that a value becomes. sources : that are there already."""
+    return field_names(value, (*_TAKEN, *sources))

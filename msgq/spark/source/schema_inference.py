@@ -1,0 +1,27 @@
+"""What the messages of an endpoint are, before Spark reads them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from msgq.decoding.columns import ColumnDecoder
+from msgq.decoding.decoders import Undecoded
+from msgq.lake.delta_types import plain_type
+from msgq.recording import LogReader
+from msgq.recording.reader.arrow_batches import batches
+
+_SAMPLE = 1000
+
+
+def value_type(log: LogReader) -> pa.DataType | None:
+    """Return what the messages of a log of one endpoint are, by its schema or the first ones; None: there are none."""
+    batch = next(batches(log.contents, ["channel", "data"], _SAMPLE), None)
+    if batch is None:
+        return None
+    schema = log.channels[batch.column("channel")[-1].as_py()].schema
+    decoder = ColumnDecoder(allowed=plain_type)
+    found = decoder.type(schema)
+    if found is None:
+        values = [decoder.value(schema, payload) for payload in batch.column("data").to_pylist()]
+        found = decoder.column(schema, [value for value in values if not isinstance(value, Undecoded)]).type
+    return pa.string() if pa.types.is_null(found) else found

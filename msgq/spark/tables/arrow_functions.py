@@ -1,0 +1,71 @@
+"""Functions of Arrow tables as those of data frames: piece by piece of messages, key by key of what that gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from msgq.lake.batching import gathered
+from msgq.lake.metrics.group_by import Groups, column
+from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.tables.duplicates import payload_bytes
+from msgq.spark.tables.message_columns import kind, said
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROWS = 1 << 16  # that a worker looks at together
+_BYTES = 16 << 20
+
+Function = Callable[[pa.Table], pa.Table]
+
+
+def of_messages(messages: DataFrame, columns: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+    """Return what a function gives for pieces of messages: `schema`.
+
+    Parameters
+    ----------
+    columns : that it needs, of those of a lake: what messages do not say is made up. Those without one of log_time and
+        sequence are left out, if it needs them.
+    """
+    known = {"kind": kind(messages), "size_bytes": payload_bytes(messages).cast("long")}
+    known |= {name: said(messages, name) for name in ("publisher", "key")}
+    known |= {name: said(messages, name, "long") for name in ("lost_before", "lost_after")}
+    chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
+    needed = [name for name in ("log_time", "sequence") if name in columns]
+    return chosen.dropna(subset=needed).mapInArrow(lambda batches: _pieces(batches, function), spark_schema(schema))
+
+
+def of_keys(rows: DataFrame, keys: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+    """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
+    ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
+    return ordered.mapInArrow(lambda batches: _wholes(batches, keys, function), spark_schema(schema))
+
+
+def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
+    """Return some of the columns of a table, as Arrow has them."""
+    return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], function: Function) -> Iterator[pa.RecordBatch]:
+    """On a worker: give what is made of some batches together."""
+    for piece in gathered(batches, _ROWS, _BYTES):
+        yield from function(piece).to_batches()
+
+
+def _wholes(batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: Function) -> Iterator[pa.RecordBatch]:
+    """On a worker: give what is made of all rows with the same keys, which come one after the other."""
+    rest: pa.Table | None = None
+    for piece in gathered(batches, _ROWS, _BYTES):
+        piece = piece if rest is None else pa.concat_tables([rest, piece])
+        places = Groups(*(column(piece, name) for name in keys)).places()
+        until = int(np.argmax(places == places[-1]))  # the last ones may go on
+        yield from function(piece.slice(0, until)).to_batches() if until else ()
+        rest = piece.slice(until)
+    if rest is not None:
+        yield from function(rest).to_batches()

@@ -1,0 +1,30 @@
+"""Bronze: each message once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from msgq.lake.bronze.duplicates import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def repeats(keys: DataFrame) -> DataFrame:
+    """Return which rows to leave out, so that each message is there once.
+
+    Input: `msgq.lake.bronze.duplicates.KEYS`. Output: file_number, row_number, of rows that are not committed and whose
+    message another row has: a committed one, or an earlier one in the order of file_number and row_number. Shuffles by
+    `KEY`; no payload is moved.
+    """
+    same = Window.partitionBy(*KEY, "identity").orderBy(F.col("is_committed").desc(), "file_number", "row_number")
+    ranked = keys.withColumn("_copy", F.row_number().over(same))
+    return ranked.where(~F.col("is_committed") & (F.col("_copy") > 1)).select("file_number", "row_number")
+
+
+def payload_bytes(messages: DataFrame) -> Column:
+    """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
+    return F.col("size_bytes") if "size_bytes" in messages.columns else F.octet_length("data")

@@ -1,0 +1,36 @@
+"""Frames: which messages are pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from msgq.lake.metrics.images import COMPRESSED, IMAGE, MAGIC
+from msgq.spark.tables.duplicates import payload_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def _format() -> Column:
+    kind = F.when(F.col("schema") == COMPRESSED, "jpeg").when(F.col("schema") == IMAGE, "raw")
+    for name, magic in MAGIC.items():
+        kind = F.when(F.startswith(F.col("data"), F.lit(magic)), F.lit(name)).otherwise(kind)
+    return kind
+
+
+def frames(messages: DataFrame) -> DataFrame:
+    """Return pointers to the messages that are pictures: JPEG, PNG, or ROS 2's Image in CDR.
+
+    Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg", "png" or "raw";
+    size_bytes.
+    """
+    kind = F.col("picture") if "picture" in messages.columns else _format()
+    return (
+        messages.withColumn("format", kind)
+        .where(F.col("format").isNotNull())
+        .select(
+            "run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("size_bytes")
+        )
+    )

@@ -1,0 +1,36 @@
+"""Gaps: where messages are missing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgq.lake.metrics import islands
+from msgq.lake.metrics.partial_aggregates import epoch_islands
+from msgq.spark.tables.arrow_functions import of_keys, of_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_COLUMNS = (*islands.EPOCH, "sequence", "log_time", "kind", "lost_before", "lost_after")
+
+
+def sequence_gaps(messages: DataFrame) -> DataFrame:
+    """Return the places at which sequences jump.
+
+    Input: run, endpoint, epoch, sequence, log_time, and where they are there kind, lost_before and lost_after.
+    Duplicates and messages out of order make no gap. All publishers of a channel number together. State (kind
+    "records") has no gaps: see `overwrites`.
+
+    Output, a row for each gap: run, endpoint, epoch; previous_sequence, next_sequence: around it; lost: messages
+    between them; from_time, to_time: log_time around it, ns. For losses before the first message of an epoch, or after
+    its last one, both times are those of that message, and the sequence on the far side is of no message.
+
+    The numbers of an epoch are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is
+    a step back. A gap that takes 2**31 numbers, with what is in the minutes around it, is not seen. Epoch 0 (a file
+    that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
+    """
+    # Each piece of messages becomes its islands, stretches without a jump, wherever it is, so that no message is moved.
+    found = of_messages(messages, _COLUMNS, epoch_islands, islands.schema(islands.EPOCH))
+    function = partial(islands.jumps, keys=islands.EPOCH)
+    return of_keys(found, islands.EPOCH, function, islands.jumps_schema(islands.EPOCH))

@@ -1,0 +1,146 @@
+"""What is derived of parts: each once, whoever writes, whoever was killed, and whatever is put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake")
+from msgq.lake import aggregate_store
+from msgq.lake.aggregate_store import Derived
+from msgq.lake.bronze import writer
+from msgq.lake.bronze.ranges import RANGES
+from msgq.lake.bronze.writer import Written, derive_part, write_parts
+from msgq.lake.directory import Directory
+from tests.lake.rows import batch, message
+
+COUNTS = pa.schema([("endpoint", pa.string()), ("messages", pa.int64())])
+
+
+def counts(rows: pa.Table) -> dict[str, pa.Table]:
+    found = rows.group_by("endpoint").aggregate([("sequence", "count")])
+    columns = [found.column("endpoint").cast(pa.string()), found.column("sequence_count")]
+    return {"counts": pa.Table.from_arrays(columns, schema=COUNTS)}
+
+
+@pytest.fixture(autouse=True)
+def _counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive one small table, whatever is derived else."""
+    monkeypatch.setattr(aggregate_store, "SCHEMAS", {"counts": COUNTS})
+    monkeypatch.setattr(writer, "derive", counts)
+
+
+def written(lake: Directory, *numbers: int) -> Written:
+    return write_parts([batch(message("a", number, number) for number in numbers)], lake)
+
+
+def names(of: Written) -> list[str]:
+    return [file.path for file in of.parts]
+
+
+def seen(lake: Directory, there: list[str]) -> Any:
+    """Return the rows of parts, and their ranges; None: not all is there."""
+    view = Derived(lake).view(there)
+    if view is None:
+        return None
+    rows = view.read("counts").to_pylist()
+    return sorted((row["bronze_file"], row["messages"]) for row in rows), sorted(
+        view.ranges.column("bronze_file").to_pylist()
+    )
+
+
+def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
+    """However far the one who was killed had come."""
+    lake = Directory(tmp_path)
+    one, other = written(lake, 1), written(lake, 2, 3)
+    there = names(one) + names(other)
+    tables = Derived(lake)
+    tables.add(one.derived, names(one))
+    tables._add("counts", other.derived["counts"], names(other))  # and then was killed
+    assert seen(lake, there) is None
+    assert tables.lacking(there) == set(names(other))
+    for _ in range(2):
+        found, nowhere = tables.left(sorted(tables.lacking(there)))
+        assert not nowhere
+        tables.add(found, there)
+        assert seen(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
+
+
+def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    made = [written(lake, number) for number in range(3)]
+    there = [name for one in made for name in names(one)]
+    (tmp_path / "aggregates" / "1" / "counts" / made[0].derived["counts"][0].path).write_bytes(b"")
+    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].derived["ranges"][0].path
+    ranges.write_bytes(bytes(ranges.stat().st_size))
+    files, others = Derived(lake).left(there)
+    assert others == there[:2]
+    assert [file.path for file in files["counts"]] == [made[2].derived["counts"][0].path]
+
+
+def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    there = names(written(lake, 1, 2))
+    both = [derive_part(lake, there[0]) for _ in range(2)]
+    Derived(lake)._add("counts", both[0].derived["counts"], there)
+    for one in both:
+        Derived(lake).add(one.derived, there)
+    assert seen(lake, there) == ([(there[0], 2)], there)
+
+
+def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    tables = Derived(lake)
+    every = [written(lake, number) for number in range(5)]
+    there = [names(one)[0] for one in every]
+    for one in every:
+        tables.add(one.derived, names(one))
+    before = seen(lake, there)
+    old = tables.view(there)
+    tables.compact(lambda: there)
+    assert seen(lake, there) == before
+    assert old is not None
+    assert len(old.read("counts")) == 5, "who has looked before sees what was there"
+    for table in tables.tables.values():
+        snapshot = table.snapshot()
+        assert snapshot is not None
+        assert len(snapshot.files) == 1
+    tables.compact(lambda: there[1:])
+    for table in tables.tables.values():
+        snapshot = table.snapshot()
+        assert snapshot is not None
+        assert sorted(snapshot.read(["bronze_file"]).column("bronze_file").to_pylist()) == sorted(there[1:])
+
+
+def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
+    """Who makes it whole looks for files by the names of parts."""
+    lake = Directory(tmp_path)
+    tables = Derived(lake)
+    every = [written(lake, number) for number in range(3)]
+    there = [names(one)[0] for one in every]
+    tables.add(every[0].derived, there[:1])
+    for one in every[1:]:
+        tables._add("counts", one.derived["counts"], names(one))  # and then was killed
+    tables.compact(lambda: there)
+    found, _ = tables.left(there[1:])
+    tables.add(found, there)
+    assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
+
+
+def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES", 4)
+    lake = Directory(tmp_path)
+    tables = Derived(lake)
+    there = []
+    for number in range(10):
+        one = written(lake, number)
+        tables.add(one.derived, names(one))
+        there += names(one)
+    assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
+    snapshot = tables.tables["ranges"].snapshot()
+    assert snapshot is not None
+    assert len(snapshot.files) <= 5
+    assert tables.ranges(there).schema == RANGES

@@ -1,0 +1,103 @@
+"""Parts of messages and texts of schemas in a lake, as workers write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("deltalake")
+from msgq.common.schema import Schema
+from msgq.lake.aggregate_store import Derived
+from msgq.lake.bronze.writer import derive_part, join_parts, messages_table, write_parts
+from msgq.lake.directory import Directory
+from msgq.lake.schema_ids import schema_id
+from msgq.lake.schema_texts import known_schema_ids, read_schemas, write_schemas
+from tests.lake.rows import batch, message
+
+DAY = 86_400 * 10**9
+
+
+def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_path: Path) -> None:
+    sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
+    sent.append(message("a", 3, 9, data=bytes(64 << 10)))
+    written = write_parts([batch(sent)], Directory(tmp_path))
+    found = {row["bronze_file"].rpartition("/")[0]: row for row in written.ranges.to_pylist()}
+    small, large = found["date=1970-01-01/size_class=small"], found["date=1970-01-01/size_class=large"]
+    assert len(found) == 3
+    assert (small["endpoint"], small["row_count"], small["has_duplicates"]) == ("a", 3, True)
+    assert (small["first_sequence"], small["last_sequence"], small["start_time"], small["end_time"]) == (1, 2, 3, 7)
+    assert (large["row_count"], large["start_time"], large["has_duplicates"]) == (1, 9, False)
+    assert found["date=1970-01-02/size_class=small"]["endpoint"] == "b"
+    files = {file.path: file for file in written.parts}
+    assert files.keys() == {row["bronze_file"] for row in found.values()}
+    file = files[small["bronze_file"]]
+    assert (file.rows, dict(file.partition)) == (3, {"date": "1970-01-01", "size_class": "small"})
+    assert file.size == (tmp_path / "messages" / file.path).stat().st_size
+    assert pq.ParquetFile(tmp_path / "messages" / file.path).read()["log_time"].to_pylist() == [3, 3, 7]
+
+
+def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    sent = [message(name, i, 10 * i, data=bytes(i)) for name in "ba" for i in range(20)]
+    written = write_parts([batch(sent)], lake)
+    (part,) = written.parts
+    again = derive_part(lake, part.path)
+    assert again.ranges == written.ranges
+    for name, files in written.derived.items():
+        table = Derived(lake).tables[name]
+        (one,), (other,) = files, again.derived[name]
+        assert one.path != other.path
+        assert pq.read_table(table.path(one.path)) == pq.read_table(table.path(other.path))
+
+
+def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day that comes again has another part then; those that come in turns have one each."""
+    lake, days = Directory(f"file://{tmp_path}"), 9
+    monkeypatch.setattr("msgq.lake.bronze.writer._OPEN_MAX", 3)
+    there, most = len(os.listdir("/proc/self/fd")), 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for number, day in enumerate([*range(days), *[0, 1] * 4]):
+            yield batch([message("a", number, day * DAY + number)])
+            most = max(most, len(os.listdir("/proc/self/fd")) - there)
+
+    monkeypatch.setattr("msgq.lake.bronze.writer._GROUP_ROWS", 1)
+    written = write_parts(rows(), lake)
+    assert most <= 3
+    assert len(written.parts) == len({file.path for file in written.parts}) == days + 2
+    found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.parts]
+    assert sorted(pa.concat_tables(found)["sequence"].to_pylist()) == list(range(days + 8))
+    assert {row["bronze_file"]: row["row_count"] for row in written.ranges.to_pylist()}.keys() == {
+        f.path for f in written.parts
+    }
+    assert len(written.derived["ranges"]) == len(written.derived["traffic_windows"]) == days + 2
+
+
+def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    parts = [write_parts([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
+    joined = join_parts(lake, parts)
+    rows = pq.ParquetFile(messages_table(lake).path(joined.parts[0].path)).read()
+    assert rows.select(["endpoint", "sequence", "kind", "size_bytes"]).to_pylist() == [
+        {"endpoint": endpoint, "sequence": i, "kind": "topic", "size_bytes": 4}
+        for endpoint, numbers in (("a", (0, 2, 4)), ("b", (1, 3, 5)))
+        for i in numbers
+    ]
+
+
+def test_texts_of_schemas_are_there_once_by_their_number(tmp_path: Path) -> None:
+    lake = Directory(tmp_path)
+    schemas = [Schema("Gps", "struct", b'"<i4"'), Schema("Imu", "jsonschema", b"{}")]
+    for _ in range(2):
+        write_schemas(lake, [*schemas, None, Schema("Text", "json", b""), schemas[0]])
+    assert known_schema_ids(lake) == set(map(schema_id, schemas))
+    assert {(text.name, text.encoding, text.data) for text in read_schemas(lake).values()} == {
+        (schema.name, schema.encoding, schema.data) for schema in schemas
+    }
+    assert len(list((tmp_path / "schemas").glob("*.parquet"))) == 1

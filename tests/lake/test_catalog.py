@@ -1,0 +1,71 @@
+"""Which tables a lake has, as its commits say; without Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("click")
+import pyarrow as pa
+
+from msgq.lake.catalog import catalogue, is_lake
+from msgq.lake.delta_table import Table
+from msgq.lake.directory import Directory
+from tests.command import run
+
+
+def made(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
+    """Commit a table in some files, and leave one that no commit names."""
+    delta = Table(Directory(lake), place)
+    found = [delta.write(f"{number}.parquet", rows) for number in range(files + 1)]
+    delta.commit(None, rows.schema, found[:-1])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    rows = pa.table({"run": ["r", "r"], "n": [1, 2]})
+    for place in ("aggregates/3/ranges", "gold/_groups", "ingested_files", "gold/endpoints", "messages"):
+        made(tmp_path, place, rows, files=3 if place == "messages" else 1)
+    made(tmp_path, "silver/Imu-1a2b", rows)
+    endpoints = ["b", "a", "c", "d[/]", "a", None]
+    parts = {"bronze_file": ["p"] * 6, "table_name": ["Imu-1a2b"] * 6, "endpoint": endpoints, "row_count": [1] * 6}
+    made(tmp_path, "silver_manifest", pa.table(parts))
+    (tmp_path / "gold" / "half").mkdir()  # of a writer that was killed before its commit
+    return tmp_path
+
+
+def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
+    found = {entry.place: entry for entry in catalogue(Directory(lake))}
+    assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
+    assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
+    messages = found["messages"]
+    assert (messages.table, messages.rows, messages.files, messages.version) == ("messages", 6, 3, 0)
+    assert messages.bytes == sum((lake / "messages" / f"{n}.parquet").stat().st_size for n in range(3))
+    assert (found["gold/endpoints"].table, found["gold/endpoints"].row) == ("endpoints", "an endpoint of a run")
+    assert found["gold/_groups"].table == found["aggregates/3/ranges"].table == found["ingested_files"].table == ""
+    silver = found["silver/Imu-1a2b"]
+    assert (silver.table, silver.row) == ("silver_a", "a value of a message of a, b, c and 1 more")
+
+
+def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("msgq.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    told: list[dict[str, Any]] = [
+        json.loads(line) for line in run("lake", "tables", lake, "--json").stdout.splitlines()
+    ]
+    assert [(one["table"], one["rows"]) for one in told][:3] == [("messages", 6), ("silver_a", 2), ("endpoints", 2)]
+    shown = run("lake", "tables", lake).stdout
+    assert "an endpoint of a run" in shown
+    assert "gold/endpoints" in shown
+
+
+def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
+    assert not is_lake(Directory(tmp_path))
+    for verb in ("tables", "optimize"):
+        assert "there is no lake at" in run("lake", verb, tmp_path / "no", code=1).output

@@ -1,0 +1,67 @@
+"""Rows in order by way of runs in files."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+import pyarrow as pa
+
+from msgq.lake import external_sort
+from msgq.lake.directory import Directory
+from msgq.lake.external_sort import RUN, merged, write_runs
+
+ORDER = ("log_time", "endpoint", "sequence")
+COLUMNS = pa.schema({"log_time": pa.int64(), "endpoint": pa.string(), "sequence": pa.int64(), "data": pa.binary()})
+
+
+def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_sort, "_RUN_ROWS", 40)
+    monkeypatch.setattr(external_sort, "_BATCH_BYTES", 200)
+    dice, lake = random.Random(3), Directory(tmp_path)
+    rows = [
+        {
+            "log_time": dice.randrange(50) + at // 100 * 100,
+            "endpoint": dice.choice("ab"),
+            "sequence": at,
+            "data": b"%d" % at,
+        }
+        for at in range(2000)
+    ]
+    for at in range(0, 2000, 9):
+        rows[at]["sequence"] = None
+    batches = [pa.RecordBatch.from_pylist(rows[at : at + 30], COLUMNS) for at in range(0, 2000, 30)]
+    runs = pa.Table.from_batches(write_runs(batches, ORDER, lake, "runs"), RUN)
+    assert len(runs) > 20
+    assert {path.stem for path in (tmp_path / "runs").iterdir()} == {
+        name.removesuffix(".arrow") for name in runs["name"].to_pylist()
+    }
+    opened: list[str] = []
+    read = external_sort._rows
+
+    def opening(lake: Directory, path: str) -> Iterator[dict[str, Any]]:
+        opened.append(path)
+        return read(lake, path)
+
+    monkeypatch.setattr(external_sort, "_rows", opening)
+    found = []
+    for row in merged(runs, ORDER, lake, "runs"):
+        found.append(row)
+        if len(found) == 100:
+            assert len(opened) < 10, "those of later times wait"
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["log_time"], row["endpoint"], row["sequence"] is None, row["sequence"]
+
+    assert [key(row) for row in found] == sorted(map(key, rows))
+    assert Counter(row["data"] for row in found) == Counter(row["data"] for row in rows)
+
+
+def test_no_runs_have_no_rows(tmp_path: Path) -> None:
+    assert list(merged(RUN.empty_table(), ORDER, Directory(tmp_path), "runs")) == []

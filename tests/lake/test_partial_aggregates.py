@@ -1,0 +1,205 @@
+"""What is made of messages, against plain Python; however they come to the lake."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("deltalake")
+from msgq.common.units import NS_PER_S
+from msgq.lake.gold import increments
+from msgq.lake.gold import tables as gold
+from msgq.lake.metrics import hops, partial_aggregates
+from msgq.lake.metrics.checks import Limits
+from msgq.lake.metrics.dropouts import dropouts, intervals
+from msgq.lake.metrics.queues import event_hours, events, queue_deliveries
+from msgq.lake.metrics.windows import WINDOWS, traffic_windows
+from tests.lake import plain
+from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
+from tests.lake.rows import in_order, listed
+from tests.spark.kind_logs import Said
+
+pytestmark = pytest.mark.watchdog(300)
+HOP = ("run", "parent", "endpoint", "messages", "max")
+MIXED = (*[1] * 44, *[1.1] * 6, *[2] * 4, *[4] * 4, *[20] * 2)  # periods between two messages
+SEEDS = st.integers(0, 1 << 30)
+
+
+def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
+    """Return rows as a writer of parts has them: in order, texts as dictionaries; or as they come."""
+    found = table(rows)
+    data = found.column("data").to_pylist()
+    found = found.append_column("size_bytes", pa.array(list(map(len, data)), pa.int64()))
+    kinds = ["png" if one.startswith(b"\x89PNG") else None for one in data]
+    found = found.append_column("picture", pa.array(kinds, pa.string()))
+    if not ordered:
+        return found
+    found = found.sort_by([(name, "ascending") for name in ("run", "endpoint", "epoch", "schema", "log_time")])
+    for name in ("run", "endpoint", "kind", "publisher", "schema"):
+        found = found.set_column(found.schema.get_field_index(name), name, found.column(name).dictionary_encode())
+    return found.combine_chunks()
+
+
+def made(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
+    """Return all tables of gold of parts, hour by hour, as a lake makes them."""
+    found = [partial_aggregates.derive(batch(part, ordered)) for part in parts]
+    every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.SCHEMAS}
+    every["origins"] = pa.concat_tables([batch(part, False).select(hops.MESSAGES.names) for part in parts])
+    hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY.items()}
+    times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
+    for hour in sorted(times | set(event_hours(every["events"]).tolist())):
+        for run in ("r", "s"):
+            mine = {name: increments.of_hour(name, rows, run, hour) for name, rows in every.items()}
+            for name, rows in gold.hourly(mine, NS_PER_S).items():
+                assert rows.schema == gold.HOURLY[name]
+                hours[name].append(rows)
+    whole = {name: pa.concat_tables(rows) for name, rows in hours.items()}
+    for name, rows in (totals := gold.totals(whole, NS_PER_S, Limits())).items():
+        assert rows.schema == gold.TOTALS[name]
+    return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
+
+
+@settings(max_examples=8)
+@given(SEEDS)
+def test_tables_are_what_a_person_would_find(seed: int) -> None:
+    rows = some_rows(random.Random(seed))
+    found = made([rows])
+    counted = [name for name in WINDOWS.names if name != "histogram"]
+    assert listed(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
+    assert listed(found["sequence_gaps"]) == in_order(plain.gaps(rows))
+    assert sum(found["throughput"].column("messages").to_pylist()) == len(rows)
+    each = plain.by(rows, "run", "endpoint")
+    totals = {(one["run"], one["endpoint"]): one for one in found["latency_summary"].to_pylist()}
+    for one in found["endpoints"].to_pylist():
+        mine = each.pop((one["run"], one["endpoint"]))
+        times = [message["log_time"] for message in mine]
+        assert (one["messages"], one["start_time"], one["end_time"]) == (len(mine), min(times), max(times))
+        assert (one["size_bytes"], one["epochs"]) == (
+            sum(len(m["data"]) for m in mine),
+            len({m["epoch"] for m in mine}),
+        )
+        assert one["publishers"] == len({m["publisher"] for m in mine} - {None})
+        known = [value for message in mine if (value := plain.late(message)) is not None]
+        total = totals.pop((one["run"], one["endpoint"]), None)
+        assert (total is None) == (not known)
+        for name, rank in (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9)) if total else ():
+            exact = np.percentile(known, rank, method="inverted_cdf")
+            assert total[name] == pytest.approx(exact, rel=0.03, abs=0.6)
+    assert not each
+    assert not totals
+    edges = {tuple(row[:3]): tuple(row[3:]) for row in listed(found["hops"], *HOP)}
+    assert edges == plain.hops(rows)
+    assert listed(found["queue_deliveries"]) == listed(queue_deliveries(events(batch(rows)))), (
+        "hours put no message asunder"
+    )
+    pictures = [(one["endpoint"], one["sequence"]) for one in rows if one["data"].startswith(b"\x89PNG")]
+    assert listed(found["frames"], "endpoint", "sequence") == in_order(pictures)
+
+
+@settings(max_examples=8)
+@given(SEEDS, st.sampled_from((2, 3, 9)), st.booleans())
+def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: bool) -> None:
+    """Pieces that overlap, in any order; rows that come in order or do not."""
+    rng = random.Random(seed)
+    rows = some_rows(rng)
+    whole, parts = made([rows]), made(pieces(rng, rows, count), ordered)
+    assert {name: listed(parts[name]) for name in whole} == {name: listed(whole[name]) for name in whole}
+
+
+@settings(max_examples=5)
+@given(SEEDS)
+def test_silences_are_those_of_each_interval(seed: int) -> None:
+    rng, rows = random.Random(seed), []
+    for name, period in (("a", SECOND), ("b", 70 * SECOND), ("c", SECOND // 2)):
+        time = MIDNIGHT - rng.randrange(300) * SECOND
+        for number in range(rng.choice((1, 2, 40, 600))):
+            time += int(period * rng.choice(MIXED))
+            rows.append(row(Said(name, number, time, b"")))
+    found = dropouts(intervals(traffic_windows(batch(rows))))
+    known = {one[:4] for one in plain.dropouts(rows)}
+    near = {one[:4] for one in plain.dropouts(rows) if is_near(rows, one)}
+    got = {one[:4] for one in listed(found)}
+    assert got ^ known <= near, "but for what lies on the border, as periods are those of histograms"
+
+
+def is_near(rows: list[Row], silence: tuple[Any, ...]) -> bool:
+    times = sorted(one["log_time"] for one in rows if one["endpoint"] == silence[1])
+    period = plain.period([b - a for a, b in itertools.pairwise(times)])
+    return bool(abs(silence[4] / period - 5) < 0.3)
+
+
+def endpoint(name: str, times: list[int]) -> list[Row]:
+    return [row(Said(name, number, time, b"")) for number, time in enumerate(times)]
+
+
+def quiet(rows: list[Row]) -> list[tuple[int, int]]:
+    return [one[2:4] for one in listed(dropouts(intervals(traffic_windows(batch(rows)))))]
+
+
+def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:
+    rng = random.Random(1)
+    for rate in (0.01, 0.2, 1, 3):
+        times = [int((i / rate + rng.uniform(-0.4, 0.4) / rate) * SECOND) + MIDNIGHT for i in range(300)]
+        assert not quiet(endpoint("a", times))
+        stopped = [
+            time + (8 * SECOND if rate >= 1 else 10 * int(SECOND / rate)) * (i >= 150) for i, time in enumerate(times)
+        ]
+        assert quiet(endpoint("a", stopped)) == [(stopped[149], stopped[150])]
+
+
+def bursts(size: int, seconds: int, apart: int = SECOND // 1000) -> list[int]:
+    """Return times of some messages at once, each second, but for 5 ms."""
+    rng = random.Random(size)
+    begun = [MIDNIGHT + i * SECOND + SECOND // 2 + rng.randrange(-5, 6) * 10**6 for i in range(seconds)]
+    return [time + i * apart for time in begun for i in range(size)]
+
+
+@pytest.mark.parametrize(("size", "apart"), [(2, 10**6), (3, 10**6), (3, 0), (30, 10**6), (2, 3 * 10**8)])
+def test_bursts_are_no_period(size: int, apart: int) -> None:
+    times = bursts(size, 60 if size < 30 else 600, apart)
+    assert not quiet(endpoint("a", times))
+    middle = len(times) // 2
+    stopped = times[:middle] + [time + 8 * SECOND for time in times[middle:]]
+    assert quiet(endpoint("a", stopped)) == [(stopped[middle - 1], stopped[middle])]
+
+
+@pytest.mark.parametrize("stops", [[2], [60], [2, 20, 3], [1] * 9])
+def test_silences_are_no_period_even_if_they_take_most_of_the_time(stops: list[int]) -> None:
+    """An endpoint at 100 Hz for 3 s; seconds for which it stops."""
+    times = [MIDNIGHT + i * SECOND // 100 for i in range(300)]
+    places = [300 * (number + 1) // (len(stops) + 1) for number in range(len(stops))]
+    for place, seconds in zip(places, stops, strict=True):
+        times[place:] = [time + seconds * SECOND for time in times[place:]]
+    assert quiet(endpoint("a", times)) == [(times[place - 1], times[place]) for place in places]
+
+
+def test_one_of_two_intervals_may_be_a_silence() -> None:
+    assert quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + SECOND, MIDNIGHT + 60 * SECOND]))
+    assert not quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + 60 * SECOND]))
+
+
+def test_an_endpoint_that_is_slower_for_an_hour_is_not_silent_then() -> None:
+    """Its period in that hour counts, too; what is longer than that explains is a silence there as well."""
+    fast = [MIDNIGHT - HOUR // 2 + i * SECOND // 10 for i in range(9000)]
+    slow = [MIDNIGHT + i * 2 * SECOND for i in range(1, 100)]
+    slow += [slow[-1] + 8 * SECOND + i * 2 * SECOND for i in range(100)]
+    rows = endpoint("a", [time for time in fast + slow if time < MIDNIGHT or time in slow])
+    assert (slow[98], slow[99]) in quiet(rows)
+    assert len(quiet(rows)) <= 2, "the other one is where the hours meet"
+
+
+def test_a_silence_may_lie_about_the_border_of_hours() -> None:
+    times = [MIDNIGHT - (50 - i) * SECOND for i in range(30)] + [MIDNIGHT + i * SECOND for i in range(30)]
+    assert quiet(endpoint("a", times)) == [(times[29], MIDNIGHT)]
+
+
+def test_nothing_of_nothing() -> None:
+    found = made([[]])
+    assert {name: rows.num_rows for name, rows in found.items()} == dict.fromkeys(found, 0)

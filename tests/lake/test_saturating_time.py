@@ -1,0 +1,100 @@
+"""Messages of the first hour and of the last one that 64 bits have, through all of a lake."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.common import timing
+from msgq.common.queue_events import Event
+from msgq.common.units import NS_PER_S
+from msgq.lake.metrics.saturating_time import LEAST, MOST, begins, since
+from msgq.lake.report import data
+from msgq.lake.report.gold_reader import Gold, lake_tables
+from tests.lake import golds
+from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
+from tests.spark.kind_logs import Said, Told, of_queue
+from tests.unit.stage_actors import record
+
+TIMES = (LEAST, -1, 0, 1, MIDNIGHT, MOST)
+
+
+def report(lake: Path) -> None:
+    """Make all figures of the page that have to do with time."""
+    gold = Gold(lake_tables(directory(lake).uri))
+    summary = data.summary(gold)
+    begin, end = summary["begin"], summary["end"]
+    step = data.step(begin, end)
+    names = data.shown(gold)
+    assert sum(one["rate"] for one in data.rates(gold, names, step, begin, end)) > 0
+    data.losses(gold, names, step)
+    data.latency(gold, step)
+    data.queue_steps(gold, ["jobs"], step)
+
+
+def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -> Row:
+    said = Said("a", number, log_time, b"x", publish_time=publish_time)
+    return row(said) | {"origin_time": origin_time}
+
+
+def some() -> list[Row]:
+    """Return messages of all these times, and what events of a queue and a stage say of them."""
+    rows = [at(number, *times) for number, times in enumerate(product(TIMES, (None, *TIMES), TIMES))]
+    topic = timing.timing_topic("plan", "x")
+    for number, (log_time, said) in enumerate(product(TIMES, TIMES)):
+        told = [Told(Event.SENT, number, said), Told(Event.TAKEN, number, MIDNIGHT, 1, sent_time=said)]
+        told += [Told(Event.ACKNOWLEDGED, number, said, 1, sent_time=said, taken_time=MIDNIGHT)]
+        rows += [row(one) for one in of_queue("jobs", told, [log_time - one.time for one in told])]
+        rows.append(row(Said(topic, number, log_time, record(0, 1, said, 1))))
+    for number, one in enumerate(rows):
+        one["sequence"] = number
+    return rows
+
+
+def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
+    rows = some()
+    for first in range(2):
+        add(directory(tmp_path), rows[first::2])
+    golds.refreshed(tmp_path)
+    found = {one["endpoint"]: one for one in golds.table(tmp_path, "endpoints").to_pylist()}
+    assert sum(one["messages"] for one in found.values()) == len(rows)
+    assert all((one["start_time"], one["end_time"]) == (LEAST, MOST) for one in found.values())
+    windows = [one for one in golds.table(tmp_path, "traffic_windows").to_pylist() if one["endpoint"] == "a"]
+    begun = {max(time // HOUR * HOUR, LEAST) for time in TIMES}
+    assert {one["window_start"] for one in windows} == begun
+    late = [one["log_time"] - one["publish_time"] for one in rows if one["publish_time"] is not None]
+    known = [min(max(one, LEAST), MOST) for one in late if one]
+    total = {one["endpoint"]: one for one in golds.table(tmp_path, "latency_summary").to_pylist()}["a"]
+    mine = [one for one in rows if one["endpoint"] == "a" and one["publish_time"] not in (None, one["log_time"])]
+    assert (total["messages"], total["min"], total["max"]) == (len(mine), min(known), max(known))
+    hops = golds.table(tmp_path, "hops").to_pylist()
+    assert [(one["endpoint"], one["messages"]) for one in hops] == [
+        ("a", len(TIMES) ** 2 * sum(time > 0 for time in TIMES))
+    ]
+    early = [one for one in golds.table(tmp_path, "checks").to_pylist() if one["check_name"] == "negative latency"]
+    assert {one["value"] for one in early} == {MOST}
+    assert sum(one["messages"] for one in golds.table(tmp_path, "stages").to_pylist()) > 0
+    report(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "time"), [("log_time", LEAST), ("log_time", MOST), ("origin_time", MOST)])
+def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: int) -> None:
+    add(directory(tmp_path), [at(0, MIDNIGHT, None, 1), at(1, MIDNIGHT, MIDNIGHT, 1) | {name: time}])
+    assert golds.refreshed(tmp_path) == 1
+    assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [2]
+    report(tmp_path)
+
+
+def test_windows_begin_where_64_bits_do_and_durations_end_there() -> None:
+    times = np.array([LEAST, LEAST + 1, -1, 0, 1, MOST])
+    for width in (1, NS_PER_S, HOUR):
+        assert begins(times, width).tolist() == [max(time // width * width, LEAST) for time in times.tolist()]
+        assert begins(begins(times, width), width).tolist() == begins(times, width).tolist()
+    pairs = [(one, other) for one in times.tolist() for other in times.tolist()]
+    one, other = np.array(pairs).T
+    assert since(one, other).tolist() == [min(max(a - b, LEAST), MOST) for a, b in pairs]
+    assert since(times[:0], times[:0]).tolist() == []

@@ -1,0 +1,201 @@
+"""What the page shows: rows of gold added up, compared with plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("deltalake")
+from msgq.lake.report import data, gold_reader
+from msgq.lake.report.gold_reader import Gold
+from tests.report.gold import BEGIN, SECOND, Tables, endpoint, histogram
+
+_WIDTHS = (1, 10, 60, 600, 3600)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every table come in several pieces."""
+    monkeypatch.setattr(gold_reader, "_PIECE_ROWS", 7)
+
+
+def rates_of(random: random.Random, endpoints: int) -> list[dict[str, Any]]:
+    """Windows of endpoints, each of a width of its own, on its grid, within some hours."""
+    rows = []
+    for number in range(endpoints):
+        width = _WIDTHS[number % len(_WIDTHS)]
+        for window in random.sample(range(3 * 3600 // width), min(3, 3 * 3600 // width)):
+            row = {
+                "run": random.choice("rs"),
+                "endpoint": f"e{number}",
+                "window_start": BEGIN + window * width * SECOND,
+            }
+            rows.append(row | {"window_ns": width * SECOND, "messages": random.randrange(1, 1000)})
+    return rows
+
+
+@pytest.mark.parametrize("step_s", [1, 5, 30, 120, 3600])
+def test_a_window_is_spread_over_the_steps_of_the_page_that_it_covers(step_s: int) -> None:
+    rows = rates_of(random.Random(step_s), 30)
+    names = [f"e{number}" for number in range(20)]
+    step, expected = step_s * SECOND, Counter[tuple[str, int]]()
+    for row in rows:
+        parts = max(1, row["window_ns"] // step)
+        for part in range(parts):
+            name = row["endpoint"] if row["endpoint"] in names else "(others)"
+            expected[name, row["window_start"] - row["window_start"] % step + part * step] += (
+                row["messages"] / parts / step_s
+            )
+    found = data.rates(Gold(Tables(throughput=rows)), names, step, BEGIN, BEGIN + 24 * 3600 * SECOND)
+    assert {(row["endpoint"], row["window_start"]): row["rate"] for row in found} == pytest.approx(expected)
+    assert sum(row["rate"] for row in found) * step_s == pytest.approx(sum(row["messages"] for row in rows))
+    assert [(row["endpoint"], row["window_start"]) for row in found] == sorted(expected)
+
+
+def test_a_window_is_longer_than_a_recording() -> None:
+    """An endpoint that speaks seldom has windows of an hour: its messages came within the recording all the same."""
+    row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "window_ns": 3600 * SECOND, "messages": 30}
+    begin = BEGIN + 1000 * SECOND
+    found = data.rates(Gold(Tables(throughput=[row])), ["a"], SECOND, begin, begin + 9 * SECOND + 5)
+    assert [((one["window_start"] - begin) // SECOND, one["rate"]) for one in found] == [(i, 3.0) for i in range(10)]
+
+
+def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
+    for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
+        step = data.step(BEGIN, BEGIN + seconds * SECOND) // SECOND
+        assert seconds <= 240 * step
+        assert step == 1 or seconds > 240 * step / 3 or step == 3600
+        assert all(width % step == 0 or step % width == 0 for width in _WIDTHS)
+    assert data.step(None, None) == SECOND
+
+
+def test_only_the_runs_that_are_asked_for_count() -> None:
+    rows = rates_of(random.Random(1), 10)
+    tables = Tables(throughput=rows, endpoints=[endpoint("a", messages=3), endpoint("b", run="s", messages=5, lost=2)])
+    found = data.rates(Gold(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
+    wanted = sum(row["messages"] for row in rows if row["run"] == "s")
+    assert sum(row["rate"] for row in found) * 3600 == pytest.approx(wanted)
+    assert data.summary(Gold(tables, ["s"]))["messages"] == 5
+    assert data.summary(Gold(tables, ["r", "s"]))["runs"] == 2
+
+
+def test_percentiles_of_many_windows_are_those_of_their_histograms_together() -> None:
+    chance = random.Random(2)
+    rows: list[dict[str, Any]] = []
+    expected: dict[int, Counter[int]] = {}
+    for number in range(200):
+        counts = {chance.randrange(1, 400): chance.randrange(1, 50) for _ in range(5)}
+        time = BEGIN + number * SECOND
+        rows.append(
+            {"run": "r", "endpoint": "a", "window_start": time, "max": 10**10 + number, "histogram": histogram(counts)}
+        )
+        expected.setdefault(time - time % (30 * SECOND), Counter()).update(counts)
+    found = data.latency(Gold(Tables(latency=rows)), 30 * SECOND)
+    assert [row["window_start"] for row in found] == sorted(expected)
+    for row in found:
+        values = sorted(expected[row["window_start"]].elements())
+        for title, rank in (("p50", 0.5), ("p99", 0.99)):
+            bucket = values[max(0, -(-len(values) * int(rank * 100) // 100) - 1)]
+            assert row[title] == pytest.approx(middle(bucket), rel=0.001, abs=1)
+        assert row["max"] == max(
+            one["max"] for one in rows if one["window_start"] // (30 * SECOND) * 30 * SECOND == row["window_start"]
+        )
+
+
+def test_no_percentile_is_longer_than_the_longest_duration() -> None:
+    row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
+    gold = Gold(Tables(latency=[row], latency_summary=[row]))
+    assert middle(152) > 700
+    assert data.latency(gold, SECOND)[0]["p99"] == data.totals(gold, ["a"])[0]["p50"] == 700
+
+
+def middle(bucket: int) -> float:
+    return float(2.0 ** ((bucket - 0.5) / 16))
+
+
+def test_the_endpoints_with_a_line_are_those_that_lost_most_then_those_with_most_messages() -> None:
+    rows = [endpoint(f"e{number:03}", messages=number, lost=int(number == 5)) for number in range(100)]
+    rows += [endpoint("e000", run="s", messages=1000)]
+    names = data.shown(Gold(Tables(endpoints=rows)))
+    assert names == ["e005", "e000", *(f"e{number:03}" for number in range(99, 61, -1))]
+
+
+def test_losses_are_where_the_first_message_came_after_a_gap() -> None:
+    rows = [{"run": "r", "endpoint": "ab"[i % 2], "to_time": BEGIN + i * SECOND, "lost": i} for i in range(20)]
+    found = data.losses(Gold(Tables(sequence_gaps=rows)), ["a"], 10 * SECOND)
+    expected = {("a", 0): 20, ("a", 10): 70, ("(others)", 0): 25, ("(others)", 10): 75}
+    assert {(row["endpoint"], (row["window_start"] - BEGIN) // SECOND): row["lost"] for row in found} == expected
+
+
+def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> None:
+    chance = random.Random(3)
+    rows = []
+    for number in chance.sample(range(40), 40):
+        row = {
+            "run": "r",
+            "queue": "jk"[number % 2],
+            "epoch": 1,
+            "window_start": BEGIN + number * SECOND,
+            "backlog": number,
+        }
+        row |= dict.fromkeys(("sent", "delivered", "acknowledged", "requeued", "rejected", "redelivered"), number)
+        row |= {"queue_time_max": 100 + number, "queue_time_histogram": histogram({10: 1}), "processing_time_max": None}
+        rows.append(row | {"processing_time_histogram": []})
+    gold = Gold(Tables(queue_windows=rows))
+    first, second = data.queues(gold)
+    assert (first["queue"], first["sent"], first["backlog"], first["queue_time_max"]) == ("k", 400, 39, 139)
+    assert (second["queue"], second["sent"], second["backlog"]) == ("j", 380, 38)
+    assert first["queue_time_p50"] == pytest.approx(middle(10), abs=1)
+    assert (first["processing_time_p50"], first["processing_time_max"]) == (None, None)
+    steps = data.queue_steps(gold, ["j"], 20 * SECOND)
+    assert [(row["queue"], row["step"] - BEGIN, row["sent"], row["backlog"]) for row in steps] == [
+        ("j", 0, 90, 18),
+        ("j", 20 * SECOND, 290, 38),
+    ]
+
+
+def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
+    rows = []
+    for run, stage, bucket in (("r", "x", 10), ("s", "x", 10), ("r", "y", 200)):
+        row = {"run": run, "stage": stage, "endpoint": "e", "messages": 2, "malformed": 1}
+        for name in ("queue_time", "processing_time", "e2e_latency"):
+            row |= {f"{name}_max": 5, f"{name}_histogram": histogram({bucket: 2})}
+        rows.append(row)
+    found = data.stages(Gold(Tables(stage_summary=rows)))
+    assert [(row["stage"], row["messages"], row["malformed"], row["e2e_latency_max"]) for row in found] == [
+        ("y", 2, 1, 5),
+        ("x", 4, 2, 5),
+    ]
+
+
+def test_hops_of_several_runs_are_one_edge_and_a_root_stays() -> None:
+    edge = {"run": "r", "parent": "a", "endpoint": "b", "messages": 1, "p50": 5, "p99": 9}
+    rows = [edge, edge | {"run": "s", "messages": 4, "p50": 7, "p99": 8}, edge | {"parent": None, "endpoint": "a"}]
+    found = data.hops(Gold(Tables(hops=rows)))
+    assert found[0] == {"parent": "a", "endpoint": "b", "messages": 5, "p50": 7, "p99": 9}
+    assert (found[1]["parent"], found[1]["endpoint"]) == (None, "a")
+
+
+def test_the_worst_checks_that_failed_are_listed() -> None:
+    rows = [
+        {"run": "r", "endpoint": f"e{i}", "check_name": "lost", "passed": i < 5, "value": i, "threshold": 4}
+        for i in range(9)
+    ]
+    kinds, failed = data.checks(Gold(Tables(checks=rows)), 2)
+    assert kinds == [{"check_name": "lost", "endpoints": 9, "failed": 4}]
+    assert [row["endpoint"] for row in failed] == ["e8", "e7"]
+
+
+def test_where_there_are_no_tables_there_is_nothing() -> None:
+    gold = Gold(Tables())
+    assert data.summary(gold)["messages"] == 0
+    assert data.summary(gold)["begin"] is None
+    assert data.rates(gold, [], SECOND, 0, 0) == data.losses(gold, [], SECOND) == data.totals(gold, []) == []
+    assert data.latency(gold, SECOND) == data.hops(gold) == data.stages(gold) == data.queues(gold) == []
+    assert data.endpoints(gold) == data.publishers(gold) == []
+    assert data.shown(gold) == []
+    assert data.checks(gold, 1) == ([], [])

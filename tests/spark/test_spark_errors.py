@@ -1,0 +1,151 @@
+"""What Spark refuses is one line of ours, not a page of Java."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("pyspark")
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkRuntimeError, UnknownException
+from pyspark.sql import SparkSession
+
+from msgq.cli.lake import _COMMANDS, arguments
+from msgq.errors import IpcError, SparkError
+from msgq.spark.runtime import session as sessions
+from msgq.spark.runtime import spark_errors as error_module
+from msgq.spark.runtime.spark_errors import first_line, java_deaths, spark_errors
+from tests.command import run
+from tests.spark.deadline import DEADLINE
+from tests.support import ROOT, wait_until
+
+
+def test_an_error_of_spark_is_its_first_line() -> None:
+    with pytest.raises(SparkError) as caught, spark_errors():
+        raise AnalysisException(message="\n  [TABLE_OR_VIEW_NOT_FOUND] nowhere \n== SQL ==\nand a page more")
+    assert str(caught.value) == "[TABLE_OR_VIEW_NOT_FOUND] nowhere"
+    assert not isinstance(caught.value, (IpcError, ValueError)), "no value, and nothing between processes"
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(KeyError), spark_errors():
+        raise KeyError("x")
+
+
+def test_a_text_of_blanks_is_no_reason() -> None:
+    assert first_line(" \n ") == "Spark gives no reason"
+
+
+def test_a_spark_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(_: object) -> SparkSession:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", ended)
+    with pytest.raises(SparkError, match=r"does not start on local\[1\]: .*JAVA_GATEWAY_EXITED"):
+        sessions._start({}, "local[1]")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("msgq.errors.RecordingError: the part x is torn: do this", "the part x is torn: do this"),
+        ("OSError: [Errno 28] No space left on device", "OSError: [Errno 28] No space left on device"),
+    ],
+)
+def test_what_a_worker_raised_is_told(raised: str, said: str) -> None:
+    calls = '  File "worker.py", line 1, in main\n    process()\n    ~~~~~~~^^\n'
+    traceback = f"Traceback (most recent call last):\n{calls}"
+    before = f"{traceback}KeyError: 1\n\nDuring handling of it, another occurred:\n\n"
+    text = f"\n  An exception was thrown from the Python worker:\n{before}{traceback}{raised}\n"
+    assert first_line(text) == said
+
+
+# A Java that is gone
+
+
+def ended(code: int) -> subprocess.Popen[bytes]:
+    """Return a process that has ended so."""
+    how = f"kill -{-code} $$" if code < 0 else f"exit {code}"
+    return subprocess.Popen(["/bin/sh", "-c", how])
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (52, "ended, as it had no memory left: give it more, SPARK_DRIVER_MEMORY=8g"),
+        (-signal.SIGKILL, "was killed, as the kernel does .* end other programs"),
+        (1, "ended with code 1: look for the reason"),
+    ],
+)
+@pytest.mark.parametrize("noticed", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("empty"), EOFError()])
+def test_a_java_that_ended_is_told_by_how_it_did(
+    monkeypatch: pytest.MonkeyPatch, noticed: Exception, code: int, text: str
+) -> None:
+    monkeypatch.setattr(error_module, "_process", lambda: ended(code))
+    for errors in (spark_errors, java_deaths):
+        with pytest.raises(SparkError, match=text) as caught, errors():
+            raise noticed
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "x"), ConnectionRefusedError(111, "x"), KeyError("x")])
+def test_errors_of_others_stay_what_they_are_while_java_lives(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(error_module, "_ENDING_S", 0.01)
+    with subprocess.Popen(["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE) as living:
+        monkeypatch.setattr(error_module, "_process", lambda: living)
+        with pytest.raises(type(error)), spark_errors():
+            raise error
+
+
+def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_module, "_process", lambda: None)
+    error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
+    with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), java_deaths():
+        raise error
+
+
+@pytest.mark.parametrize("verb", sorted({*_COMMANDS} - {"tables"}))  # which starts none
+def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(arguments, "open_lake", refused)
+    monkeypatch.setattr(error_module, "_process", lambda: ended(52))
+    more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
+    more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
+    done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)
+    assert "ended, as it had no memory left: give it more" in done.output
+    assert len(done.output.splitlines()) == 1
+
+
+@pytest.mark.nightly
+def test_kill_9_of_java_in_a_query_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
+    query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"
+    command = [sys.executable, "-m", "msgq", "lake", "sql", str(tmp_path / "lake"), query, "--master", "local[2]"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.kill(wait_until(lambda: working(process.pid), "a task", DEADLINE), signal.SIGKILL)
+        out, err = process.communicate(timeout=DEADLINE)
+    assert (out, process.returncode) == ("", 1)
+    assert "was killed, as the kernel does" in err
+    assert len(err.splitlines()) == 1
+
+
+def working(pid: int) -> int | None:
+    """Return the Java below a process, once it works at a task."""
+    with suppress(psutil.NoSuchProcess, OSError):
+        for child in psutil.Process(pid).children(recursive=True):
+            threads = Path(f"/proc/{child.pid}/task").glob("*/comm")
+            if any(path.read_text().startswith("Executor task l") for path in threads):
+                return int(child.pid)
+    return None
