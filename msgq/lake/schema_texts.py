@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from msgq.common.schema import Schema, schema_of, split_encoding
+from msgq.lake.delta_table import Table
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
 
