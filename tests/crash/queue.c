@@ -27,7 +27,7 @@ static mq_queue_handle h = {.blocks = blocks, .roll = &roll};
 static uint64_t uid;
 static void *row_lock;
 static struct {
-    mq_queue_taken taken;
+    mq_queue_delivery taken;
     uint64_t number;
 } kept[KEPT_MAX];
 static unsigned kept_count;
@@ -38,7 +38,7 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 
 /* ---- coming and going ---- */
 
-/* As Handle._sweep. */
+/* As Handle._recover. */
 static void sweep(void) { mq_queue_recover(&h, mq_now_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
@@ -66,31 +66,31 @@ static void leave(void) { mq_queue_leave(&h, uid, &row_lock); }
 
 /* ---- sending ---- */
 
-/* As Handle._find_room. */
+/* As Handle._claim_slot. */
 static int64_t find_room(void) {
-    int64_t place = mq_queue_hold(&h, MQ_NO_TICKET);
-    if (place != MQ_QUEUE_NO_SLOT)
-        return place;
+    int64_t slot = mq_queue_claim_slot(&h, MQ_NO_TICKET);
+    if (slot != MQ_QUEUE_NO_SLOT)
+        return slot;
     sweep();
-    return mq_queue_hold(&h, MQ_NO_TICKET);
+    return mq_queue_claim_slot(&h, MQ_NO_TICKET);
 }
 
-static void fill(uint64_t place, uint64_t number) {
+static void fill(uint64_t slot, uint64_t number) {
     uint64_t message[WORDS] = {number, number, number};
-    uint8_t *payload = mq_queue_payload(&h, place);
+    uint8_t *payload = mq_queue_slot_payload(&h, slot);
     mq_copy_in(payload, message, sizeof message);
-    mq_queue_commit(&h, place, sizeof message, priority_of(number), host_time(), 0);
+    mq_queue_commit(&h, slot, sizeof message, priority_of(number), host_time(), 0);
 }
 
 /* False: there is no room. */
 static bool put(uint64_t number) {
-    int64_t place = find_room();
-    if (place == MQ_QUEUE_NO_SLOT) {
+    int64_t slot = find_room();
+    if (slot == MQ_QUEUE_NO_SLOT) {
         mq_queue_count(&h.row->counts.refused, 1);
         say("no room for", number);
         return false;
     }
-    fill((uint64_t)place, number);
+    fill((uint64_t)slot, number);
     return true;
 }
 
@@ -112,37 +112,37 @@ static void send_many(uint64_t count, uint64_t number) {
 
 /* ---- receiving ---- */
 
-/* As Handle._look, without the pauses between two looks for the dead. */
-static bool look(uint64_t ticket, mq_queue_taken *taken) {
-    mq_queue_status status = mq_queue_take(&h, ticket, taken);
+/* As Handle._try_take, without the pauses between two looks for the dead. */
+static bool look(uint64_t ticket, mq_queue_delivery *delivery) {
+    mq_queue_status status = mq_queue_take(&h, ticket, delivery);
     if (status == MQ_QUEUE_EMPTY) {
         sweep();
-        status = mq_queue_take(&h, ticket, taken);
+        status = mq_queue_take(&h, ticket, delivery);
     }
     if (status == MQ_QUEUE_CORRUPT)
         fail("corrupt");
     return status == MQ_QUEUE_OK;
 }
 
-static uint64_t copy(const mq_queue_taken *taken) {
+static uint64_t copy(const mq_queue_delivery *delivery) {
     uint64_t message[WORDS] = {0};
-    const uint8_t *payload = mq_queue_payload(&h, taken->place);
-    if (taken->length != sizeof message)
+    const uint8_t *payload = mq_queue_slot_payload(&h, delivery->slot);
+    if (delivery->length != sizeof message)
         fail("length");
     mq_copy_out(message, payload, sizeof message);
     if (message[0] != message[1] || message[0] != message[2])
         fail("torn");
-    if (mq_word_priority(taken->key) != priority_of(message[0]))
+    if (mq_slot_state_priority(delivery->key) != priority_of(message[0]))
         fail("priority");
     return message[0];
 }
 
 /* receive:COUNT */
 static void receive(uint64_t count) {
-    mq_queue_taken taken;
+    mq_queue_delivery taken;
     while (count-- && look(MQ_NO_TICKET, &taken)) {
         uint64_t number = copy(&taken);
-        say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
+        say(mq_queue_free_slot(&h, &taken) ? "got" : "lost", number);
     }
 }
 
@@ -151,22 +151,22 @@ static void take(uint64_t count, uint64_t ticks) {
     while (count-- && look(MQ_NO_TICKET, &kept[kept_count].taken)) {
         kept[kept_count].number = copy(&kept[kept_count].taken);
         if (ticks)
-            mq_queue_lease(&h, &kept[kept_count].taken, mq_lease_tick(host_time()) + (uint32_t)ticks);
+            mq_queue_set_lease(&h, &kept[kept_count].taken, mq_job_lease_tick(host_time()) + (uint32_t)ticks);
         say("took", kept[kept_count++].number);
     }
 }
 
 static void acknowledge(void) {
     while (kept_count) {
-        bool ours = mq_queue_free(&h, &kept[--kept_count].taken);
+        bool ours = mq_queue_free_slot(&h, &kept[--kept_count].taken);
         say(ours ? "got" : "lost", kept[kept_count].number);
     }
 }
 
 static void give_back(void) {
     while (kept_count) {
-        const mq_queue_taken *taken = &kept[--kept_count].taken;
-        mq_queue_return(&h, taken->place, taken->word);
+        const mq_queue_delivery *delivery = &kept[--kept_count].taken;
+        mq_queue_requeue(&h, delivery->slot, delivery->word);
     }
 }
 
@@ -174,25 +174,25 @@ static void give_back(void) {
 
 /* As Wait: sleep once, unless it is there already. */
 static void doze(mq_queue_wait *waits, uint64_t ms) {
-    uint32_t expected = mq_queue_wait_lie_down(&h, waits, waits->ticket);
+    uint32_t expected = mq_queue_wait_prepare_sleep(&h, waits, waits->ticket);
     if (!mq_queue_wait_is_over(&h, waits))
-        mq_futex_wait(mq_futex_word(mq_queue_eventcount(&h, waits->kind)), expected,
+        mq_futex_wait(mq_futex_word(mq_queue_eventcount(&h, waits->role)), expected,
                       mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
-    mq_queue_finish_sleep(&h, waits->kind);
+    mq_queue_finish_sleep(&h, waits->role);
 }
 
 /* A call that waits. `overtaken`: how often another call took its message; at 2 it takes the turn. */
-static mq_queue_wait begin_wait(mq_queue_sleep kind, uint64_t overtaken) {
-    mq_queue_wait waits = mq_queue_wait_begin(&h, kind, true);
+static mq_queue_wait begin_wait(mq_queue_role role, uint64_t overtaken) {
+    mq_queue_wait waits = mq_queue_wait_begin(&h, role, true);
     waits.overtaken = (uint32_t)overtaken;
     return waits;
 }
 
 /* wait:MS:OVERTAKEN, as Handle._await_message: sleep once, then take what is there. */
 static void wait_message(uint64_t ms, uint64_t overtaken) {
-    mq_queue_taken taken;
-    mq_queue_wait waits = begin_wait(MQ_RECEIVING, overtaken);
+    mq_queue_delivery taken;
+    mq_queue_wait waits = begin_wait(MQ_QUEUE_RECEIVER, overtaken);
     mq_queue_debt_add(h.row, 1);
     doze(&waits, ms);
     bool found = look(waits.ticket, &taken);
@@ -203,12 +203,12 @@ static void wait_message(uint64_t ms, uint64_t overtaken) {
     if (!found)
         return;
     uint64_t number = copy(&taken);
-    say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
+    say(mq_queue_free_slot(&h, &taken) ? "got" : "lost", number);
 }
 
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
-    mq_queue_wait waits = begin_wait(MQ_RECEIVING, 0);
+    mq_queue_wait waits = begin_wait(MQ_QUEUE_RECEIVER, 0);
     mq_queue_debt_add(h.row, 1);
     doze(&waits, ms);
     mq_queue_forward_message_wake(&h);
@@ -217,20 +217,20 @@ static void give_up(uint64_t ms) {
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
-    mq_queue_wait waits = mq_queue_wait_begin(&h, MQ_SENDING, false);
+    mq_queue_wait waits = mq_queue_wait_begin(&h, MQ_QUEUE_SENDER, false);
     doze(&waits, ms);
     mq_queue_forward_room_wake(&h);
 }
 
 /* waitsend:MS:NUMBER, as Handle._await_room of a call that takes a turn: sleep once, then send if there is room. */
 static void wait_and_send(uint64_t ms, uint64_t number) {
-    mq_queue_wait waits = begin_wait(MQ_SENDING, MQ_QUEUE_OVERTAKEN_MAX);
+    mq_queue_wait waits = begin_wait(MQ_QUEUE_SENDER, MQ_QUEUE_OVERTAKEN_MAX);
     doze(&waits, ms);
-    int64_t place = mq_queue_hold(&h, waits.ticket);
+    int64_t slot = mq_queue_claim_slot(&h, waits.ticket);
     mq_queue_wait_end(&h, &waits);
-    if (place == MQ_QUEUE_NO_SLOT)
+    if (slot == MQ_QUEUE_NO_SLOT)
         return;
-    fill((uint64_t)place, number);
+    fill((uint64_t)slot, number);
     mq_queue_wake_receivers(h.parts.queue, 1);
     say("sent", number);
 }
@@ -244,20 +244,20 @@ static void pass(uint64_t count) {
 }
 
 /* Lie down, and never sleep or get up. */
-static void lie(mq_queue_sleep kind, uint64_t overtaken) {
-    mq_queue_wait waits = begin_wait(kind, overtaken);
-    mq_queue_wait_lie_down(&h, &waits, waits.ticket);
+static void lie(mq_queue_role role, uint64_t overtaken) {
+    mq_queue_wait waits = begin_wait(role, overtaken);
+    mq_queue_wait_prepare_sleep(&h, &waits, waits.ticket);
 }
 
 static bool perform_waiting(const char *name, uint64_t a, uint64_t b) {
     if (!strcmp(name, "lie"))
-        lie(MQ_RECEIVING, a);
+        lie(MQ_QUEUE_RECEIVER, a);
     else if (!strcmp(name, "watch"))
-        lie(MQ_WATCHING, 0);
+        lie(MQ_QUEUE_WATCHER, 0);
     else if (!strcmp(name, "crave"))
-        lie(MQ_SENDING, a);
+        lie(MQ_QUEUE_SENDER, a);
     else if (!strcmp(name, "notify"))
-        mq_queue_bit_on(&h.parts.queue->notified, h.number);
+        mq_queue_bit_on(&h.parts.queue->notify_requested, h.number);
     else if (!strcmp(name, "wait"))
         wait_message(a, b);
     else if (!strcmp(name, "giveup"))

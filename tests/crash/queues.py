@@ -18,7 +18,7 @@ from tests.crash.victims import WRITES, Driver
 from tests.support import SHM
 from tools.fuzz.build import cached_program
 
-PLACES = 6  # few, so that every place has had many messages soon
+SLOTS = 6  # few, so that every slot has had many messages soon
 PRIORITIES = 3
 LAPS = 4
 BEFORE, OTHER = 100, 1000  # where the numbers of messages begin that were sent before the victim's, and afterwards
@@ -40,26 +40,26 @@ def in_order(numbers: Iterable[int]) -> list[int]:
 class File:
     """A queue's file as its bytes are."""
 
-    def __init__(self, name: str, places: int) -> None:
-        self.path, self.places = SHM / f"msgqjobs_{name}", places
+    def __init__(self, name: str, slots: int) -> None:
+        self.path, self.slots = SHM / f"msgqjobs_{name}", slots
 
     def words(self) -> list[int]:
-        """Return the word of each place."""
-        at = HEADER + 64 * -(-self.places // 512)
-        data = self.path.read_bytes()[at : at + 8 * self.places]
+        """Return the word of each slot."""
+        at = HEADER + 64 * -(-self.slots // 512)
+        data = self.path.read_bytes()[at : at + 8 * self.slots]
         return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
 
-    def _in_head(self, place: int, offset: int) -> int:
-        at = HEADER + 64 * -(-self.places // 512) + 64 * -(-self.places // 8) + 64 * place + offset
+    def _in_head(self, slot: int, offset: int) -> int:
+        at = HEADER + 64 * -(-self.slots // 512) + 64 * -(-self.slots // 8) + 64 * slot + offset
         return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
 
-    def sent_time(self, place: int) -> int:
-        """Return when the message in a place was sent, in ns of the host's clock."""
-        return self._in_head(place, 24)
+    def sent_time(self, slot: int) -> int:
+        """Return when the message in a slot was sent, in ns of the host's clock."""
+        return self._in_head(slot, 24)
 
-    def lease(self, place: int) -> int:
-        """Return the lease of the message in a place."""
-        return self._in_head(place, 40)
+    def lease(self, slot: int) -> int:
+        """Return the lease of the message in a slot."""
+        return self._in_head(slot, 40)
 
     def bits(self) -> dict[str, int]:
         """Return the bits that are on, by kind."""
@@ -85,8 +85,8 @@ class File:
                 self.write(at, 1)
 
     def is_as_new(self) -> bool:
-        """Whether every place is free, and nobody is said to sleep."""
-        return not any(self.words()) and not self.bits()
+        """Whether every slot is free, and nobody is said to sleep."""
+        return not any(self.slot_states()) and not self.bits()
 
 
 class Got(NamedTuple):
@@ -99,11 +99,11 @@ class Got(NamedTuple):
 class Place(File):
     """A queue, and everything that a test opens on it, closed at its end. Two handles survive whatever happens."""
 
-    def __init__(self, program: Path, endpoint: str, places: int = PLACES) -> None:
-        super().__init__(endpoint, places)
+    def __init__(self, program: Path, endpoint: str, slots: int = SLOTS) -> None:
+        super().__init__(endpoint, slots)
         self.program, self.endpoint = program, endpoint
         self._stack = contextlib.ExitStack()
-        self.queue = self.handle(max_messages=places, max_message_size=64)
+        self.queue = self.handle(max_messages=slots, max_message_size=64)
         self._stack.callback(self.queue.unlink)
         self.other = self.handle()
 
@@ -113,9 +113,9 @@ class Place(File):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def another(self, name: object, places: int = PLACES) -> Place:
+    def another(self, name: object, slots: int = SLOTS) -> Place:
         """Return a queue of its own for another round of the same test."""
-        return Place(self.program, f"{self.endpoint}-{name}", places)
+        return Place(self.program, f"{self.endpoint}-{name}", slots)
 
     def handle(self, **options: Any) -> Any:
         return self._stack.enter_context(MessageQueue(self.endpoint, **options))
@@ -170,7 +170,7 @@ class Place(File):
         """Send until there is no more room; return the numbers."""
         sent = []
         with contextlib.suppress(QueueFullError):
-            for number in range(start, start + self.places + 1):
+            for number in range(start, start + self.slots + 1):
                 self.send(number)
                 sent.append(number)
         return sent
@@ -198,14 +198,14 @@ def ended(victim: Driver, at: int) -> list[str]:
     return victim.ended(-signal.SIGKILL if at else 0)
 
 
-def life_goes_on(place: Place) -> None:
-    """Every place is to be had, and each message comes, in order; afterwards all is as new."""
+def life_goes_on(slot: Place) -> None:
+    """Every slot is to be had, and each message comes, in order; afterwards all is as new."""
     for start in range(OTHER, OTHER + 100 * LAPS, 100):
-        sent = place.fill(start)
-        assert len(sent) == place.places, f"{place.places - len(sent)} places are lost"
-        assert place.drain() == [Got(number, 1) for number in in_order(sent)]
-    assert not any(place.words()), [hex(word) for word in place.words()]
-    assert not place.bits(), "bits of the dead"
+        sent = slot.fill(start)
+        assert len(sent) == slot.slots, f"{slot.slots - len(sent)} slots are lost"
+        assert slot.drain() == [Got(number, 1) for number in in_order(sent)]
+    assert not any(slot.slot_states()), [hex(word) for word in slot.slot_states()]
+    assert not slot.bits(), "bits of the dead"
 
 
 @pytest.fixture(scope="session")
@@ -215,6 +215,6 @@ def program() -> Path:
 
 
 @pytest.fixture
-def place(program: Path, endpoint: str) -> Iterator[Place]:
-    with Place(program, endpoint) as place:
-        yield place
+def slot(program: Path, endpoint: str) -> Iterator[Place]:
+    with Place(program, endpoint) as slot:
+        yield slot

@@ -16,12 +16,12 @@ from tests.stress.roles import fork
 from tests.support import SHM, run_child
 
 CALLS = (*test_creation_killed.CALLS, "unlink")
-PLACES = 4
+SLOTS = 4
 
 
 def live(name: str, role: str) -> None:
     """Open the queue, or make it, use it a little, and perhaps unlink it."""
-    with MessageQueue(name, 0 if role == "open" else None, max_messages=PLACES) as queue:
+    with MessageQueue(name, 0 if role == "open" else None, max_messages=SLOTS) as queue:
         queue.send(b"message")
         job = queue.take(0)
         assert job is not None
@@ -48,9 +48,9 @@ def use(queue: MessageQueue, sent: int) -> None:
     assert len(left) <= sent
     assert all(message.data == b"message" for message in left)
     for lap in range(5):
-        for number in range(PLACES):
+        for number in range(SLOTS):
             queue.send(bytes([lap, number]), timeout=0)
-        assert [message.data[1] for message in queue.receive_many()] == [*range(PLACES)]
+        assert [message.data[1] for message in queue.receive_many()] == [*range(SLOTS)]
 
 
 @pytest.mark.parametrize("role", ["make", "open", "unlink"])
@@ -72,7 +72,7 @@ def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str,
     with contextlib.ExitStack() as stack:
         if role == "open":
             for name in plans:
-                stack.enter_context(MessageQueue(name, max_messages=PLACES))
+                stack.enter_context(MessageQueue(name, max_messages=SLOTS))
         codes = run_child(die_in_turn, plans, role, env=environment)
     assert set(codes.values()) == {0, -signal.SIGKILL}, codes
     expected = {"make": 5, "open": 2, "unlink": 6}[role]  # allocate, fchmod, link; lock, unlock; unlink
@@ -80,9 +80,9 @@ def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str,
     folder = SHM / f"msgqjobs_{prefix}"
     for name in plans:
         with contextlib.suppress(SegmentError) if role != "open" else contextlib.nullcontext():
-            MessageQueue(name, 0, max_messages=PLACES).close()  # complete, or not there
+            MessageQueue(name, 0, max_messages=SLOTS).close()  # complete, or not there
             assert (folder / name).stat().st_nlink == 1
-        with MessageQueue(name, max_messages=PLACES) as queue:
+        with MessageQueue(name, max_messages=SLOTS) as queue:
             use(queue, 1)
             queue.unlink()
     assert not [*folder.iterdir()], "temporary files"

@@ -14,9 +14,9 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common.queue_events import FORMAT, Event, events_channel
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import PLACES, Place, ended, place, points, program
+from tests.crash.queues import SLOTS, Place, ended, points, program, slot
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 VICTIM = "join ready arm take:2 ack"
 SENT = range(1, 5)
@@ -27,11 +27,11 @@ def heard(sub: Any) -> list[tuple[Any, ...]]:
     return [struct.unpack(FORMAT, data) for data in sub.receive_many()]
 
 
-def kill_taker(place: Place, at: int) -> list[str]:
+def kill_taker(slot: Place, at: int) -> list[str]:
     """Have a taker killed at a step, or live (0); return the steps that it took."""
-    name = f"{place.endpoint}-{at}"
-    MessageQueue(name, max_messages=PLACES, max_message_size=64, events=True).close()
-    with place.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
+    name = f"{slot.endpoint}-{at}"
+    MessageQueue(name, max_messages=SLOTS, max_message_size=64, events=True).close()
+    with slot.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
         victim = trial.driver(VICTIM, at=at)
         victim.wait_ready()
         trial.send(*SENT)
@@ -58,7 +58,7 @@ def kill_taker(place: Place, at: int) -> list[str]:
     return points(lines)
 
 
-def test_a_taker_killed_before_its_events(place: Place) -> None:
+def test_a_taker_killed_before_its_events(slot: Place) -> None:
     """What: the victim takes two messages and acknowledges them, and dies at each of its points in turn.
 
     Why: there is always a moment between an exchange and its event.
@@ -66,13 +66,13 @@ def test_a_taker_killed_before_its_events(place: Place) -> None:
     Failure would mean: what came back is told twice or not at all, or by the dead; or the counts cannot tell how many
     events are missing.
     """
-    steps = kill_taker(place, 0)
-    assert "mq_queue_take: exchanged &h->parts.words[found.place]" in steps
-    assert "mq_queue_free: exchanged &h->parts.words[taken->place]" in steps
+    steps = kill_taker(slot, 0)
+    assert "mq_queue_take: exchanged &h->parts.slot_states[found.slot]" in steps
+    assert "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
     problems = []
     for at, step in enumerate(steps, 1):
         try:
-            kill_taker(place, at)
+            kill_taker(slot, at)
         except AssertionError as problem:  # all of them: the report shows which steps fail
             problems.append(f"after step {at} ({step}): {str(problem).splitlines()[0]}")
     assert not problems, "\n".join([f"{len(problems)} of {len(steps)} steps:", *problems])

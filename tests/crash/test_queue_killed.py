@@ -10,21 +10,21 @@ import pytest
 from msgq.errors import IpcError
 from tests.crash.queues import (
     BEFORE,
-    PLACES,
     PRIORITIES,
+    SLOTS,
     Place,
     ended,
     in_order,
     life_goes_on,
     message,
-    place,
     points,
     program,
     said,
+    slot,
 )
 from tests.support import DEADLINE
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 
 class Scene(NamedTuple):
@@ -35,21 +35,21 @@ class Scene(NamedTuple):
     sure: int = 0  # messages that it sends before "arm"; their numbers go up from 200
     former: str = ""  # what another one did, who was killed then
     heir: bool = False  # the victim gets the row of that one, else one that was never used
-    places: int = PLACES
+    slots: int = SLOTS
 
 
 SENDERS = {
     "send": Scene("join ready send:200 arm send:201 send:202", before=2, sure=1),
     "send of many": Scene("join ready arm many:3:200", before=1),
-    "send to another block": Scene("join ready arm send:200 send:201", before=66, places=70),
+    "send to another block": Scene("join ready arm send:200 send:201", before=66, slots=70),
     "send beside a sleeper": Scene("join ready lie arm send:200 send:201", before=1),
     "send beside a watcher": Scene("join ready watch arm send:200", before=1),
     "send where somebody wants to be told": Scene("join notify ready arm send:200 send:201", before=0),
     "the same, not empty": Scene("join notify ready arm send:200", before=2),
-    "send without room": Scene("join ready arm send:200", before=PLACES),
-    "send to the place of a dead one": Scene("enter ready arm send:200", before=PLACES - 1, former="join hold"),
-    "wait for room": Scene("join ready arm waitroom:5", before=PLACES),
-    "wait for room, with a turn": Scene("join ready arm waitsend:5:200", before=PLACES),
+    "send without room": Scene("join ready arm send:200", before=SLOTS),
+    "send to the slot of a dead one": Scene("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
+    "wait for room": Scene("join ready arm waitroom:5", before=SLOTS),
+    "wait for room, with a turn": Scene("join ready arm waitsend:5:200", before=SLOTS),
     "send, with a turn": Scene("join ready arm waitsend:5:200", before=1),
     "join": Scene("ready arm join send:200", before=1),
     "join where another died": Scene(
@@ -61,16 +61,16 @@ SENDERS = {
 #: The steps that must be among the points, or this test has lost its subject.
 NAMED = {
     "send": [
-        "mq_queue_hold: exchanged word",
-        "mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]",
+        "mq_queue_claim_slot: exchanged word",
+        "mq_queue_claim_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK]",
         "fill: half copied to payload",
-        "mq_queue_commit: stored &head->key",
-        "mq_queue_commit: stored &h->parts.words[place]",
-        "mq_queue_commit: counted &h->parts.queue->ready",
+        "mq_queue_commit: stored &header->key",
+        "mq_queue_commit: stored &h->parts.slot_states[slot]",
+        "mq_queue_commit: counted &h->parts.queue->ready_count",
     ],
     "send beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "send where somebody wants to be told": ["mq_queue_notify_not_empty: counted &queue->arrived"],
-    "send to another block": ["mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]"],
+    "send where somebody wants to be told": ["mq_queue_notify_not_empty: counted &queue->notify_seq"],
+    "send to another block": ["mq_queue_claim_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK]"],
     "wait for room": [
         "mq_eventcount_prepare_wait_mp: exchanged word",
         "mq_queue_bit_on: set &bits->word[row / 64]",
@@ -81,43 +81,43 @@ NAMED = {
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
         "mq_row_table_occupy: stored &row->generation",
         "enter: gave back lock",
-        "mq_queue_reclaim: exchanged &h->parts.words[place]",
+        "mq_queue_reclaim: exchanged &h->parts.slot_states[slot]",
     ],
     "receive": [
-        "mq_queue_take: exchanged &h->parts.words[found.place]",
-        "mq_queue_open: stored &head->deliveries",
+        "mq_queue_take: exchanged &h->parts.slot_states[found.slot]",
+        "mq_queue_read_header: stored &header->deliveries",
         "copy: half copied from payload",
-        "mq_queue_free: exchanged &h->parts.words[taken->place]",
+        "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]",
     ],
     "wait, with a turn": [
         "mq_queue_wait_begin: counted &h->parts.queue->tickets",
         "mq_queue_prepare_sleep: stored &h->row->since[kind]",
-        "mq_queue_turn_take: exchanged turn",
-        "mq_queue_turn_end: exchanged &parts->queue->turn[kind]",
+        "mq_queue_handoff_request: exchanged turn",
+        "mq_queue_handoff_end: exchanged &parts->queue->handoff_ticket[kind]",
     ],
     "receive beside one who waits for room": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
-    "take for a time": ["mq_queue_lease: stored &h->parts.heads[taken->place].lease"],
+    "take, give back": ["mq_queue_requeue: exchanged &h->parts.slot_states[slot]"],
+    "take for a time": ["mq_queue_set_lease: stored &h->parts.slot_headers[delivery->slot].lease"],
     "look for the dead": [
-        "mq_queue_reclaim: exchanged &h->parts.words[place]",
-        "mq_queue_return: exchanged &h->parts.words[place]",
+        "mq_queue_reclaim: exchanged &h->parts.slot_states[slot]",
+        "mq_queue_requeue: exchanged &h->parts.slot_states[slot]",
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
     ],
 }
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
-GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_eventcount_notify_mp: ", "mq_queue_count: ")
+GONE = ("mq_queue_free_slot: ", "mq_queue_wake_sender: ", "mq_eventcount_notify_mp: ", "mq_queue_count: ")
 
 
-def at_each_step(place: Place, scene: str, places: int, kill: Callable[[Place, int, str], list[str]]) -> None:
+def at_each_step(slot: Place, scene: str, slots: int, kill: Callable[[Place, int, str], list[str]]) -> None:
     """Have the victim killed at each step, in a queue of its own; report all that fail. At 0 it lives."""
-    with place.another(0, places) as trial:
+    with slot.another(0, slots) as trial:
         names = kill(trial, 0, "")
     for name in NAMED.get(scene, []):
         assert name in names, f"no such step any more; the steps are {names}"
     problems = []
     for at, name in enumerate(names, 1):
-        with place.another(at, places) as round_:
+        with slot.another(at, slots) as round_:
             try:
                 kill(round_, at, name)
             except (AssertionError, IpcError) as problem:  # all of them: the report shows which steps fail
@@ -125,51 +125,51 @@ def at_each_step(place: Place, scene: str, places: int, kill: Callable[[Place, i
     assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
 
 
-def run(place: Place, scene: Scene, at: int) -> tuple[list[int], list[str]]:
+def run(slot: Place, scene: Scene, at: int) -> tuple[list[int], list[str]]:
     """Play a scene. Returns the numbers of the messages that came before the victim's steps, and what it said."""
-    assert not place.drain(), "both remember now that nothing is there"
+    assert not slot.drain(), "both remember now that nothing is there"
     if scene.former:
-        place.killed(scene.former)
+        slot.killed(scene.former)
     if scene.heir:
-        place.kill_free_rows()
-    victim = place.driver(scene.operations, at=at)
+        slot.kill_free_rows()
+    victim = slot.driver(scene.operations, at=at)
     victim.wait_ready()
     before = [*range(BEFORE, BEFORE + scene.before)]
-    place.send(*before)
+    slot.send(*before)
     victim.proceed()
     return before, ended(victim, at)
 
 
-def kill_sender(place: Place, scene: Scene, at: int) -> list[str]:
-    before, lines = run(place, scene, at)
-    place.look()
-    assert not place.bits(), "bits of the dead"
-    rest = place.drain()
+def kill_sender(slot: Place, scene: Scene, at: int) -> list[str]:
+    before, lines = run(slot, scene, at)
+    slot.look()
+    assert not slot.bits(), "bits of the dead"
+    rest = slot.drain()
     own = sorted({number for number, _ in rest} - {*before})
     assert own == [*range(200, 200 + len(own))], own
     assert len(own) >= max(scene.sure, len(said(lines, "sent"))), f"{own}, and it had sent more: {lines}"
     assert [number for number, _ in rest] == in_order([*before, *own])
     assert {deliveries for _, deliveries in rest} <= {1}
-    life_goes_on(place)
+    life_goes_on(slot)
     return points(lines)
 
 
 @pytest.mark.parametrize("scene", SENDERS)
-def test_a_sender_killed_at_every_step(place: Place, scene: str) -> None:
+def test_a_sender_killed_at_every_step(slot: Place, scene: str) -> None:
     """What: the victim dies at each of its points in turn. Others, who had just looked in vain, look once and receive.
 
     Why: a sender may die anywhere, and nobody has a say in when.
 
-    Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a place is lost, or a
+    Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a slot is lost, or a
     bit of the dead takes the wakes of the living.
     """
     what = SENDERS[scene]
-    at_each_step(place, scene, what.places, lambda where, at, _: kill_sender(where, what, at))
+    at_each_step(slot, scene, what.slots, lambda where, at, _: kill_sender(where, what, at))
 
 
 RECEIVERS = {
     "receive": Scene("join ready arm receive:3", before=4),
-    "receive from two blocks": Scene("join ready arm receive:2", before=68, places=70),
+    "receive from two blocks": Scene("join ready arm receive:2", before=68, slots=70),
     "receive what is not there": Scene("join ready arm receive:1"),
     "receive beside one who waits for room": Scene("join crave ready arm receive:2", before=3),
     "take, acknowledge": Scene("join ready arm take:3 ack", before=4),
@@ -192,13 +192,13 @@ RECEIVERS = {
 }
 
 
-def kill_receiver(place: Place, scene: Scene, at: int, name: str) -> list[str]:
-    before, lines = run(place, scene, at)
+def kill_receiver(slot: Place, scene: Scene, at: int, name: str) -> list[str]:
+    before, lines = run(slot, scene, at)
     formers = [*range(10, 10 + scene.former.count("send"))]
     sent = formers + before
-    place.look()
-    assert not place.bits(), "bits of the dead"
-    rest, got, took = place.drain(), said(lines, "got"), said(lines, "took")
+    slot.look()
+    assert not slot.bits(), "bits of the dead"
+    rest, got, took = slot.drain(), said(lines, "got"), said(lines, "took")
     numbers = [number for number, _ in rest]
     assert not {*numbers} & {*got}, f"{got} come again: {numbers}"
     missing = {*sent} - {*numbers} - {*got}
@@ -206,49 +206,49 @@ def kill_receiver(place: Place, scene: Scene, at: int, name: str) -> list[str]:
     for number, deliveries in rest:
         least = 2 if number in took + in_order(formers)[:2] else 1
         assert least <= deliveries <= 2, f"{number} came for the {deliveries}th time"
-    life_goes_on(place)
+    life_goes_on(slot)
     return points(lines)
 
 
 @pytest.mark.parametrize("scene", RECEIVERS)
-def test_a_receiver_killed_at_every_step(place: Place, scene: str) -> None:
+def test_a_receiver_killed_at_every_step(slot: Place, scene: str) -> None:
     """What: the victim dies while it receives, takes, acknowledges, gives back, waits, leaves, and brings back what
     another one had who died before it.
 
     Why: what it has in hand is in the queue until it says otherwise.
 
     Failure would mean: a message is lost that nobody received, or comes again that somebody acknowledged; or it does
-    not come back to its place in the order.
+    not come back to its slot in the order.
     """
     what = RECEIVERS[scene]
-    at_each_step(place, scene, what.places, lambda where, at, name: kill_receiver(where, what, at, name))
+    at_each_step(slot, scene, what.slots, lambda where, at, name: kill_receiver(where, what, at, name))
 
 
-def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(place: Place) -> None:
+def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(slot: Place) -> None:
     """Somebody who has a handle looks when there is no room, or nothing to take; nobody needs to come for that."""
-    place.send(*range(PLACES))
-    place.killed("join take:2")
-    assert sorted(place.queue.receive(DEADLINE).data[0] for _ in range(PLACES)) == [*range(PLACES)]
-    place.killed("join hold hold")
-    for number in range(PLACES):
-        place.queue.send(message(number), number % PRIORITIES, timeout=DEADLINE)
-    assert [number for number, _ in place.drain()] == in_order(range(PLACES))
+    slot.send(*range(SLOTS))
+    slot.killed("join take:2")
+    assert sorted(slot.queue.receive(DEADLINE).data[0] for _ in range(SLOTS)) == [*range(SLOTS)]
+    slot.killed("join hold hold")
+    for number in range(SLOTS):
+        slot.queue.send(message(number), number % PRIORITIES, timeout=DEADLINE)
+    assert [number for number, _ in slot.drain()] == in_order(range(SLOTS))
 
 
-def test_a_bit_of_the_dead_goes_when_somebody_looks(place: Place) -> None:
-    place.killed("join lie watch crave notify")
-    assert len(place.bits()) == 4
-    place.look()
-    assert not place.bits()
+def test_a_bit_of_the_dead_goes_when_somebody_looks(slot: Place) -> None:
+    slot.killed("join lie watch crave notify")
+    assert len(slot.bits()) == 4
+    slot.look()
+    assert not slot.bits()
 
 
-def test_bits_of_the_dead_are_not_inherited(place: Place) -> None:
-    place.killed("join lie watch crave notify")
-    place.kill_free_rows()
-    place.waiting("enter")
-    assert not place.bits(), "it lives, and does not sleep"
+def test_bits_of_the_dead_are_not_inherited(slot: Place) -> None:
+    slot.killed("join lie watch crave notify")
+    slot.kill_free_rows()
+    slot.waiting("enter")
+    assert not slot.bits(), "it lives, and does not sleep"
 
 
-def test_who_leaves_takes_its_bits_along(place: Place) -> None:
-    place.waiting("join lie watch crave notify leave")
-    assert not place.bits()
+def test_who_leaves_takes_its_bits_along(slot: Place) -> None:
+    slot.waiting("join lie watch crave notify leave")
+    assert not slot.bits()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import ROW_BYTES, ROWS_AT, Got, Place, life_goes_on, place, program
+from tests.crash.queues import ROW_BYTES, ROWS_AT, Got, Place, life_goes_on, program, slot
 from tests.support import Child, Task, hear, in_fork, say, wait_until
 from tests.unit import life_actors
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 PATIENCE = 5.0  # seconds; who waits looks for the dead once a second
 
@@ -71,18 +71,18 @@ def entered(child: Child) -> int:
     return int(pid)
 
 
-def comes_back(place: Place) -> bool:
+def comes_back(slot: Place) -> bool:
     """Whether message 0 is received, for the second time, by one who has just looked."""
-    back = wait_until(place.look_and_drain, "the message is back", PATIENCE)
+    back = wait_until(slot.look_and_drain, "the message is back", PATIENCE)
     return bool(back == [Got(0, 2)])
 
 
 @pytest.fixture
-def taken(place: Place) -> Iterator[Place]:
+def taken(slot: Place) -> Iterator[Place]:
     """A queue with one message; what is taken of it does not come back as long as its taker lives."""
-    place.send(0)
-    yield place
-    life_goes_on(place)
+    slot.send(0)
+    yield slot
+    life_goes_on(slot)
 
 
 def test_a_consumer_that_calls_exec_is_gone(taken: Place) -> None:
@@ -167,35 +167,35 @@ class TestRows:
     """The words name a row and 16 bits of its generation."""
 
     @pytest.fixture
-    def former(self, place: Place) -> int:
-        """Return the generation of a dead one, who has one message taken and one place held, of the lowest free row."""
-        place.send(0)
-        place.killed("join take:1 hold")
-        place.kill_free_rows()
-        return place.generation(2)
+    def former(self, slot: Place) -> int:
+        """Return the generation of a dead one, who has one message taken and one slot held, of the lowest free row."""
+        slot.send(0)
+        slot.killed("join take:1 hold")
+        slot.kill_free_rows()
+        return slot.generation(2)
 
     @pytest.mark.ci
-    def test_a_row_that_changes_hands_70000_times(self, place: Place, former: int) -> None:
+    def test_a_row_that_changes_hands_70000_times(self, slot: Place, former: int) -> None:
         """What: that row has 70,000 owners who look for nobody; then somebody looks."""
-        place.driver("pass:70000", "*never*").ended(0)
-        assert place.generation(2) == former + 70_000
-        place.look()
-        assert place.drain() == [Got(0, 2)]
-        life_goes_on(place)
+        slot.driver("pass:70000", "*never*").ended(0)
+        assert slot.generation(2) == former + 70_000
+        slot.look()
+        assert slot.drain() == [Got(0, 2)]
+        life_goes_on(slot)
 
     @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "dies"])
-    def test_an_owner_who_is_called_as_the_dead_one(self, place: Place, former: int, leaves: bool) -> None:
+    def test_an_owner_who_is_called_as_the_dead_one(self, slot: Place, former: int, leaves: bool) -> None:
         """What: 65,536 owners later somebody lives whom the words name. When it is gone, all comes back."""
-        place.write(ROWS_AT + ROW_BYTES * 2 + 64, former - 1 + 65_536)
-        heir = place.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &head->key")
+        slot.write(ROWS_AT + ROW_BYTES * 2 + 64, former - 1 + 65_536)
+        heir = slot.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &header->key")
         heir.wait_ready()
-        place.look()
-        assert not place.drain(), "they look like those of the living"
+        slot.look()
+        assert not slot.drain(), "they look like those of the living"
         heir.proceed()
         heir.ended(0 if leaves else -signal.SIGKILL)
-        place.look()
-        assert place.drain() == ([Got(1, 1), Got(0, 2)] if leaves else [Got(0, 2)])
-        life_goes_on(place)
+        slot.look()
+        assert slot.drain() == ([Got(1, 1), Got(0, 2)] if leaves else [Got(0, 2)])
+        life_goes_on(slot)
 
 
 class TestNamespaces:

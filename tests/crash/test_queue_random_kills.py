@@ -176,20 +176,20 @@ def check_received(records: list[Record]) -> None:
 @pytest.mark.parametrize(
     ("kills", "messages"), [(30, 1000), pytest.param(int(300 * LONGER), 10_000, marks=pytest.mark.nightly)]
 )
-@pytest.mark.parametrize("places", [64, 1])
+@pytest.mark.parametrize("slots", [64, 1])
 @pytest.mark.parametrize("way", WAYS)
 def test_anybody_killed_at_any_moment(
-    endpoint: str, tmp_path: Path, seed: int, way: str, places: int, kills: int, messages: int
+    endpoint: str, tmp_path: Path, seed: int, way: str, slots: int, kills: int, messages: int
 ) -> None:
-    """What: senders and receivers are killed at random moments, while messages pass; with one place the queue is
+    """What: senders and receivers are killed at random moments, while messages pass; with one slot the queue is
     full and empty all the time.
 
     Why: the named steps are those that we thought of.
 
-    Failure would mean: a crash somewhere loses a message or a place, or an acknowledged message comes again.
+    Failure would mean: a crash somewhere loses a message or a slot, or an acknowledged message comes again.
     """
     diary = tmp_path / "diary"
-    with MessageQueue(endpoint, max_messages=places, max_message_size=1024) as queue:
+    with MessageQueue(endpoint, max_messages=slots, max_message_size=1024) as queue:
         try:
             result = run_child(massacre, endpoint, str(diary), way, seed, kills, messages)
             assert result["failed"] == 0, result
@@ -197,10 +197,10 @@ def test_anybody_killed_at_any_moment(
             with MessageQueue(endpoint, 0) as survivor:  # it looks for the dead when it comes
                 while WAYS[way](survivor, notes, SURVIVOR, 0):
                     pass
-                assert File(endpoint, places).is_as_new()
-                for number in range(places):
+                assert File(endpoint, slots).is_as_new()
+                for number in range(slots):
                     survivor.send(bytes([number]), timeout=0)
-                assert sorted(message.data[0] for message in queue.receive_many()) == [*range(places)]
+                assert sorted(message.data[0] for message in queue.receive_many()) == [*range(slots)]
         finally:
             queue.unlink()
     records = Diary.read(diary)

@@ -1,4 +1,4 @@
-"""Sleepers of a work queue when those die, or stop, who were to wake them or were woken in their place."""
+"""Sleepers of a work queue when those die, or stop, who were to wake them or were woken in their slot."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import File, Place, place, points, program, until_ready
+from tests.crash.queues import File, Place, points, program, slot, until_ready
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import WRITES
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 LOOK = 1.1  # seconds that a message, or room, waits at most while somebody sleeps who may have it
 
@@ -71,16 +71,27 @@ def send(handle: MessageQueue) -> bool:
 
 #: What the victim does, the point behind which nobody may be left asleep, how many messages are there before, and what
 #: the sleeper wants.
+SLOT_STATE = "&h->parts.slot_states"
 WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
-    "who sends": ("join ready arm send:0", "mq_queue_commit: stored &h->parts.words[place]", 0, receive),
-    "who gives back": ("join take:1 ready arm nack", "mq_queue_return: exchanged &h->parts.words[place]", 1, receive),
-    "who receives": ("join ready arm receive:1", "mq_queue_free: exchanged &h->parts.words[taken->place]", 1, send),
+    "who sends": ("join ready arm send:0", f"mq_queue_commit: stored {SLOT_STATE}[slot]", 0, receive),
+    "who gives back": (
+        "join take:1 ready arm nack",
+        "mq_queue_requeue: exchanged &h->parts.slot_states[slot]",
+        1,
+        receive,
+    ),
+    "who receives": (
+        "join ready arm receive:1",
+        "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]",
+        1,
+        send,
+    ),
 }
 
 
-def first_step(place: Place, operations: str, name: str, before: int) -> int:
+def first_step(slot: Place, operations: str, name: str, before: int) -> int:
     """Return the number of the step of this name."""
-    with place.another("known") as known:
+    with slot.another("known") as known:
         known.send(*range(before))
         names = points(known.driver(operations.replace("ready ", ""), WRITES, 0).ended(0))
     return names.index(name) + 1
@@ -89,7 +100,7 @@ def first_step(place: Place, operations: str, name: str, before: int) -> int:
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
-def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int) -> None:
+def test_who_dies_or_stops_before_the_wake(slot: Place, scene: str, number: int) -> None:
     """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
 
     Why: sleepers look once a second, for exactly that.
@@ -97,11 +108,11 @@ def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int
     Failure would mean: somebody sleeps beside what it waits for until the next message comes.
     """
     operations, name, before, wish = WAKERS[scene]
-    first = first_step(place, operations, name, before)
+    first = first_step(slot, operations, name, before)
     sleepers: list[tuple[Task, float]] = []
     with contextlib.ExitStack() as stack, Lateness() as lateness:
         for at in range(first, first + 5):
-            where = stack.enter_context(place.another(at, places=1))
+            where = stack.enter_context(slot.another(at, slots=1))
             where.send(*range(before))
             victim = where.driver(operations, WRITES, at, number)
             until_ready(victim)
@@ -119,7 +130,7 @@ def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
 def test_who_was_woken_dies_or_stops(
-    place: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
+    slot: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
 ) -> None:
     """What: three sleep; the first is woken and does nothing any more.
 
@@ -127,7 +138,7 @@ def test_who_was_woken_dies_or_stops(
 
     Failure would mean: one dead process makes the others sleep on.
     """
-    with place.another("full", places=1) as where, Lateness() as lateness:
+    with slot.another("full", slots=1) as where, Lateness() as lateness:
         where.send(*range(before))
         victim = where.driver(f"join ready arm {operation}", "doze: slept*", 1, number)
         victim.wait_ready()
@@ -148,31 +159,31 @@ def test_who_was_woken_dies_or_stops(
 
 
 @pytest.mark.ci
-def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
+def test_who_gives_up_passes_the_wake_on(slot: Place) -> None:
     """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
 
     Failure would mean: the other one sleeps on until it looks for itself, which takes a second.
     """
 
-    leaver = place.driver("join giveup:30000", "*never*")
-    wait_until(lambda: place.bits())
+    leaver = slot.driver("join giveup:30000", "*never*")
+    wait_until(lambda: slot.bits())
     wait_asleep(leaver.pid)
-    task = Task(receive, place.handle())  # in a higher row: it is not woken first
+    task = Task(receive, slot.handle())  # in a higher row: it is not woken first
 
     def wake() -> None:
-        place.other.send(b"")
+        slot.other.send(b"")
         leaver.ended(0)
 
     assert task.is_woken_by(wake)
     assert task.result()
-    assert place.is_as_new()
+    assert slot.is_as_new()
 
 
 @pytest.mark.ci
-def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
+def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(slot: Place) -> None:
     """Else it sleeps on until it looks for itself, which takes a second."""
 
-    with place.another("full", places=1) as where:
+    with slot.another("full", slots=1) as where:
         holder = where.waiting("join hold")
         finder = where.driver("enter ready sweep", "*never*")
         finder.wait_ready()
@@ -208,14 +219,14 @@ def receive_for_ever(name: str) -> None:
         signal.pause()
 
 
-def oldest(name: str, places: int) -> float:
+def oldest(name: str, slots: int) -> float:
     """Return for how many seconds the oldest message has waited."""
-    file, now = File(name, places), time_ns()
-    waiting = [file.sent_time(place) for place, word in enumerate(file.words()) if word >> 63]
+    file, now = File(name, slots), time_ns()
+    waiting = [file.sent_time(slot) for slot, word in enumerate(file.slot_states()) if word >> 63]
     return max((now - sent for sent in waiting), default=0) / 1e9
 
 
-def bully(name: str, places: int, seed: int) -> dict[str, float]:
+def bully(name: str, slots: int, seed: int) -> dict[str, float]:
     """Child: have 64 sleepers; stop half of them, send a few messages, and kill some of those that were stopped.
 
     Returns for how many seconds a message has waited at most, how late the machine was, and how many were sent.
@@ -233,12 +244,12 @@ def bully(name: str, places: int, seed: int) -> dict[str, float]:
             end(pids[struck[0]])
             until = time.monotonic() + 2 * LOOK
             while queue.current_messages and time.monotonic() < until:
-                most = max(most, oldest(name, places))
+                most = max(most, oldest(name, slots))
                 time.sleep(0.002)
             pids[struck[0]] = forked(receive_for_ever, name)
             for each in struck[1:]:
                 os.kill(pids[each], signal.SIGCONT)
-        wait_until(lambda: not any(File(name, places).words()))
+        wait_until(lambda: not any(File(name, slots).slot_states()))
         late = lateness.most
     for pid in pids:
         end(pid)
@@ -253,13 +264,13 @@ def test_no_message_waits_while_one_of_64_sleeps(endpoint: str, seed: int) -> No
 
     Failure would mean: a message waits although somebody sleeps who would take it.
     """
-    places = 8
-    with MessageQueue(endpoint, max_messages=places, max_message_size=8) as queue:
+    slots = 8
+    with MessageQueue(endpoint, max_messages=slots, max_message_size=8) as queue:
         try:
-            result = run_child(bully, endpoint, places, seed)
+            result = run_child(bully, endpoint, slots, seed)
             print(result)
             assert result["waited"] <= LOOK + 5 * result["late"]
             MessageQueue(endpoint, 0).close()
-            assert File(endpoint, places).is_as_new()
+            assert File(endpoint, slots).is_as_new()
         finally:
             queue.unlink()

@@ -14,19 +14,19 @@ from tests.crash.queues import (
     BEFORE,
     LAPS,
     OTHER,
-    PLACES,
+    SLOTS,
     Got,
     Place,
     in_order,
     life_goes_on,
-    place,
     points,
     program,
     said,
+    slot,
 )
 from tests.support import wait_asleep, wait_until
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 OFTEN = 4  # times that the victim stops at points of the same name: it looks at hundreds of rows, for example
 
@@ -67,48 +67,48 @@ def holding(names: list[str]) -> Iterator[bool]:
         yield held
 
 
-def others_go_on(place: Place, locked: bool) -> list[Got]:
-    """Messages pass at once, in order, through all places but those that the victim has; returns what was there."""
+def others_go_on(slot: Place, locked: bool) -> list[Got]:
+    """Messages pass at once, in order, through all slots but those that the victim has; returns what was there."""
     if not locked:
-        place.look()  # nobody is dead, but a former one
-    got = place.drain()
+        slot.look()  # nobody is dead, but a former one
+    got = slot.drain()
     for start in range(OTHER, OTHER + 100 * LAPS, 100):
-        sent = place.fill(start)
-        assert len(sent) >= place.places - 3, f"room for {len(sent)} only"
-        assert place.drain() == [Got(number, 1) for number in in_order(sent)]
+        sent = slot.fill(start)
+        assert len(sent) >= slot.slots - 3, f"room for {len(sent)} only"
+        assert slot.drain() == [Got(number, 1) for number in in_order(sent)]
         if not locked:
-            place.look()
+            slot.look()
     return got
 
 
-def run(place: Place, scene: Scene, at: int, locked: bool = False) -> list[str]:
+def run(slot: Place, scene: Scene, at: int, locked: bool = False) -> list[str]:
     """Stop the victim at one point, let others go on, and then it. Returns the points that it names."""
-    assert not place.drain(), "both remember now that nothing is there"
-    victim = place.driver(scene.operations, "*", at, signal.SIGSTOP)
+    assert not slot.drain(), "both remember now that nothing is there"
+    victim = slot.driver(scene.operations, "*", at, signal.SIGSTOP)
     victim.wait_ready()
     if scene.former:
-        place.killed(scene.former)
+        slot.killed(scene.former)
     before = [*range(10, 10 + scene.former.count("send")), *range(BEFORE, BEFORE + scene.before)]
-    place.send(*before[scene.former.count("send") :])
+    slot.send(*before[scene.former.count("send") :])
     victim.proceed()
     got: list[Got] = []
     if at and victim.wait_stopped_or_ended():
-        got = others_go_on(place, locked)
+        got = others_go_on(slot, locked)
         victim.go_on()
     lines = victim.ended(0)
-    place.look()
-    got += place.drain()
+    slot.look()
+    got += slot.drain()
     all_of_them = [number for number, _ in got] + said(lines, "got")
     assert sorted(all_of_them) == [*before, *range(200, 200 + scene.own)]
     assert not said(lines, "lost")
     for number, deliveries in got:
         assert deliveries <= 1 + ("take" in scene.operations + scene.former), f"{number} came {deliveries} times"
-    life_goes_on(place)
+    life_goes_on(slot)
     return points(lines)
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
+def test_who_is_stopped_holds_up_nobody(slot: Place, scene: str) -> None:
     """What: the victim stops at each access; others send and receive, and come and go; then it goes on.
 
     Why: the scheduler may take the CPU from anybody, anywhere, for as long as it likes.
@@ -116,14 +116,14 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
     Failure would mean: somebody waits for one that does not run; or what it does with what it saw before, to a queue
     that has gone on, loses or repeats a message.
     """
-    with place.another(0) as trial:
+    with slot.another(0) as trial:
         names = run(trial, SCENES[scene], 0)
     problems, seen = [], Counter[str]()
     for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
         seen[name] += 1
         if seen[name] > OFTEN:
             continue
-        with place.another(at) as round_:
+        with slot.another(at) as round_:
             try:
                 run(round_, SCENES[scene], at, locked)
             except (AssertionError, IpcError) as problem:  # all of them: the report shows which steps fail
@@ -132,102 +132,102 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
 
 
 @pytest.mark.parametrize("former", ["join hold", "join send:0 take:1"], ids=["held", "taken"])
-def test_who_looks_for_the_dead_stops_while_a_row_changes_hands(place: Place, former: str) -> None:
-    """What: one who has just found the first place of a dead one stops; somebody takes the dead one's row, and places.
+def test_who_looks_for_the_dead_stops_while_a_row_changes_hands(slot: Place, former: str) -> None:
+    """What: one who has just found the first slot of a dead one stops; somebody takes the dead one's row, and slots.
 
     Why: what is known of an owner is not known of the next one in its row.
 
-    Failure would mean: a living one's places are given to others while it writes to them.
+    Failure would mean: a living one's slots are given to others while it writes to them.
     """
-    place.killed(former)
-    victim = place.driver("enter ready arm sweep", "mq_queue_*: exchanged &h->parts.words*", 1, signal.SIGSTOP)
+    slot.killed(former)
+    victim = slot.driver("enter ready arm sweep", "mq_queue_*: exchanged &h->parts.slot_states*", 1, signal.SIGSTOP)
     victim.wait_ready()
     victim.proceed()
     victim.wait_stopped()
-    place.kill_free_rows()
-    heir = place.waiting("enter hold hold hold")
-    words = place.words()
+    slot.kill_free_rows()
+    heir = slot.waiting("enter hold hold hold")
+    words = slot.slot_states()
     victim.go_on()
     victim.ended(0)
-    assert place.words() == words, "it lives"
+    assert slot.slot_states() == words, "it lives"
     heir.process.kill()
     heir.process.wait()
-    place.look()
-    assert [number for number, _ in place.drain()] == [0] * ("send" in former)
-    life_goes_on(place)
+    slot.look()
+    assert [number for number, _ in slot.drain()] == [0] * ("send" in former)
+    life_goes_on(slot)
 
 
-def run_leased(place: Place, at: int) -> list[str]:
+def run_leased(slot: Place, at: int) -> list[str]:
     """Stop a victim that takes a message for 10 ms. Returns the points that it names."""
-    place.send(0)
-    victim = place.driver("join arm lease:1:1 disarm ready ack", "*", at, signal.SIGSTOP)
+    slot.send(0)
+    victim = slot.driver("join arm lease:1:1 disarm ready ack", "*", at, signal.SIGSTOP)
     got: list[Got] = []
     if at:
         victim.wait_stopped()
-        if place.lease(0):
-            got = wait_until(place.look_and_drain)
+        if slot.lease(0):
+            got = wait_until(slot.look_and_drain)
             assert got == [Got(0, 2)]
         else:
-            place.look()
-            place.look()
-            got += place.drain()
-        others_go_on(place, False)
+            slot.look()
+            slot.look()
+            got += slot.drain()
+        others_go_on(slot, False)
         victim.go_on()
     victim.proceed()
     lines = victim.ended(0)
-    got += place.drain()
+    got += slot.drain()
     assert [number for number, _ in got] + said(lines, "got") == [0]
     assert len(said(lines, "lost")) == (len(said(lines, "took")) if got else 0), lines
-    life_goes_on(place)
+    life_goes_on(slot)
     return points(lines)
 
 
-def test_a_lease_runs_out_while_its_taker_is_stopped(place: Place) -> None:
+def test_a_lease_runs_out_while_its_taker_is_stopped(slot: Place) -> None:
     """What: a taker stops at each access before, in and after its lease; others get the message when that is over.
 
     Why: a lease is for takers that live and do not go on.
 
     Failure would mean: a message waits for a stopped process, or two have acknowledged it.
     """
-    with place.another(0) as trial:
+    with slot.another(0) as trial:
         names = run_leased(trial, 0)
-    assert "mq_queue_lease: stored &h->parts.heads[taken->place].lease" in names
+    assert "mq_queue_set_lease: stored &h->parts.slot_headers[delivery->slot].lease" in names
     for at in range(1, len(names) + 1):
-        with place.another(at) as round_:
+        with slot.another(at) as round_:
             run_leased(round_, at)
 
 
 @pytest.mark.ci
-def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
+def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(slot: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
-    victim = place.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)
+    victim = slot.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)
     victim.wait_stopped()
     with pytest.raises(SegmentError, match="locked by another process"):
-        place.look()
-    assert len(place.fill(0)) == PLACES
-    assert len(place.drain()) == PLACES
+        slot.look()
+    assert len(slot.fill(0)) == SLOTS
+    assert len(slot.drain()) == SLOTS
     victim.go_on()
     victim.ended(0)
-    place.look()
+    slot.look()
 
 
-def test_who_wakes_counts_no_sleeper_that_another_is_waking(place: Place) -> None:
+def test_who_wakes_counts_no_sleeper_that_another_is_waking(slot: Place) -> None:
     """What: two sleep; a sender stops while it wakes one of them, and another sender comes.
 
     Why: the second one cannot know whether the first one stopped before its wake or behind it: it wakes that one, too.
 
     Failure would mean: of two messages that are sent at a time one waits for a second, beside a receiver that sleeps.
     """
-    sleepers = [place.driver("join ready wait:60000", "*never*") for _ in range(2)]
+    sleepers = [slot.driver("join ready wait:60000", "*never*") for _ in range(2)]
     for sleeper in sleepers:
         sleeper.wait_ready()
         sleeper.proceed()
         wait_asleep(sleeper.pid)
-    victim = place.driver("join arm send:0", "mq_eventcount_notify_mp: exchanged word", 1, signal.SIGSTOP)
+    victim = slot.driver("join arm send:0", "mq_eventcount_notify_mp: exchanged word", 1, signal.SIGSTOP)
     victim.wait_stopped()
-    place.send(1)
+    slot.send(1)
     got = [number for sleeper in sleepers for number in said(sleeper.ended(0), "got")]
     assert sorted(got) == [0, 1]
     victim.go_on()
     victim.ended(0)
-    life_goes_on(place)
+    life_goes_on(slot)

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from msgq.impl.workqueue.notice import Notice
-from tests.crash.queues import Place, ended, life_goes_on, place, points, program, until_ready
+from msgq.impl.workqueue.notification import QueueNotification
+from tests.crash.queues import Place, ended, life_goes_on, points, program, slot, until_ready
 from tests.crash.victims import Driver, state
 from tests.support import asleep, wait_until
 
-__all__ = ["place", "program"]
+__all__ = ["program", "slot"]
 
 
 class Scene(NamedTuple):
@@ -34,56 +34,56 @@ TELLERS = {
 }
 
 
-def be_told_no_more(place: Place, notice: Notice) -> None:
+def be_told_no_more(slot: Place, notice: QueueNotification) -> None:
     notice.close()
-    place.other.notify(None)  # the wish is the handle's
+    slot.other.notify(None)  # the wish is the handle's
 
 
-def begin(place: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> tuple[Notice, Driver]:
+def begin(slot: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> tuple[QueueNotification, Driver]:
     """Have somebody who wants to be told, and a victim that has come to its steps, and nothing to take."""
-    notice = Notice(place.other)
-    place.send(*[0] * scene.taken)
+    notice = QueueNotification(slot.other)
+    slot.send(*[0] * scene.taken)
     if scene.taken and "take" not in scene.operations:
-        place.killed("join take:1")
-    victim = place.driver(scene.operations, at=at, number=number)
+        slot.killed("join take:1")
+    victim = slot.driver(scene.operations, at=at, number=number)
     until_ready(victim)
-    assert not any(word >> 63 for word in place.words())
+    assert not any(word >> 63 for word in slot.slot_states())
     notice.taken()
     victim.proceed()
     return notice, victim
 
 
-def kill(place: Place, scene: Scene, at: int) -> list[str]:
-    notice, victim = begin(place, scene, at)
+def kill(slot: Place, scene: Scene, at: int) -> list[str]:
+    notice, victim = begin(slot, scene, at)
     if scene.later:
-        wait_until(lambda: state(victim.pid) == "Z" or (place.bits() and asleep(victim.pid)))
+        wait_until(lambda: state(victim.pid) == "Z" or (slot.bits() and asleep(victim.pid)))
         victim.process.send_signal(signal.SIGSTOP)  # so that all of them are there when it wakes
-        place.send(*range(scene.later))
+        slot.send(*range(scene.later))
         victim.go_on()
     lines = ended(victim, at)
-    place.handle()  # it looks for the dead, and stays: who leaves tells in any case
-    left = [word for word in place.words() if word >> 63]
+    slot.handle()  # it looks for the dead, and stays: who leaves tells in any case
+    left = [word for word in slot.slot_states() if word >> 63]
     assert left or at or scene.later == 0
     assert notice.taken() or not left, "a message is there, and nobody was told"
-    be_told_no_more(place, notice)
-    place.drain()
-    life_goes_on(place)
+    be_told_no_more(slot, notice)
+    slot.drain()
+    life_goes_on(slot)
     return points(lines)
 
 
 @pytest.mark.parametrize("scene", TELLERS)
-def test_who_was_to_tell_is_killed_at_every_step(place: Place, scene: str) -> None:
+def test_who_was_to_tell_is_killed_at_every_step(slot: Place, scene: str) -> None:
     """What: the victim dies at each step; then somebody looks for the dead.
 
     Why: a sender that finds a message in the queue leaves it to the one before it to tell, who may be dead by then.
 
     Failure would mean: a message is there, nobody is told, and all later senders think that somebody was.
     """
-    with place.another(0) as trial:
+    with slot.another(0) as trial:
         names = kill(trial, TELLERS[scene], 0)
     problems = []
     for at, name in enumerate(names, 1):
-        with place.another(at) as round_:
+        with slot.another(at) as round_:
             try:
                 kill(round_, TELLERS[scene], at)
             except AssertionError as problem:  # all of them: the report shows which steps fail
@@ -92,15 +92,15 @@ def test_who_was_to_tell_is_killed_at_every_step(place: Place, scene: str) -> No
 
 
 @pytest.mark.parametrize("scene", ["who sends", "who gives back", "who leaves with a job"])
-def test_who_was_to_tell_stops_at_every_step(place: Place, scene: str) -> None:
+def test_who_was_to_tell_stops_at_every_step(slot: Place, scene: str) -> None:
     """What: the victim stops at each step; what it sent is received, and another one sends.
 
     Failure would mean: whoever is told by messages to an empty queue waits for one that does not run.
     """
-    with place.another(0) as trial:
+    with slot.another(0) as trial:
         steps = len(kill(trial, TELLERS[scene], 0))
     for at in range(1, steps + 1):
-        with place.another(at) as round_:
+        with slot.another(at) as round_:
             notice, victim = begin(round_, TELLERS[scene], at, signal.SIGSTOP)
             assert victim.wait_stopped_or_ended()
             for number in range(1000, 1010):
@@ -114,12 +114,12 @@ def test_who_was_to_tell_stops_at_every_step(place: Place, scene: str) -> None:
             be_told_no_more(round_, notice)
 
 
-def test_who_takes_the_row_of_one_who_was_to_tell(place: Place) -> None:
+def test_who_takes_the_row_of_one_who_was_to_tell(slot: Place) -> None:
     """It tells, though it looks for nobody; afterwards nothing would show that there was something to tell."""
-    notice = Notice(place.other)
-    place.driver("join arm send:200", "mq_queue_commit*: stored &h->parts.words*").ended(-signal.SIGKILL)
+    notice = QueueNotification(slot.other)
+    slot.driver("join arm send:200", "mq_queue_commit*: stored &h->parts.slot_states*").ended(-signal.SIGKILL)
     assert not notice.taken()
-    place.kill_free_rows()
-    place.waiting("enter")
+    slot.kill_free_rows()
+    slot.waiting("enter")
     assert notice.taken()
-    be_told_no_more(place, notice)
+    be_told_no_more(slot, notice)

@@ -114,8 +114,8 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
             "return true;",
         ),
         ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
-        ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_make_sense(messages, size) ||", ""),
-        ("queues", "HEADERS", "workqueue/words.h", "mq_word_row(word) < MQ_QUEUE_ROWS &&", ""),
+        ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""),
+        ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_row(word) < MQ_QUEUE_ROWS &&", ""),
         (
             "queues",
             "HEADERS",

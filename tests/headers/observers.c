@@ -11,7 +11,7 @@
 #include "workqueue/recovery.h"
 #include "workqueue/snapshot.h"
 
-enum { PLACES = 4, SIZE = 64, CAPACITY = 16, LENGTH = 6, ITEM = 24 };
+enum { SLOTS = 4, SIZE = 64, CAPACITY = 16, LENGTH = 6, ITEM = 24 };
 
 static mq_liveness_file roll;
 static const mq_self self_of_row = {.pid = 1, .pid_namespace = 1};
@@ -69,9 +69,9 @@ TEST(message_is_dated_by_a_time_that_it_holds) {
 static mq_queue *queue;
 static mq_queue_handle a, b;
 static mq_queue_block_cache memories[2][1];
-static mq_queue_taken t;
-static mq_queue_log log_of_a, log_of_b;
-static mq_queue_noted noted[2][2];
+static mq_queue_delivery t;
+static mq_queue_event_buffer buffer_of_a, buffer_of_b;
+static mq_queue_event_record event_records[2][2];
 
 static void join(mq_queue_handle *h, int row) {
     h->blocks = memories[row];
@@ -82,45 +82,45 @@ static void join(mq_queue_handle *h, int row) {
 }
 
 static void begin_queue(void) {
-    uint64_t bytes = mq_queue_bytes(PLACES, SIZE);
+    uint64_t bytes = mq_queue_bytes(SLOTS, SIZE);
     queue = zeros(bytes);
-    mq_queue_write(queue, PLACES, SIZE, 1, 1, "test", MQ_EVENTS_HEADS);
+    mq_queue_write(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
     CHECK(mq_queue_check(queue, bytes, &a.parts) == MQ_QUEUE_SOUND);
     b.parts = a.parts;
     join(&a, 0);
     join(&b, 1);
-    log_of_a = (mq_queue_log){.row = a.row, .number = 0, .room = 2, .noted = noted[0]};
-    log_of_b = (mq_queue_log){.row = b.row, .number = 1, .room = 2, .noted = noted[1]};
+    buffer_of_a = (mq_queue_event_buffer){.row = a.row, .number = 0, .room = 2, .records = event_records[0]};
+    buffer_of_b = (mq_queue_event_buffer){.row = b.row, .number = 1, .room = 2, .records = event_records[1]};
     forget_steps();
 }
 static void send_one(uint64_t sent_time) {
-    mq_queue_commit(&a, (uint64_t)mq_queue_hold(&a, MQ_NO_TICKET), 8, 1, sent_time, 0);
+    mq_queue_commit(&a, (uint64_t)mq_queue_claim_slot(&a, MQ_NO_TICKET), 8, 1, sent_time, 0);
 }
 
-static mq_queue_census census;
+static mq_queue_slot_counts counts;
 static uint32_t priorities[MQ_QUEUE_PRIORITIES];
 static void look(uint64_t now_ns) {
     memset(priorities, 0, sizeof priorities);
-    mq_snapshot_places(&a.parts, now_ns, &census, priorities);
+    mq_queue_snapshot_slots(&a.parts, now_ns, &counts, priorities);
 }
 
 TEST(census_of_a_queue_counts_places_by_their_words) {
     begin_queue();
     send_one(7);
     send_one(5);
-    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK && mq_queue_hold(&a, MQ_NO_TICKET) == 2);
-    mq_store_release_u64(&a.parts.words[3], 1);
+    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK && mq_queue_claim_slot(&a, MQ_NO_TICKET) == 2);
+    mq_store_release_u64(&a.parts.slot_states[3], 1);
     look(1);
-    CHECK(census.free == 0 && census.held == 1 && census.taken == 1 && census.ready == 1 && census.nonsense == 1);
-    CHECK(priorities[1] == 1 && census.oldest == 5 && census.most_deliveries == 1 && census.redelivered == 0);
-    CHECK(census.owned[0].held == 1 && census.owned[1].taken == 1 && census.astray == 0);
-    CHECK(mq_queue_return(&b, t.place, t.word));
+    CHECK(counts.free == 0 && counts.filling == 1 && counts.taken == 1 && counts.ready == 1 && counts.corrupt == 1);
+    CHECK(priorities[1] == 1 && counts.oldest == 5 && counts.most_deliveries == 1 && counts.redelivered == 0);
+    CHECK(counts.rows[0].filling == 1 && counts.rows[1].taken == 1 && counts.lost == 0);
+    CHECK(mq_queue_requeue(&b, t.slot, t.word));
     look(1);
-    CHECK(census.redelivered == 1 && census.taken == 0);
+    CHECK(counts.redelivered == 1 && counts.taken == 0);
     join(&a, 0); /* a later owner of its row */
     look(1);
-    CHECK(census.astray == 1 && census.owned[0].held == 0);
+    CHECK(counts.lost == 1 && counts.rows[0].filling == 0);
 }
 
 TEST(census_of_a_queue_counts_expired_leases) {
@@ -128,12 +128,12 @@ TEST(census_of_a_queue_counts_expired_leases) {
     send_one(1);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     look(1);
-    CHECK(census.leases == 0);
-    mq_queue_lease(&b, &t, 10);
-    look(9 * MQ_LEASE_TICK_NS);
-    CHECK(census.leases == 1 && census.overdue == 0);
-    look(10 * MQ_LEASE_TICK_NS);
-    CHECK(census.leases == 1 && census.overdue == 1);
+    CHECK(counts.leases == 0);
+    mq_queue_set_lease(&b, &t, 10);
+    look(9 * MQ_JOB_LEASE_TICK_NS);
+    CHECK(counts.leases == 1 && counts.expired_leases == 0);
+    look(10 * MQ_JOB_LEASE_TICK_NS);
+    CHECK(counts.leases == 1 && counts.expired_leases == 1);
 }
 
 static void take_it(unsigned time) {
@@ -144,57 +144,59 @@ static void take_it(unsigned time) {
 TEST(census_omits_a_message_that_changes_during_the_count) {
     begin_queue();
     send_one(5);
-    meet("mq_snapshot_message: loaded &head->deliveries", take_it);
+    meet("mq_queue_snapshot_message: loaded &header->deliveries", take_it);
     look(1);
-    CHECK(census.oldest == 0 && census.most_deliveries == 0);
+    CHECK(counts.oldest == 0 && counts.most_deliveries == 0);
 }
 
 TEST(counts_of_an_owner_begin_at_those_of_its_row) {
     begin_queue();
     send_one(1);
-    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 1);
+    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 1);
     join(&a, 0);
-    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
+    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 0);
     send_one(1);
-    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 1);
-    mq_store_relaxed_u64(&a.row->before.sent, 5); /* invalid data */
-    CHECK(mq_snapshot_since(&a.row->counts.sent, &a.row->before.sent) == 0);
+    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 1);
+    mq_store_relaxed_u64(&a.row->counts_before.sent, 5); /* invalid data */
+    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 0);
 }
 
 TEST(events_have_numbers_of_their_own) {
-    uint64_t key = mq_word_ready(3, 7);
+    uint64_t key = mq_slot_state_ready(3, 7);
     CHECK(mq_queue_event_number(key, 0) == (7 << 16) + 1 && mq_queue_event_number(key, 2) == (7 << 16) + 3);
-    CHECK(mq_queue_event_number(mq_word_ready(0, 0), 0) != 0);
+    CHECK(mq_queue_event_number(mq_slot_state_ready(0, 0), 0) != 0);
     begin_queue();
-    CHECK(mq_queue_event_of(&log_of_a, MQ_EVENT_SENT, key, 2, 1ull << 40).event.size == UINT32_MAX);
-    CHECK(mq_queue_event_refused(&log_of_a, 3, 8, 0).event.number == 0);
+    CHECK(mq_queue_make_event(&buffer_of_a, MQ_QUEUE_EVENT_SENT, key, 2, 1ull << 40).event.size == UINT32_MAX);
+    CHECK(mq_queue_make_refused_event(&buffer_of_a, 3, 8, 0).event.number == 0);
 }
 
 TEST(event_of_a_returned_message_has_the_time_of_its_own_take) {
     begin_queue();
-    a.log = &log_of_a, b.log = &log_of_b;
+    a.event_buffer = &buffer_of_a, b.event_buffer = &buffer_of_b;
     send_one(1);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     uint64_t earlier = t.word;
-    CHECK(mq_queue_return(&a, t.place, t.word));
-    CHECK(log_of_a.end == 1 && noted[0][0].event.event == MQ_EVENT_RETURNED && noted[0][0].event.deliveries == 1);
-    CHECK(noted[0][0].event.taken_time == t.taken_time);
+    CHECK(mq_queue_requeue(&a, t.slot, t.word));
+    CHECK(buffer_of_a.end == 1 && event_records[0][0].event.event == MQ_QUEUE_EVENT_RETURNED &&
+          event_records[0][0].event.deliveries == 1);
+    CHECK(event_records[0][0].event.taken_time == t.taken_time);
     CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
-    mq_queue_noted back = mq_queue_event_back(&log_of_a, &a.parts.heads[0], t.key, 0, earlier);
+    mq_queue_event_record back =
+        mq_queue_make_returned_event(&buffer_of_a, &a.parts.slot_headers[0], t.key, 0, earlier);
     CHECK(back.event.taken_time == 0); /* the time of the take is unknown */
-    CHECK(!mq_queue_return(&a, t.place, earlier) && log_of_a.end == 1);
+    CHECK(!mq_queue_requeue(&a, t.slot, earlier) && buffer_of_a.end == 1);
 }
 
 TEST(events_without_room_are_counted) {
     begin_queue();
-    mq_queue_noted one = {.event.event = MQ_EVENT_SENT};
+    mq_queue_event_record one = {.event.event = MQ_QUEUE_EVENT_SENT};
     for (int i = 0; i < 3; i++)
-        mq_queue_note(&log_of_a, &one);
-    CHECK(log_of_a.end == 2 && mq_load_relaxed_u64(&a.row->events_lost) == 1);
-    mq_queue_note(&log_of_b, &one);
-    mq_queue_log_move(&log_of_a, &log_of_b);
-    CHECK(log_of_b.end == 2 && mq_load_relaxed_u64(&b.row->events_lost) == 1);
-    CHECK(log_of_a.first == 0 && log_of_a.end == 0);
+        mq_queue_event_buffer_add(&buffer_of_a, &one);
+    CHECK(buffer_of_a.end == 2 && mq_load_relaxed_u64(&a.row->events_lost) == 1);
+    mq_queue_event_buffer_add(&buffer_of_b, &one);
+    mq_queue_event_buffer_move(&buffer_of_a, &buffer_of_b);
+    CHECK(buffer_of_b.end == 2 && mq_load_relaxed_u64(&b.row->events_lost) == 1);
+    CHECK(buffer_of_a.first == 0 && buffer_of_a.end == 0);
 }
 
 /* ---- channels ---- */
@@ -406,10 +408,10 @@ TEST(meter_of_a_channel_counts_messages_and_their_delays) {
 }
 
 TEST(meter_of_queue_events_counts_sends_and_dates_first_takes) {
-    mq_queue_event event = {.event = MQ_EVENT_SENT, .size = 8};
+    mq_queue_event event = {.event = MQ_QUEUE_EVENT_SENT, .size = 8};
     memset((void *)&meter, 0, sizeof meter);
     CHECK(mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.sizes.sum == 8);
-    event = (mq_queue_event){.event = MQ_EVENT_TAKEN, .deliveries = 1, .sent_time = 10, .publish_time = 15};
+    event = (mq_queue_event){.event = MQ_QUEUE_EVENT_TAKEN, .deliveries = 1, .sent_time = 10, .publish_time = 15};
     CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.sum == 5);
     event.deliveries = 2;
     CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.count == 1);

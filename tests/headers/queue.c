@@ -5,21 +5,21 @@
 
 TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
     mq_queue_parts found;
-    uint64_t bytes = mq_queue_bytes(PLACES, SIZE);
-    begin(PLACES);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.max_messages == PLACES);
+    uint64_t bytes = mq_queue_bytes(SLOTS, SIZE);
+    begin(SLOTS);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.max_messages == SLOTS);
     CHECK(mq_queue_check(queue, bytes - 1, &found) == MQ_QUEUE_FOREIGN);
-    static const uint64_t wrong[] = {0, PLACES + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
+    static const uint64_t wrong[] = {0, SLOTS + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
     for (unsigned i = 0; i < 4; i++) {
         mq_store_relaxed_u64(&queue->max_messages, wrong[i]);
         CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
     }
-    mq_store_relaxed_u64(&queue->max_messages, PLACES);
+    mq_store_relaxed_u64(&queue->max_messages, SLOTS);
     mq_store_relaxed_u64(&queue->max_message_size, 0);
     CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
     mq_store_relaxed_u64(&queue->max_message_size, SIZE);
     mq_store_relaxed_u64(&queue->events, 77);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.events == MQ_EVENTS_NONE);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.events == MQ_QUEUE_EVENTS_NONE);
     mq_store_relaxed_u64(&queue->version, (uint64_t)(MQ_QUEUE_MAJOR + 1) << 32);
     CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_VERSION);
 }
@@ -27,87 +27,88 @@ TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
 TEST(queue_plan_has_room_for_each_place) {
     mq_queue_offsets at = mq_queue_plan(65, 65);
     CHECK(mq_queue_blocks(64) == 1 && mq_queue_blocks(65) == 2);
-    CHECK(at.heads - at.words >= 65 * sizeof(mq_u64) && at.payloads - at.heads == 65 * sizeof(mq_queue_head));
+    CHECK(at.slot_headers - at.slot_states >= 65 * sizeof(mq_u64) &&
+          at.payloads - at.slot_headers == 65 * sizeof(mq_queue_slot_header));
     CHECK(at.end - at.payloads == 65 * 128 && at.payloads % 64 == 0);
 }
 
 /* ---- sending and receiving ---- */
 
 TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {
-    static const uint64_t priorities[] = {1, 5, 1, 5}, places[] = {1, 3, 0, 2};
-    begin(PLACES);
-    for (unsigned i = 0; i < PLACES; i++)
+    static const uint64_t priorities[] = {1, 5, 1, 5}, slots[] = {1, 3, 0, 2};
+    begin(SLOTS);
+    for (unsigned i = 0; i < SLOTS; i++)
         CHECK(send_one(a, priorities[i]) == i);
-    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
-    for (unsigned i = 0; i < PLACES; i++)
-        CHECK(take(b) && t.place == places[i] && t.deliveries == 1 && mq_queue_free(b, &t));
+    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
+    for (unsigned i = 0; i < SLOTS; i++)
+        CHECK(take(b) && t.slot == slots[i] && t.deliveries == 1 && mq_queue_free_slot(b, &t));
     CHECK(!take(b));
 }
 
 TEST(commit_makes_the_word_ready_before_it_counts) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 0);
-    CHECK(in_order("mq_queue_hold: exchanged word", "mq_queue_hold: counted *entered*",
-                   "mq_queue_commit: stored *length", "mq_queue_commit: stored *words*",
-                   "mq_queue_commit: counted *ready"));
+    CHECK(in_order("mq_queue_claim_slot: exchanged word", "mq_queue_claim_slot: counted *fill_counts*",
+                   "mq_queue_commit: stored *length", "mq_queue_commit: stored *slot_states*",
+                   "mq_queue_commit: counted *ready_count"));
     CHECK(ready() == 1);
 }
 
 static void return_and_send(unsigned time) {
     if (time == 1)
-        CHECK(mq_queue_return(b, t.place, t.word));
+        CHECK(mq_queue_requeue(b, t.slot, t.word));
 }
 
 TEST(returned_message_is_found_by_a_scan_that_has_passed_its_place) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 9);
     send_one(a, 1);
-    CHECK(take(b) && t.place == 0);
-    meet("mq_queue_scan_block: loaded &h->parts.words*", return_and_send); /* after the load of place 0 */
-    mq_queue_taken best;
-    CHECK(mq_queue_take(c, MQ_NO_TICKET, &best) == MQ_QUEUE_OK && best.place == 0);
+    CHECK(take(b) && t.slot == 0);
+    meet("mq_queue_scan_block: loaded &h->parts.slot_states*", return_and_send); /* after the load of slot 0 */
+    mq_queue_delivery best;
+    CHECK(mq_queue_take(c, MQ_NO_TICKET, &best) == MQ_QUEUE_OK && best.slot == 0);
     CHECK(best.deliveries == 2);
     CHECK(ready() == 3);
 }
 
 TEST(returned_message_wakes_a_receiver_and_is_notified) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    const mq_u32 *word = doze(b, MQ_RECEIVING);
-    mq_queue_bit_on(&queue->notified, c->number);
+    const mq_u32 *word = doze(b, MQ_QUEUE_RECEIVER);
+    mq_queue_bit_on(&queue->notify_requested, c->number);
     uint32_t before = arrived();
-    CHECK(mq_queue_return(a, t.place, t.word));
+    CHECK(mq_queue_requeue(a, t.slot, t.word));
     CHECK(wakes(word) == 1 && arrived() == before + 1);
-    CHECK(mq_load_acquire_u64(&a->row->owes[1]) == 0);
-    CHECK(!mq_queue_return(a, t.place, t.word)); /* it is there already */
-    CHECK(ready() == 2 && mq_load_acquire_u64(&a->row->owes[1]) == 0);
+    CHECK(mq_load_acquire_u64(&a->row->notify_debt[1]) == 0);
+    CHECK(!mq_queue_requeue(a, t.slot, t.word)); /* it is there already */
+    CHECK(ready() == 2 && mq_load_acquire_u64(&a->row->notify_debt[1]) == 0);
 }
 
 static uint64_t same_key;
 
-/* The first scan finds a key in place 0. The second scan finds the same key, of a later message, in place 1. Before that
- * message, a better one came to place 0 after the second scan had loaded this place. */
+/* The first scan finds a key in slot 0. The second scan finds the same key, of a later message, in slot 1. Before that
+ * message, a better one came to slot 0 after the second scan had loaded this slot. */
 static void change_a_scanned_place(unsigned time) {
     if (time == 1) {
         same_key = word_of(0);
-        mq_fetch_add_u64(&queue->ready, 1);
-    } else if (time == PLACES) { /* the first scan has loaded its last place */
-        mq_fetch_add_u64(&a->parts.entered[0], 1);
-        mq_store_release_u64(&a->parts.words[0], 0);
-    } else if (time == PLACES + 1) { /* the second scan has loaded place 0 */
-        mq_fetch_add_u64(&a->parts.entered[0], 2);
-        mq_store_release_u64(&a->parts.words[0], mq_word_ready(7, 5));
-        mq_store_release_u64(&a->parts.words[1], same_key);
-        mq_fetch_add_u64(&queue->ready, 2);
+        mq_fetch_add_u64(&queue->ready_count, 1);
+    } else if (time == SLOTS) { /* the first scan has loaded its last slot */
+        mq_fetch_add_u64(&a->parts.fill_counts[0], 1);
+        mq_store_release_u64(&a->parts.slot_states[0], 0);
+    } else if (time == SLOTS + 1) { /* the second scan has loaded slot 0 */
+        mq_fetch_add_u64(&a->parts.fill_counts[0], 2);
+        mq_store_release_u64(&a->parts.slot_states[0], mq_slot_state_ready(7, 5));
+        mq_store_release_u64(&a->parts.slot_states[1], same_key);
+        mq_fetch_add_u64(&queue->ready_count, 2);
     }
 }
 
 TEST(equal_keys_of_two_places_are_two_messages) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
-    meet("mq_queue_scan_block: loaded &h->parts.words*", change_a_scanned_place);
-    CHECK(take(b) && t.key == mq_word_ready(7, 5));
+    meet("mq_queue_scan_block: loaded &h->parts.slot_states*", change_a_scanned_place);
+    CHECK(take(b) && t.key == mq_slot_state_ready(7, 5));
 }
 
 static void send_to_the_first_place(unsigned time) {
@@ -116,82 +117,82 @@ static void send_to_the_first_place(unsigned time) {
 }
 
 TEST(message_in_a_cached_block_is_found) {
-    begin(PLACES);
+    begin(SLOTS);
     CHECK(!take(b)); /* it caches that the block is empty */
     send_one(a, 1);
     CHECK(receive(b));
     CHECK(!take(b));
-    meet("mq_queue_scan_block: loaded *entered*", send_to_the_first_place);
-    CHECK(!take(b) || t.place == 1);
+    meet("mq_queue_scan_block: loaded *fill_counts*", send_to_the_first_place);
+    CHECK(!take(b) || t.slot == 1);
     forget_steps();
     CHECK(word_of(1) == t.word || receive(b));
 }
 
 TEST(block_with_a_held_or_taken_place_is_not_cached) {
-    begin(PLACES);
-    int64_t place = mq_queue_hold(a, MQ_NO_TICKET);
-    CHECK(!take(b) && b->met);
-    commit(a, place, 1);
+    begin(SLOTS);
+    int64_t slot = mq_queue_claim_slot(a, MQ_NO_TICKET);
+    CHECK(!take(b) && b->saw_owned_slots);
+    commit(a, slot, 1);
     CHECK(take(b));
-    CHECK(!take(c) && c->met);
-    CHECK(mq_queue_return(b, t.place, t.word));
+    CHECK(!take(c) && c->saw_owned_slots);
+    CHECK(mq_queue_requeue(b, t.slot, t.word));
     CHECK(receive(c));
-    CHECK(!take(c) && !c->met);
+    CHECK(!take(c) && !c->saw_owned_slots);
 }
 
 TEST(free_of_a_message_that_came_back_fails) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    mq_queue_taken earlier = t;
-    CHECK(mq_queue_return(b, t.place, t.word));
+    mq_queue_delivery earlier = t;
+    CHECK(mq_queue_requeue(b, t.slot, t.word));
     CHECK(take(a));
-    CHECK(!mq_queue_free(a, &earlier));
-    CHECK(mq_queue_free(a, &t));
+    CHECK(!mq_queue_free_slot(a, &earlier));
+    CHECK(mq_queue_free_slot(a, &t));
     CHECK(mq_load_relaxed_u64(&a->row->counts.acknowledged) == 1);
 }
 
 TEST(message_inherits_nothing_from_the_previous_one_in_its_place) {
     begin(1);
     send_one(a, 1);
-    CHECK(take(b) && mq_queue_return(b, t.place, t.word) && take(b) && t.deliveries == 2);
-    mq_queue_lease(b, &t, 10);
-    CHECK(mq_queue_free(b, &t));
+    CHECK(take(b) && mq_queue_requeue(b, t.slot, t.word) && take(b) && t.deliveries == 2);
+    mq_queue_set_lease(b, &t, 10);
+    CHECK(mq_queue_free_slot(b, &t));
     send_one(a, 1);
-    CHECK(mq_load_relaxed_u64(&a->parts.heads[0].lease) == 0);
+    CHECK(mq_load_relaxed_u64(&a->parts.slot_headers[0].lease) == 0);
     CHECK(take(b) && t.deliveries == 1);
 }
 
 TEST(message_longer_than_the_limit_is_reported_and_can_be_freed) {
-    begin(PLACES);
-    mq_queue_commit(a, (uint64_t)mq_queue_hold(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
+    begin(SLOTS);
+    mq_queue_commit(a, (uint64_t)mq_queue_claim_slot(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
     CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_CORRUPT && t.word);
-    CHECK(mq_queue_free(b, &t) && is_free(0));
-    mq_queue_commit(a, (uint64_t)mq_queue_hold(a, MQ_NO_TICKET), SIZE, 0, 1, 0);
+    CHECK(mq_queue_free_slot(b, &t) && is_free(0));
+    mq_queue_commit(a, (uint64_t)mq_queue_claim_slot(a, MQ_NO_TICKET), SIZE, 0, 1, 0);
     CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
 /* ---- leases ---- */
 
 static int64_t sweep_at(mq_queue_handle *h, uint32_t tick) {
-    return mq_queue_reclaim(h, (int64_t)tick * MQ_LEASE_TICK_NS);
+    return mq_queue_reclaim(h, (int64_t)tick * MQ_JOB_LEASE_TICK_NS);
 }
 
 TEST(lease_of_all_zeros_is_a_lease) {
-    uint64_t word = mq_word_taken(0, 0, 1u << 24); /* as the low half of the tick, the row and the take are 0 */
-    CHECK(mq_lease_of(word, 0) != 0);
-    CHECK(mq_lease_belongs(mq_lease_of(word, 0), word));
+    uint64_t word = mq_slot_state_taken(0, 0, 1u << 24); /* as the low half of the tick, the row and the take are 0 */
+    CHECK(mq_job_lease_pack(word, 0) != 0);
+    CHECK(mq_job_lease_belongs_to(mq_job_lease_pack(word, 0), word));
 }
 
 TEST(lease_belongs_to_the_take_that_it_was_given_to) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
     CHECK(take(b));
-    mq_queue_lease(b, &t, 10);
-    CHECK(mq_lease_belongs(mq_load_acquire_u64(&b->parts.heads[0].lease), word_of(0)));
-    CHECK(sweep_at(c, 9) == MQ_LEASE_TICK_NS && word_of(0) == t.word);
+    mq_queue_set_lease(b, &t, 10);
+    CHECK(mq_job_lease_belongs_to(mq_load_acquire_u64(&b->parts.slot_headers[0].lease), word_of(0)));
+    CHECK(sweep_at(c, 9) == MQ_JOB_LEASE_TICK_NS && word_of(0) == t.word);
     sweep_at(c, 10);
-    CHECK(mq_word_is_ready(word_of(0)));
+    CHECK(mq_slot_state_is_ready(word_of(0)));
     CHECK(take(b)); /* without a lease: the previous one does not count */
     sweep_at(c, 11);
     CHECK(word_of(0) == t.word);
@@ -199,22 +200,22 @@ TEST(lease_belongs_to_the_take_that_it_was_given_to) {
 
 TEST(sweep_asks_in_time_for_the_next_lease) {
     static const uint32_t ends[] = {8, 5, 7};
-    begin(PLACES);
+    begin(SLOTS);
     CHECK(sweep_at(c, 1) == MQ_QUEUE_RECOVER_NS);
     for (unsigned i = 0; i < 3; i++) {
         send_one(a, 1);
         CHECK(take(b));
-        mq_queue_lease(b, &t, ends[i]);
+        mq_queue_set_lease(b, &t, ends[i]);
     }
-    CHECK(sweep_at(c, 1) == 4 * MQ_LEASE_TICK_NS);
+    CHECK(sweep_at(c, 1) == 4 * MQ_JOB_LEASE_TICK_NS);
 }
 
 /* ---- recovery ---- */
 
 TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     begin(1);
-    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 0);
-    const mq_u32 *word = doze(b, MQ_SENDING);
+    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 0);
+    const mq_u32 *word = doze(b, MQ_QUEUE_SENDER);
     mq_queue_reclaim(c, 1);
     CHECK(!is_free(0) && wakes(word) == 0);
     die(a);
@@ -223,11 +224,11 @@ TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
 }
 
 TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(b, 1);
     uint64_t key = word_of(0);
     CHECK(take(a));
-    const mq_u32 *word = doze(b, MQ_RECEIVING);
+    const mq_u32 *word = doze(b, MQ_QUEUE_RECEIVER);
     mq_queue_reclaim(c, 1);
     CHECK(word_of(0) == t.word && wakes(word) == 0);
     lives[MQ_QUEUE_ROW_BYTE] = MQ_UNKNOWN;
@@ -239,29 +240,29 @@ TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
 }
 
 TEST(sweep_takes_nothing_from_its_own_handle) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
+    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 1);
     die(a); /* its own lock seems free to it */
     mq_queue_reclaim(a, 1);
     CHECK(word_of(0) == t.word && !is_free(1));
 }
 
 TEST(sweep_reclaims_the_words_of_the_previous_owner_of_a_row) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(b, 1);
     CHECK(take(a));
-    CHECK(mq_queue_hold(a, MQ_NO_TICKET) == 1);
+    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 1);
     join(0); /* the row's next owner, alive */
     mq_queue_reclaim(b, 1);
-    CHECK(mq_word_is_ready(word_of(0)) && is_free(1));
+    CHECK(mq_slot_state_is_ready(word_of(0)) && is_free(1));
 }
 
 TEST(message_without_a_key_comes_back_as_well) {
-    begin(PLACES);
+    begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    mq_store_release_u64(&a->parts.heads[0].key, 0);
-    CHECK(mq_queue_return(b, t.place, t.word) && take(b));
+    mq_store_release_u64(&a->parts.slot_headers[0].key, 0);
+    CHECK(mq_queue_requeue(b, t.slot, t.word) && take(b));
 }

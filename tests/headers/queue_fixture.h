@@ -7,7 +7,7 @@
 #include "workqueue/poll_state.h"
 #include "workqueue/peek.h"
 
-enum { PLACES = 4, SIZE = 64, HANDLES = 3 };
+enum { SLOTS = 4, SIZE = 64, HANDLES = 3 };
 
 static mq_queue *queue;
 static mq_liveness_file roll;
@@ -15,7 +15,7 @@ static mq_queue_handle handles[HANDLES];
 static mq_queue_block_cache memories[HANDLES][1];
 static void *locks[HANDLES];
 static mq_queue_handle *const a = &handles[0], *const b = &handles[1], *const c = &handles[2];
-static mq_queue_taken t;
+static mq_queue_delivery t;
 
 static inline void join(int row) {
     mq_queue_handle *h = &handles[row];
@@ -28,12 +28,12 @@ static inline void join(int row) {
 }
 
 /* A queue with the handles a, b and c, in the rows 0 to 2. */
-static inline void begin(uint64_t places) {
-    uint64_t bytes = mq_queue_bytes(places, SIZE);
+static inline void begin(uint64_t slots) {
+    uint64_t bytes = mq_queue_bytes(slots, SIZE);
     forget_steps();
     memset(handles, 0, sizeof handles);
     queue = zeros(bytes);
-    mq_queue_write(queue, places, SIZE, 1, 1, "test", MQ_EVENTS_NONE);
+    mq_queue_write(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
     for (int row = 0; row < HANDLES; row++) {
         CHECK(mq_queue_check(queue, bytes, &handles[row].parts) == MQ_QUEUE_SOUND);
         join(row);
@@ -43,29 +43,29 @@ static inline void begin(uint64_t places) {
 
 static inline void die(mq_queue_handle *h) { lives[MQ_QUEUE_ROW_BYTE + h->number] = MQ_DEAD; }
 
-static inline uint64_t word_of(uint64_t place) { return mq_load_acquire_u64(&a->parts.words[place]); }
-static inline uint64_t ready(void) { return mq_load_acquire_u64(&queue->ready); }
-static inline uint32_t arrived(void) { return mq_load_acquire_u32(&queue->arrived); }
-static inline bool is_free(uint64_t place) { return word_of(place) == 0; }
+static inline uint64_t word_of(uint64_t slot) { return mq_load_acquire_u64(&a->parts.slot_states[slot]); }
+static inline uint64_t ready(void) { return mq_load_acquire_u64(&queue->ready_count); }
+static inline uint32_t arrived(void) { return mq_load_acquire_u32(&queue->notify_seq); }
+static inline bool is_free(uint64_t slot) { return word_of(slot) == 0; }
 
-/* Fill a held place, and send it. */
-static inline void commit(mq_queue_handle *h, int64_t place, uint64_t priority) {
-    CHECK(place != MQ_QUEUE_NO_SLOT);
-    mq_queue_commit(h, (uint64_t)place, 8, priority, 1, 0);
+/* Fill a held slot, and send it. */
+static inline void commit(mq_queue_handle *h, int64_t slot, uint64_t priority) {
+    CHECK(slot != MQ_QUEUE_NO_SLOT);
+    mq_queue_commit(h, (uint64_t)slot, 8, priority, 1, 0);
     mq_queue_wake_receivers(queue, 1);
 }
 static inline uint64_t send_one(mq_queue_handle *h, uint64_t priority) {
-    int64_t place = mq_queue_hold(h, MQ_NO_TICKET);
-    commit(h, place, priority);
-    return (uint64_t)place;
+    int64_t slot = mq_queue_claim_slot(h, MQ_NO_TICKET);
+    commit(h, slot, priority);
+    return (uint64_t)slot;
 }
 
 static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, MQ_NO_TICKET, &t) == MQ_QUEUE_OK; }
-static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free(h, &t); }
+static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free_slot(h, &t); }
 
-static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_sleep kind) {
-    mq_queue_prepare_sleep(h, kind, 1);
-    return mq_queue_eventcount(h, kind);
+static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_role role) {
+    mq_queue_prepare_sleep(h, role, 1);
+    return mq_queue_eventcount(h, role);
 }
 
 #endif

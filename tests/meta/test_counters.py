@@ -17,7 +17,7 @@ HEADERS = (
     "records/cell.h",
     "ring/position.h",
     "workqueue/events.h",
-    "workqueue/words.h",
+    "workqueue/slot_state.h",
 )
 #: The bits of counters that share a word with something else, in C, by what the tables say of them.
 PARTS = {
@@ -28,11 +28,13 @@ PARTS = {
     ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",
     "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
     "the times": "bits(MQ_CELL_COUNT_MAX)",
-    "the generation of a row": "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_word_generation(UINT64_MAX)) ? 16 : 0",
-    "the order": "bits(MQ_WORD_ORDER_MASK)",
-    "TAKEN word: the take": "bits(mq_word_take(UINT64_MAX))",
-    "lease: the take": "bits(mq_lease_of(mq_word_taken(0, 0, UINT32_MAX), 0))",
-    "lease: the tick": "bits(mq_lease_of(0, UINT32_MAX))",
+    "the generation of a row": (
+        "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_slot_state_generation(UINT64_MAX)) ? 16 : 0"
+    ),
+    "the order": "bits(MQ_SLOT_ORDER_MASK)",
+    "TAKEN word: the take": "bits(mq_slot_state_take_number(UINT64_MAX))",
+    "lease: the take": "bits(mq_job_lease_pack(mq_slot_state_taken(0, 0, UINT32_MAX), 0))",
+    "lease: the tick": "bits(mq_job_lease_pack(0, UINT32_MAX))",
     "number of a message in events": "8 * (int)sizeof(((mq_queue_event *)0)->number)",
 }
 #: Fields of the layouts with these names count.

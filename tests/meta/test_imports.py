@@ -126,13 +126,13 @@ HEADER_LAYERS = [
     {"records/writer.h"},
     {"records/vector.h"},
     {"records/board.h"},
-    {"ring/publisher.h", "channel/header.h", "channel/publisher.h", "workqueue/words.h", "records/snapshot.h"},
+    {"ring/publisher.h", "channel/header.h", "channel/publisher.h", "workqueue/slot_state.h", "records/snapshot.h"},
     {"workqueue/events.h"},
     {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
     {"ring/sleeper.h"},
     {
         *("ring/registry.h", "ring/batch.h", "ring/seek.h"),
-        *("channel/snapshot.h", "workqueue/turn.h", "workqueue/snapshot.h"),
+        *("channel/snapshot.h", "workqueue/handoff.h", "workqueue/snapshot.h"),
     },
     {
         *("ring/snapshot.h", "workqueue/sender.h"),

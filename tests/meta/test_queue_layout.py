@@ -19,7 +19,7 @@ from msgq import posix_ipc
 from msgq.common import queue_events
 from msgq.impl.base import clock
 from msgq.impl.workqueue import options
-from msgq.impl.workqueue.notice import Notice
+from msgq.impl.workqueue.notification import QueueNotification
 from msgq.workqueue import MessageQueue
 from tests.meta.sources import ROOT
 from tests.meta.test_channel_layout import process_words
@@ -41,16 +41,16 @@ GOLDEN: Golden = {
         "stride": (128, 8),
         "events": (136, 8),
         "pad0": (144, 112),
-        "ready": (256, 8),
+        "ready_count": (256, 8),
         "pad1": (264, 56),
-        "asleep": (320, 48),
-        "notified": (368, 16),
-        "arrived": (384, 4),
+        "sleeping_rows": (320, 48),
+        "notify_requested": (368, 16),
+        "notify_seq": (384, 4),
         "pad2": (388, 60),
-        "tickets": (448, 8),
+        "last_ticket": (448, 8),
         "pad3": (456, 56),
-        "turn": (512, 24),
-        "room": (536, 3560),
+        "handoff_ticket": (512, 24),
+        "reserved": (536, 3560),
         "rows": (4096, 32768),
         "schema": (36864, 304),
         "schema_data": (37168, 20176),
@@ -58,15 +58,15 @@ GOLDEN: Golden = {
     },
     "mq_queue_row": {
         "at": (0, 72),
-        "before": (72, 40),
+        "counts_before": (72, 40),
         "pad": (112, 16),
-        "take": (128, 8),
+        "take_count": (128, 8),
         "counts": (136, 40),
-        "owes": (176, 16),
-        "attention": (192, 12),
+        "notify_debt": (176, 16),
+        "eventcounts": (192, 12),
         "pad1": (204, 4),
         "events_lost": (208, 8),
-        "since": (216, 24),
+        "oldest_ticket": (216, 24),
         "pad2": (240, 16),
         "": (0, 256),
     },
@@ -79,7 +79,7 @@ GOLDEN: Golden = {
         "": (0, 40),
     },
     "mq_queue_bits": {"word": (0, 16), "": (0, 16)},
-    "mq_queue_head": {
+    "mq_queue_slot_header": {
         "key": (0, 8),
         "length": (8, 8),
         "deliveries": (16, 8),
@@ -102,26 +102,26 @@ CONSTANTS = {
     "MQ_QUEUE_MESSAGES_MAX": 65536,
     "MQ_QUEUE_SIZE_MAX": 1 << 30,
     "MQ_QUEUE_PRIORITY_MAX": 32767,
-    "MQ_EVENTS_NONE": 0,
-    "MQ_EVENTS_HEADS": 1,
-    "MQ_EVENTS_PAYLOAD": 2,
-    "MQ_RECEIVING": 0,
-    "MQ_WATCHING": 1,
-    "MQ_SENDING": 2,
-    "MQ_SLEEPS": 3,
-    "MQ_LEASE_TICK_NS": 10_000_000,
+    "MQ_QUEUE_EVENTS_NONE": 0,
+    "MQ_QUEUE_EVENTS_HEADS": 1,
+    "MQ_QUEUE_EVENTS_PAYLOAD": 2,
+    "MQ_QUEUE_RECEIVER": 0,
+    "MQ_QUEUE_WATCHER": 1,
+    "MQ_QUEUE_SENDER": 2,
+    "MQ_QUEUE_ROLES": 3,
+    "MQ_JOB_LEASE_TICK_NS": 10_000_000,
 }
 # Sections of docs/queue-protocol.md, and the struct that each has a table of.
 SECTIONS = {
     "The header": "mq_queue",
     "A row": "mq_queue_row",
     "Counts": "mq_queue_counts",
-    "A head": "mq_queue_head",
+    "A head": "mq_queue_slot_header",
 }
 
 
 def test_compiler_lays_the_bytes_out_as_pinned(tmp_path: Path) -> None:
-    check_compiled(tmp_path, ("workqueue/words.h",), GOLDEN, CONSTANTS)
+    check_compiled(tmp_path, ("workqueue/slot_state.h",), GOLDEN, CONSTANTS)
 
 
 def test_every_field_is_pinned() -> None:
@@ -189,8 +189,8 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
         sent_time = job.sent_time
         taken = time.monotonic_ns()
         file = path.read_bytes()
-    heads = WORDS + 576  # 70 words in whole lines
-    payloads = heads + 70 * 64
+    slot_headers = WORDS + 576  # 70 words in whole lines
+    payloads = slot_headers + 70 * 64
     assert len(file) == payloads + 70 * 128
     assert file[:8] == b"GSQJOBS1"
     assert words(file, 8, 3) == (2 << 32, 57344, len(file))
@@ -212,10 +212,10 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     row, generation, take = 0, 1, 2
     in_work = 2 << 61 | row << 48 | generation << 32 | take
     assert words(file, WORDS, 5) == (ready(0, 0), in_work, ready(0, 2), 0, 0)
-    first = words(file, heads, 8)
+    first = words(file, slot_headers, 8)
     assert (*first[:3], *first[4:]) == (ready(0, 0), 5, 0, 5, 0, 0, 0)
     assert created <= first[3] <= sent_time
-    key, length, deliveries, sent, origin, lease = words(file, heads + 64, 6)
+    key, length, deliveries, sent, origin, lease = words(file, slot_headers + 64, 6)
     assert (key, length, deliveries, sent, origin) == (ready(7, 1), 6, 1, sent_time, 0)
     assert lease & 0xFFFFFFFF == row << 24 | take
     ends = (clock.offset_ns() + taken + 1000 * 10**9) // 10_000_000 & 0xFFFFFFFF
@@ -228,15 +228,15 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
 def test_golden_bytes_of_a_queue_with_events(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden", max_messages=2, max_message_size=64, events=True) as queue:
-        assert words(path.read_bytes(), 136) == (1,), "heads"
+        assert words(path.read_bytes(), 136) == (1,), "slot_headers"
         queue.send(b"first")
         before = clock.time_ns()
         job = queue.take(0)
         file = path.read_bytes()
         assert job
-        heads = WORDS + 64
+        slot_headers = WORDS + 64
         in_work = 2 << 61 | 0 << 48 | 1 << 32 | 1
-        by, taken = words(file, heads + 48, 2)
+        by, taken = words(file, slot_headers + 48, 2)
         assert by == in_work
         assert before <= taken <= clock.time_ns()
         assert words(file, 4096 + 208) == (0,), "none was lost"
@@ -270,7 +270,7 @@ def test_events_have_the_bytes_that_their_page_says() -> None:
     kinds = {"uint8_t": "|u1", "uint16_t": "<u2", "uint32_t": "<u4", "uint64_t": "<u8", "int64_t": "<i8"}
     fields = re.findall(r"(u?int\d+_t) (\w+);", struct_body[1])
     assert tuple((name, kinds[kind]) for kind, name in fields) == queue_events.FIELDS
-    named = re.findall(r"MQ_EVENT_(\w+)", text[text.index("typedef enum") : text.index("mq_queue_event_kind")])
+    named = re.findall(r"MQ_QUEUE_EVENT_(\w+)", text[text.index("typedef enum") : text.index("mq_queue_event_type")])
     assert named == [event.name for event in queue_events.Event]
 
 
@@ -294,14 +294,14 @@ def test_golden_bytes_of_those_who_left(prefix: str) -> None:
 
 def test_golden_bytes_of_a_notification(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
-    with MessageQueue("golden") as queue, Notice(queue) as notice:
+    with MessageQueue("golden") as queue, QueueNotification(queue) as notification:
         assert words(path.read_bytes(), 368, 2) == (1, 0), "notified: row 0"
         queue.send(b"to the empty queue")
         assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
-        assert notice.taken()
+        assert notification.consume()
         queue.send(b"in company")
         assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
-        assert not notice.taken()
+        assert not notification.consume()
     assert words(path.read_bytes(), 368, 2) == (0, 0)
 
 

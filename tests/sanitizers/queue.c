@@ -2,13 +2,13 @@
  * queue SECONDS SEED PROCESSES. With PROCESSES, as many of them work beside the threads of the first, and are killed at
  * any time. Prints what was done; ends with 1 and a text when something was wrong.
  *
- * What: every word of a message is its sender and its number. It is written and read in its place, by plain accesses.
+ * What: every word of a message is its sender and its number. It is written and read in its slot, by plain accesses.
  * Each message is acknowledged once; those of one sender and priority come to each consumer in the order in which they
  * were sent; nothing that waits is left waiting; a message that was taken without a lease stays its taker's.
- * Why: places are plain memory that is written again and again; only words say when.
+ * Why: slots are plain memory that is written again and again; only words say when.
  * Failure would mean: a message is torn, lost, done twice or out of order, or somebody sleeps beside it.
  *
- * What the thread sanitizer can say here: whether EDGE message, free and lease order the plain accesses to a place. It does
+ * What the thread sanitizer can say here: whether EDGE message, free and lease order the plain accesses to a slot. It does
  * not see other processes, so with them copies are made as the library makes them. What it cannot say: whether fences are
  * strong enough; there, messages and their order count, and the model (tools/model).
  */
@@ -18,7 +18,7 @@ enum { SENDS = 2, PROCESSES_MAX = SENDERS - SENDS };
 
 /* ---- messages ---- */
 
-static uint64_t *place_of(member *m, uint64_t place) { return (uint64_t *)(void *)mq_queue_payload(&m->h, place); }
+static uint64_t *place_of(member *m, uint64_t slot) { return (uint64_t *)(void *)mq_queue_slot_payload(&m->h, slot); }
 
 static void fill(uint64_t *at, uint64_t word, uint64_t words) {
     for (uint64_t i = 0; i < words; i++)
@@ -43,15 +43,15 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
 
 static void send_one(member *m, uint64_t sender, uint64_t number) {
     uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
-    int64_t place, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
-    while ((place = mq_queue_hold(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
-        m->h.met = true;
+    int64_t slot, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
+    while ((slot = mq_queue_claim_slot(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
+        m->h.saw_owned_slots = true;
         look(m);
         pthread_mutex_lock(&m->lock);
-        rest(m, MQ_SENDING);
+        rest(m, MQ_QUEUE_SENDER);
         pthread_mutex_unlock(&m->lock);
         if (mq_now_ns() > until)
-            wrong("no place becomes free", word, 0);
+            wrong("no slot becomes free", word, 0);
         if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
             mq_queue_forward_room_wake(&m->h);
             end_wait(m);
@@ -60,17 +60,17 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
         }
     }
     end_wait(m);
-    fill(place_of(m, (uint64_t)place), word, words);
+    fill(place_of(m, (uint64_t)slot), word, words);
     if (below(4096) == 0) {
         all->skipped++;
         if (below(2)) { /* with what it holds */
             go(m, true);
             come(m);
         } else
-            mq_queue_drop(&m->h, (uint64_t)place);
+            mq_queue_release_slot(&m->h, (uint64_t)slot);
         return;
     }
-    mq_queue_commit(&m->h, (uint64_t)place, 8 * words, number % PRIORITIES, (uint64_t)mq_now_ns(), word);
+    mq_queue_commit(&m->h, (uint64_t)slot, 8 * words, number % PRIORITIES, (uint64_t)mq_now_ns(), word);
     mq_queue_wake_receivers(parts.queue, 1);
     all->sent++;
 }
@@ -110,7 +110,7 @@ static void *run_sender(void *argument) {
 
 /* ---- consumers ---- */
 
-static void check_head(member *m, const mq_queue_taken *t) {
+static void check_head(member *m, const mq_queue_delivery *t) {
     uint64_t word = t->origin_time, sender = word >> 48, number = word & 0xFFFFFFFFFFFFull;
     if (sender >= SENDERS || number >= NUMBERS || t->length % 8 || t->length > 8 * WORDS || t->length == 0)
         wrong("a head", t->length, word);
@@ -121,9 +121,9 @@ static void check_head(member *m, const mq_queue_taken *t) {
         *last = number;
 }
 
-static void acknowledge(member *m, const mq_queue_taken *t, bool leased) {
+static void acknowledge(member *m, const mq_queue_delivery *t, bool leased) {
     uint64_t word = t->origin_time;
-    if (mq_queue_free(&m->h, t)) {
+    if (mq_queue_free_slot(&m->h, t)) {
         if (all->sender[word >> 48].done[word & 0xFFFFFFFFFFFFull]++)
             wrong("a message is done twice", word, t->word);
         all->acked++;
@@ -134,9 +134,9 @@ static void acknowledge(member *m, const mq_queue_taken *t, bool leased) {
 }
 
 /* With a lease (of ticks of 10 ms) that a slow one outlives. */
-static void lease(member *m, const mq_queue_taken *t) {
-    uint32_t tick = mq_lease_tick((uint64_t)mq_now_ns());
-    mq_queue_lease(&m->h, t, tick + 1 + below(3));
+static void lease(member *m, const mq_queue_delivery *t) {
+    uint32_t tick = mq_job_lease_tick((uint64_t)mq_now_ns());
+    mq_queue_set_lease(&m->h, t, tick + 1 + below(3));
     if (below(64))
         return;
     pthread_mutex_unlock(&m->lock);
@@ -146,7 +146,7 @@ static void lease(member *m, const mq_queue_taken *t) {
 
 /* Take one, the lock being held. False: nothing is there. */
 static bool consume(member *m, bool leases) {
-    mq_queue_taken t;
+    mq_queue_delivery t;
     mq_queue_status status = mq_queue_take(&m->h, ticket(), &t);
     if (status == MQ_QUEUE_EMPTY)
         return false;
@@ -155,10 +155,10 @@ static bool consume(member *m, bool leases) {
     end_wait(m);
     check_head(m, &t);
     pthread_mutex_unlock(&m->lock); /* as a copy is made */
-    verify(place_of(m, t.place), t.length / 8, t.origin_time);
+    verify(place_of(m, t.slot), t.length / 8, t.origin_time);
     if (below(64) == 0)
         sched_yield();
-    verify(place_of(m, t.place), t.length / 8, t.origin_time);
+    verify(place_of(m, t.slot), t.length / 8, t.origin_time);
     pthread_mutex_lock(&m->lock);
     bool leased = leases && below(2);
     if (leased)
@@ -166,7 +166,7 @@ static bool consume(member *m, bool leases) {
     if (leases && (leased || m != &shared) && below(64) == 0)
         return true; /* it is left as it is until the handle goes, or its lease is over */
     if (leases && below(16) == 0) {
-        mq_queue_return(&m->h, t.place, t.word);
+        mq_queue_requeue(&m->h, t.slot, t.word);
         all->nacked++;
     } else
         acknowledge(m, &t, leased);
@@ -180,7 +180,7 @@ static void *run_receiver(void *argument) {
     while (!all->stop) {
         look(&shared);
         if (!consume(&shared, true))
-            rest(&shared, MQ_RECEIVING);
+            rest(&shared, MQ_QUEUE_RECEIVER);
         pthread_mutex_unlock(&shared.lock);
         if (below(64) == 0)
             sched_yield();
@@ -200,7 +200,7 @@ static void *run_consumer(void *argument) {
         for (uint32_t rounds = 1 + below(4096); rounds && !all->stop; rounds--) {
             look(&m);
             while (!consume(&m, true) && !all->stop) {
-                rest(&m, MQ_RECEIVING);
+                rest(&m, MQ_QUEUE_RECEIVER);
                 if (below(64) == 0) { /* as senders do */
                     mq_queue_forward_message_wake(&m.h);
                     end_wait(&m);
@@ -225,7 +225,7 @@ static void *run_watcher(void *argument) {
     chance = seed + (uint64_t)(uintptr_t)argument;
     come(&m);
     outlook.h = m.h;
-    mq_u32 *word = mq_queue_eventcount(&m.h, MQ_WATCHING);
+    mq_u32 *word = mq_queue_eventcount(&m.h, MQ_QUEUE_WATCHER);
     while (!all->stop) {
         uint32_t seen = mq_queue_poll_prepare_wait(&outlook, word);
         if (!mq_queue_poll_has_more(&outlook))
@@ -241,19 +241,19 @@ static void *run_watcher(void *argument) {
 /* Wants to be told; and looks for the dead all the time. */
 static void *run_told(void *argument) {
     member m;
-    mq_queue_notice notice = {.seen = {0}};
+    mq_queue_notification notification = {.seen = {0}};
     chance = seed + (uint64_t)(uintptr_t)argument;
     while (!all->stop) {
         come(&m);
-        notice.h = m.h;
-        mq_queue_notice_take(&notice);
+        notification.h = m.h;
+        mq_queue_notification_consume(&notification);
         for (int rounds = 0; rounds < 40 && !all->stop; rounds++) {
             if (rounds == 20)
-                mq_queue_bit_on(&parts.queue->notified, m.h.number);
-            uint32_t seen = mq_queue_notice_announce(&notice, &parts.queue->arrived);
-            if (!mq_queue_notice_due(&notice))
-                mq_futex_wait(mq_futex_word(&parts.queue->arrived), seen, mq_now_ns() + MQ_NS_PER_MS);
-            all->told += mq_queue_notice_take(&notice);
+                mq_queue_bit_on(&parts.queue->notify_requested, m.h.number);
+            uint32_t seen = mq_queue_notification_prepare_wait(&notification, &parts.queue->notify_seq);
+            if (!mq_queue_notification_is_due(&notification))
+                mq_futex_wait(mq_futex_word(&parts.queue->notify_seq), seen, mq_now_ns() + MQ_NS_PER_MS);
+            all->told += mq_queue_notification_consume(&notification);
             mq_queue_recover(&m.h, mq_now_ns());
             all->swept++;
         }
@@ -293,7 +293,7 @@ static void run_process(uint64_t number) {
 
 static void make_queue(void) {
     struct stat found;
-    size_t bytes = mq_queue_bytes(PLACES, 8 * WORDS);
+    size_t bytes = mq_queue_bytes(SLOTS, 8 * WORDS);
     roll.fd = memfd_create("queue", MFD_CLOEXEC);
     if (roll.fd < 0 || ftruncate(roll.fd, (off_t)bytes) || fstat(roll.fd, &found))
         wrong("no file", 0, 0);
@@ -302,7 +302,7 @@ static void make_queue(void) {
     mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_queue_write(queue, PLACES, 8 * WORDS, 1, 1, "stress", MQ_EVENTS_NONE);
+    mq_queue_write(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
     if (mq_queue_check(queue, bytes, &parts) != MQ_QUEUE_SOUND)
         wrong("its own queue", 0, 0);
 }
@@ -319,9 +319,9 @@ static void settle(void) {
     while (consume(&m, false))
         ;
     pthread_mutex_unlock(&m.lock);
-    for (uint64_t place = 0; place < PLACES; place++)
-        if (mq_load_acquire_u64(&parts.words[place]))
-            wrong("a place is nobody's, and not free", place, mq_load_acquire_u64(&parts.words[place]));
+    for (uint64_t slot = 0; slot < SLOTS; slot++)
+        if (mq_load_acquire_u64(&parts.slot_states[slot]))
+            wrong("a slot is nobody's, and not free", slot, mq_load_acquire_u64(&parts.slot_states[slot]));
     for (int sender = 0; sender < SENDERS; sender++)
         for (uint64_t number = 1; number <= all->sender[sender].begun; number++)
             missing += !all->sender[sender].done[number];
@@ -355,8 +355,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++)
         while (pthread_tryjoin_np(threads[i], NULL)) {
             for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++)
-                for (int kind = 0; kind < MQ_SLEEPS; kind++)
-                    mq_futex_wake_all(mq_futex_word(&parts.queue->rows[row].attention[kind]));
+                for (int role = 0; role < MQ_QUEUE_ROLES; role++)
+                    mq_futex_wake_all(mq_futex_word(&parts.queue->rows[row].eventcounts[role]));
             usleep(1000);
         }
     int status = 0;

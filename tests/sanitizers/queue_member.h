@@ -38,7 +38,7 @@ static void jostle(void) {
 
 #include "workqueue/poll_state.h"
 
-enum { PLACES = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
+enum { SLOTS = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
 enum { STUCK_MS = 6000, NAP_MS = 5000 };
 
 const char *__tsan_default_options(void);
@@ -75,7 +75,7 @@ typedef struct {
     void *hold;
     uint64_t uid, last[SENDERS][PRIORITIES];
     pthread_mutex_t lock; /* Python's, for threads that share the handle */
-    int asleep[MQ_SLEEPS];
+    int asleep[MQ_QUEUE_ROLES];
     const mq_queue_wait *calls[2]; /* those that wait, of its threads */
 } member;
 static member shared;
@@ -92,7 +92,7 @@ static void come(member *m) {
     m->h.parts = parts;
     m->h.roll = &roll;
     m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
-    m->h.next = below(PLACES);
+    m->h.next = below(SLOTS);
     if (!m->h.blocks || mq_read_self(&self))
         wrong("no memory", 0, 0);
     int fd = mq_liveness_file_reopen(&roll, O_RDWR);
@@ -130,9 +130,9 @@ static void look(member *m) {
 }
 
 /* Who sleeps is woken when others see its bit; but the killed take wakes with them. */
-static void doze(const member *m, mq_queue_sleep kind, mq_u32 *word, uint32_t seen) {
+static void doze(const member *m, mq_queue_role role, mq_u32 *word, uint32_t seen) {
     int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_RECOVER_NS;
-    bool patient = m == &shared || below(8), receives = kind == MQ_RECEIVING;
+    bool patient = m == &shared || below(8), receives = role == MQ_QUEUE_RECEIVER;
     if (below(16) == 0)
         sched_yield();
     long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? nap_ns : 100000));
@@ -142,7 +142,7 @@ static void doze(const member *m, mq_queue_sleep kind, mq_u32 *word, uint32_t se
         if (mq_load_acquire_u32(word) != seen || all->stop)
             return; /* it was just being woken */
         if (look == 1000)
-            wrong("nobody woke a sleeper", (uint64_t)kind, seen);
+            wrong("nobody woke a sleeper", (uint64_t)role, seen);
         usleep(1000);
     }
 }
@@ -158,10 +158,10 @@ static uint64_t oldest(const member *m) {
 }
 
 /* The lock is held, here and in the next two. */
-static void begin_wait(member *m, mq_queue_sleep kind) {
+static void begin_wait(member *m, mq_queue_role role) {
     if (waits)
         return;
-    call = mq_queue_wait_begin(&m->h, kind, true);
+    call = mq_queue_wait_begin(&m->h, role, true);
     waits = true;
     m->calls[m->calls[0] != NULL] = &call;
 }
@@ -176,19 +176,19 @@ static void end_wait(member *m) {
 }
 
 /* As Handle._sleep. The lock is let go meanwhile. */
-static void rest(member *m, mq_queue_sleep kind) {
-    mq_u32 *word = mq_queue_eventcount(&m->h, kind);
-    begin_wait(m, kind);
-    m->asleep[kind]++;
-    uint32_t seen = mq_queue_wait_lie_down(&m->h, &call, oldest(m));
+static void rest(member *m, mq_queue_role role) {
+    mq_u32 *word = mq_queue_eventcount(&m->h, role);
+    begin_wait(m, role);
+    m->asleep[role]++;
+    uint32_t seen = mq_queue_wait_prepare_sleep(&m->h, &call, oldest(m));
     bool there = mq_queue_wait_is_over(&m->h, &call);
     pthread_mutex_unlock(&m->lock);
     if (!there && !all->stop)
-        doze(m, kind, word, seen);
+        doze(m, role, word, seen);
     all->waited++;
     pthread_mutex_lock(&m->lock);
-    if (--m->asleep[kind] == 0)
-        mq_queue_finish_sleep(&m->h, kind);
+    if (--m->asleep[role] == 0)
+        mq_queue_finish_sleep(&m->h, role);
 }
 
 #endif

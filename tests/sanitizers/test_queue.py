@@ -35,12 +35,12 @@ RELAXED = {
         "mq_store_release_u64(&h->parts.words[place], key);",
         "mq_store_relaxed_u64(&h->parts.words[place], key);",
     ),
-    "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.words[found.place]", "found.key", "word")),
-    "free, by who took it": ("receiver.h", *relaxed_exchange("&h->parts.words[taken->place]", "taken->word", "0")),
+    "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.words[best.slot]", "found.key", "word")),
+    "free, by who took it": ("receiver.h", *relaxed_exchange("&h->parts.words[taken->slot]", "taken->word", "0")),
     "free, held": ("sender.h", *relaxed_exchange("word", "0", "held")),
     "lease, given": ("receiver.h", "mq_store_release_u64(&h->parts.heads", "mq_store_relaxed_u64(&h->parts.heads"),
     "lease, over": (
-        "repair.h",
+        "recovery.h",
         "mq_load_acquire_u64(&h->parts.heads[place].lease)",
         "mq_load_relaxed_u64(&h->parts.heads[place].lease)",
     ),
@@ -58,31 +58,35 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 MISSING = {
-    "the count of what was entered": (
+    "the count of fills": (
         "sender.h",
-        "mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);",
+        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK], 1);",
         "",
     ),
-    "the look for places of others in a block": ("receiver.h", ".known = !owned", ".known = true"),
+    "the check for slots of others in a block": ("receiver.h", ".known = !owned", ".known = true"),
     "the second look at ready": (
         "receiver.h",
-        "if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)",
+        "if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready)",
         "if (ready || !ready)",
     ),
-    "forgetting what was taken": ("receiver.h", "mq_queue_cache_invalidate(h, found.place / MQ_QUEUE_BLOCK);", ""),
+    "forgetting what was taken": ("receiver.h", "mq_queue_cache_invalidate(h, best.slot / MQ_QUEUE_BLOCK);", ""),
     "the generation of a word": (
-        "repair.h",
+        "recovery.h",
         "!= generation)\n        return true;",
         "!= generation)\n        return false;",
     ),
-    "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_RECEIVING, messages);", "(void)messages;"),
-    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_SENDING, 1);", "(void)queue;"),
+    "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, messages);", "(void)messages;"),
+    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_QUEUE_SENDER, 1);", "(void)queue;"),
     "the taker in a lease": (
-        "words.h",
-        "return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);",
+        "slot_state.h",
+        "return lease && (uint32_t)lease == (uint32_t)mq_job_lease_pack(word, 0);",
         "return lease && word;",
     ),
-    "the take in a word": ("words.h", "(uint64_t)generation << 32 | take;", "(uint64_t)generation << 32 | (take & 0);"),
+    "the take in a word": (
+        "slot_state.h",
+        "(uint64_t)generation << 32 | take;",
+        "(uint64_t)generation << 32 | (take & 0);",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import msgq
 from msgq.errors import EndpointClosedError
-from msgq.impl.workqueue import notify
+from msgq.impl.workqueue import notifier
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, WAITS, let_go_on, prepare
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_asleep, wait_until
@@ -265,7 +265,7 @@ def register_among_garbage(endpoint: str) -> int:
             queue = MessageQueue(endpoint)
             gc.disable()
             del garbage
-            notify._thread.registrations = Collects(notify._thread.registrations)
+            notifier._thread.registrations = Collects(notifier._thread.registrations)
             queue.notify(print)
             queues.append(queue)
             queue.close()
@@ -327,16 +327,16 @@ def test_a_wish_to_be_told_that_comes_while_the_former_one_ends(
     Failure would mean: the end of the one takes the other's wish back, and it is never told.
     """
     again: list[Any] = []
-    remove = notify._thread.remove
+    remove = notifier._thread.remove
 
-    def remove_late(registration: notify.Registration) -> None:
+    def remove_late(registration: notifier.Registration) -> None:
         remove(registration)
         if not again:
             task = Task(queue.notify, again.append)
             again.append(task)
             task.result()
 
-    monkeypatch.setattr(notify._thread, "remove", remove_late)
+    monkeypatch.setattr(notifier._thread, "remove", remove_late)
     queue.notify(lambda _: None, once=True)
     with MessageQueue(endpoint) as other:
         other.send(b"1")

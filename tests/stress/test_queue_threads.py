@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError, LeaseExpiredError, QueueFullError, StateError
-from msgq.impl.workqueue import notify
+from msgq.impl.workqueue import notifier
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, RECEIVES, WAITS, prepare
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_until
@@ -170,13 +170,13 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 def drop_where_it_is_told(endpoint: str) -> str:
     """Child: drop a handle at the moment in which the thread that tells refers to it."""
     held: list[Any] = []
-    remove = notify._thread.remove
+    remove = notifier._thread.remove
 
-    def remove_while_it_tells(registration: notify.Registration) -> None:
+    def remove_while_it_tells(registration: notifier.Registration) -> None:
         held.append(registration.queue())
         remove(registration)
 
-    notify._thread.remove = remove_while_it_tells  # type: ignore[method-assign]
+    notifier._thread.remove = remove_while_it_tells  # type: ignore[method-assign]
     queue = MessageQueue(endpoint)
     queue.notify(lambda _: None)
     queue.unlink()

@@ -16,7 +16,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
 from msgq.impl.base import clock
-from msgq.impl.workqueue.peek import Onlooker
+from msgq.impl.workqueue.browser import QueueBrowser
 from msgq.workqueue import MessageQueue
 from tests.support import Child, say
 from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, soon, words_of_all_kinds
@@ -73,27 +73,27 @@ def test_what_is_taken_is_not_seen_and_what_came_back_is(queue: MessageQueue) ->
 
 
 def test_each_message_is_new_once(queue: MessageQueue) -> None:
-    onlooker = Onlooker(queue.name, "")
+    browser = QueueBrowser(queue.name, "")
     queue.send_many([b"0", b"1", b"2"])
-    assert data(onlooker.news(1)) == [b"0"]
-    assert data(onlooker.news()) == [b"1", b"2"]
+    assert data(browser.unseen(1)) == [b"0"]
+    assert data(browser.unseen()) == [b"1", b"2"]
     job = queue.take()
-    assert onlooker.news() == []
+    assert browser.unseen() == []
     job.nack()
-    assert onlooker.news() == [], "it came back, and is the one that was seen"
-    assert (len(onlooker.messages()), onlooker.sent, onlooker.schema) == (3, 3, Schema("Job", "json"))
+    assert browser.unseen() == [], "it came back, and is the one that was seen"
+    assert (len(browser.messages()), browser.sent, browser.schema) == (3, 3, Schema("Job", "json"))
     queue.receive_many()
     queue.send(b"0")
-    assert data(onlooker.news()) == [b"0"], "another one in the same place"
+    assert data(browser.unseen()) == [b"0"], "another one in the same place"
 
 
 def test_an_equal_word_is_another_message_if_it_was_sent_at_another_time(queue: MessageQueue, endpoint: str) -> None:
     """As when a sender is stopped between READY and the count, and the next one gets the same number."""
-    onlooker, file = Onlooker(queue.name, ""), QueueFile(endpoint)
+    browser, file = QueueBrowser(queue.name, ""), QueueFile(endpoint)
     queue.send(b"0")
-    assert data(onlooker.news()) == [b"0"]
+    assert data(browser.unseen()) == [b"0"]
     file.write(file.head(0, 3), file.read(file.head(0, 3)) + 1)
-    assert data(onlooker.news()) == [b"0"]
+    assert data(browser.unseen()) == [b"0"]
 
 
 # ---- without a trace ----
@@ -102,8 +102,8 @@ def test_an_equal_word_is_another_message_if_it_was_sent_at_another_time(queue: 
 def test_nobody_notices(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1"], 3)
     before = Path(queue.path).read_bytes()
-    onlooker = Onlooker(queue.name, "")
-    onlooker.news()
+    browser = QueueBrowser(queue.name, "")
+    browser.unseen()
     stats.queue_messages(queue.name)
     assert Path(queue.path).read_bytes() == before
     (maps,) = {line.split()[1] for line in Path("/proc/self/maps").read_text().splitlines() if queue.path in line} - {
@@ -121,34 +121,34 @@ def test_a_queue_that_is_not_there(endpoint: str) -> None:
 
 def test_a_queue_that_was_removed_is_still_seen_by_who_looked_before(endpoint: str) -> None:
     with MessageQueue(endpoint) as queue:
-        onlooker = Onlooker(endpoint, "")
+        browser = QueueBrowser(endpoint, "")
         queue.unlink()
         queue.send(b"x")
-        assert data(onlooker.messages()) == [b"x"]
+        assert data(browser.messages()) == [b"x"]
 
 
 # ---- hostile bytes ----
 
 
 def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
-    file, onlooker = QueueFile(endpoint), Onlooker(endpoint, "")
+    file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send(b"sound")
     for word in words_of_all_kinds(0, file.read(file.row(0, 8))):
         for place in (1, 63, 64, MESSAGES - 1):
             file.write(file.word(place), word)
-        assert b"sound" in data(soon(onlooker.messages))
-        soon(onlooker.news)
+        assert b"sound" in data(soon(browser.messages))
+        soon(browser.unseen)
 
 
 def test_heads_that_make_no_sense(queue: MessageQueue, endpoint: str) -> None:
     """A length that no message can have is never read so far; the other words are only shown."""
-    file, onlooker = QueueFile(endpoint), Onlooker(endpoint, "")
+    file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send_many([b"hostile", b"sound"])
     for field in range(8):
         before = file.read(file.head(0, field))
         for value in (*EDGES, SIZE, SIZE + 1):
             file.write(file.head(0, field), value)
-            found = soon(onlooker.messages)
+            found = soon(browser.messages)
             assert data(found)[-1] == b"sound"
             assert len(found) == (1 if field == 1 and value > SIZE else 2)
         file.write(file.head(0, field), before)
@@ -156,11 +156,11 @@ def test_heads_that_make_no_sense(queue: MessageQueue, endpoint: str) -> None:
 
 def test_a_file_that_others_cut(endpoint: str) -> None:
     queue = MessageQueue(endpoint, max_messages=1000, max_message_size=1000)
-    onlooker = Onlooker(endpoint, "")
+    browser = QueueBrowser(endpoint, "")
     queue.send(b"x")
     os.truncate(queue.path, 65536)
     with pytest.raises(SegmentSizeError):
-        onlooker.messages()
+        browser.messages()
     queue.unlink()
 
 
@@ -213,7 +213,7 @@ def test_looks_beside_two_takers_never_take_and_never_tear(endpoint: str, seed: 
     those whose it is.
     """
     with MessageQueue(endpoint, max_messages=4, max_message_size=BIG) as queue:
-        onlooker = Onlooker(endpoint, "")
+        browser = QueueBrowser(endpoint, "")
         with (
             Child(take_all, endpoint, seed + 2) as one,
             Child(take_all, endpoint, seed + 3) as other,
@@ -223,11 +223,11 @@ def test_looks_beside_two_takers_never_take_and_never_tear(endpoint: str, seed: 
             assert one.hear() == other.hear() == "up"
             seen: set[tuple[int, int, int]] = set()
             looked = 0
-            while onlooker.sent < 2 * ROUNDS:
-                for message in onlooker.messages():
+            while browser.sent < 2 * ROUNDS:
+                for message in browser.messages():
                     assert whole(message.data)
                     looked += 1
-                for message in onlooker.news():
+                for message in browser.unseen():
                     assert whole(message.data)
                     key = (message.priority, message.number, message.sent_time)
                     assert key not in seen

@@ -1,5 +1,5 @@
 /* Fuzzes a work queue: senders, consumers, those who look on, join and repair, on a file whose words a stranger rewrites
- * before and during each call. Usage as of driver.c. What is checked: no access outside the file, no place or length that
+ * before and during each call. Usage as of driver.c. What is checked: no access outside the file, no slot or length that
  * is none, that every call ends, and that a sound message goes through when the stranger holds still.
  */
 #include <sys/file.h>
@@ -38,9 +38,9 @@ static bool contended; /* the stranger writes what keeps a receiver busy, and no
 typedef struct {
     mq_queue_handle h;
     mq_queue_block_cache blocks[(MOST + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK];
-    mq_queue_taken jobs[JOBS];
-    mq_queue_poll_state outlook;
-    mq_queue_notice notice;
+    mq_queue_delivery jobs[JOBS];
+    mq_queue_poll_state state;
+    mq_queue_notification notification;
     void *hold;
     uint64_t uid, held;
     bool joined;
@@ -56,10 +56,10 @@ static uint64_t hostile_word(void) {
     uint16_t generation = (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4));
     switch (fuzz_below(6)) {
     case 0: return 0;
-    case 1: return mq_word_held(row, generation);
-    case 2: return mq_word_taken(row, generation, (uint32_t)fuzz_below(8));
+    case 1: return mq_slot_state_filling(row, generation);
+    case 2: return mq_slot_state_taken(row, generation, (uint32_t)fuzz_below(8));
     case 3: return fuzz_edge(64);
-    default: return mq_word_ready(fuzz_below(4), fuzz_below(64));
+    default: return mq_slot_state_ready(fuzz_below(4), fuzz_below(64));
     }
 }
 
@@ -67,12 +67,12 @@ static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, v
 
 static void contend(void) {
     static uint64_t order;
-    store(&queue()->ready, fuzz_random());
-    store(&parts.words[fuzz_below(parts.max_messages)], mq_word_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
+    store(&queue()->ready_count, fuzz_random());
+    store(&parts.slot_states[fuzz_below(parts.max_messages)], mq_slot_state_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
 }
 
 static void scribble(void) {
-    uint64_t place = fuzz_below(parts.max_messages), block = fuzz_below(parts.blocks);
+    uint64_t slot = fuzz_below(parts.max_messages), block = fuzz_below(parts.blocks);
     mq_queue_row *row = &queue()->rows[fuzz_below(HANDLES + 1)];
     if (contended) {
         contend();
@@ -82,16 +82,16 @@ static void scribble(void) {
     case 0:
     case 1:
     case 2:
-    case 3: store(&parts.words[place], hostile_word()); break;
-    case 4: store(&parts.heads[place].length, fuzz_edge(2 * SIZE_MOST)); break;
+    case 3: store(&parts.slot_states[slot], hostile_word()); break;
+    case 4: store(&parts.slot_headers[slot].length, fuzz_edge(2 * SIZE_MOST)); break;
     case 5:
-        store(&parts.heads[place].lease, fuzz_one_in(2) ? fuzz_random() : fuzz_below(64) << 32 | fuzz_below(4));
+        store(&parts.slot_headers[slot].lease, fuzz_one_in(2) ? fuzz_random() : fuzz_below(64) << 32 | fuzz_below(4));
         break;
-    case 6: store((uint64_t *)(void *)&parts.heads[place] + fuzz_below(8), hostile_word()); break;
-    case 7: store(&parts.entered[block], fuzz_one_in(2) ? fuzz_below(64) : fuzz_random()); break;
+    case 6: store((uint64_t *)(void *)&parts.slot_headers[slot] + fuzz_below(8), hostile_word()); break;
+    case 7: store(&parts.fill_counts[block], fuzz_one_in(2) ? fuzz_below(64) : fuzz_random()); break;
     case 8: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
-    case 9: store((uint64_t *)(void *)&queue()->ready + fuzz_below(32), fuzz_edge(64)); break;
-    case 10: store(&queue()->ready, fuzz_edge(64)); break;
+    case 9: store((uint64_t *)(void *)&queue()->ready_count + fuzz_below(32), fuzz_edge(64)); break;
+    case 10: store(&queue()->ready_count, fuzz_edge(64)); break;
     default: store(memory.writable + 8 * fuzz_below(memory.bytes / 8), fuzz_edge(64));
     }
 }
@@ -121,7 +121,7 @@ static void join(member *m) {
     m->uid = ++uids;
     mq_queue_join(&m->h, row, &self, m->uid, m->hold != NULL);
     m->h.next = fuzz_below(parts.max_messages);
-    m->outlook.h = m->notice.h = m->h;
+    m->state.h = m->notification.h = m->h;
     m->joined = true;
     mq_queue_recover(&m->h, mq_now_ns());
 }
@@ -135,10 +135,10 @@ static void open_file(void) {
     if (fuzz_one_in(2))
         store(&queue()->max_message_size, fuzz_edge(2 * SIZE_MOST));
     if (mq_queue_check(queue(), bytes, &found) == MQ_QUEUE_SOUND) {
-        check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "places beyond the file");
+        check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "slots beyond the file");
         check(found.max_message_size <= found.stride &&
-                  (uint8_t *)(found.heads + found.max_messages) <= found.payloads &&
-                  (uint8_t *)(found.words + found.max_messages) <= (uint8_t *)found.heads,
+                  (uint8_t *)(found.slot_headers + found.max_messages) <= found.payloads &&
+                  (uint8_t *)(found.slot_states + found.max_messages) <= (uint8_t *)found.slot_headers,
               "parts that overlap");
         mq_queue_has_ready(&found);
         mq_queue_has_free(&found);
@@ -150,85 +150,85 @@ static void open_file(void) {
 static bool send(member *m, uint64_t token) {
     uint8_t message[SIZE_MOST];
     uint64_t size = fuzz_below(parts.max_message_size + 1);
-    int64_t place = mq_queue_hold(&m->h, MQ_NO_TICKET);
-    check(place >= MQ_QUEUE_NO_SLOT && place < (int64_t)parts.max_messages, "a place that is none");
-    if (place == MQ_QUEUE_NO_SLOT)
+    int64_t slot = mq_queue_claim_slot(&m->h, MQ_NO_TICKET);
+    check(slot >= MQ_QUEUE_NO_SLOT && slot < (int64_t)parts.max_messages, "a slot that is none");
+    if (slot == MQ_QUEUE_NO_SLOT)
         return false;
     memset(message, 1, size);
-    mq_copy_in(mq_queue_payload(&m->h, (uint64_t)place), message, size);
+    mq_copy_in(mq_queue_slot_payload(&m->h, (uint64_t)slot), message, size);
     if (!token && fuzz_one_in(8)) {
-        mq_queue_drop(&m->h, (uint64_t)place);
+        mq_queue_release_slot(&m->h, (uint64_t)slot);
         return false;
     }
-    mq_queue_commit(&m->h, (uint64_t)place, size, fuzz_below(4), 1, token);
+    mq_queue_commit(&m->h, (uint64_t)slot, size, fuzz_below(4), 1, token);
     mq_queue_wake_receivers(queue(), 1);
     return true;
 }
 
-/* As Handle._look. False: there is none, or one that makes no sense. */
-static bool take(member *m, mq_queue_taken *taken, bool *any) {
-    mq_queue_status status = mq_queue_take(&m->h, MQ_NO_TICKET, taken);
+/* As Handle._try_take. False: there is none, or one that makes no sense. */
+static bool take(member *m, mq_queue_delivery *delivery, bool *any) {
+    mq_queue_status status = mq_queue_take(&m->h, MQ_NO_TICKET, delivery);
     *any = status != MQ_QUEUE_EMPTY;
-    if (status == MQ_QUEUE_CORRUPT && taken->word)
-        mq_queue_free(&m->h, taken);
+    if (status == MQ_QUEUE_CORRUPT && delivery->word)
+        mq_queue_free_slot(&m->h, delivery);
     if (status != MQ_QUEUE_OK)
         return false;
-    check(taken->place < parts.max_messages, "a place that is none");
-    check(taken->length <= parts.max_message_size, "a length beyond the place");
+    check(delivery->slot < parts.max_messages, "a slot that is none");
+    check(delivery->length <= parts.max_message_size, "a length beyond the slot");
     return true;
 }
 
 static uint64_t receive(member *m, bool *any) {
-    mq_queue_taken taken;
-    if (!take(m, &taken, any))
+    mq_queue_delivery delivery;
+    if (!take(m, &delivery, any))
         return 0;
-    uint8_t *copy = malloc(taken.length + 1); /* of just its size */
-    mq_copy_out(copy, mq_queue_payload(&m->h, taken.place), taken.length);
+    uint8_t *copy = malloc(delivery.length + 1); /* of just its size */
+    mq_copy_out(copy, mq_queue_slot_payload(&m->h, delivery.slot), delivery.length);
     free(copy);
-    return mq_queue_free(&m->h, &taken) ? taken.origin_time : 0;
+    return mq_queue_free_slot(&m->h, &delivery) ? delivery.origin_time : 0;
 }
 
 static void work(member *m) {
     bool any;
     if (m->held < JOBS && take(m, &m->jobs[m->held], &any)) {
         if (fuzz_one_in(2))
-            mq_queue_lease(&m->h, &m->jobs[m->held], (uint32_t)fuzz_edge(64));
+            mq_queue_set_lease(&m->h, &m->jobs[m->held], (uint32_t)fuzz_edge(64));
         m->held++;
     } else if (m->held) {
         m->held--;
         if (fuzz_one_in(2))
-            mq_queue_free(&m->h, &m->jobs[m->held]);
+            mq_queue_free_slot(&m->h, &m->jobs[m->held]);
         else
-            mq_queue_return(&m->h, m->jobs[m->held].place, m->jobs[m->held].word);
+            mq_queue_requeue(&m->h, m->jobs[m->held].slot, m->jobs[m->held].word);
     }
 }
 
 /* All but the sleep of a call that waits, which was woken without result before. */
-static void lie_down(member *m, mq_queue_sleep kind) {
-    mq_queue_wait call = mq_queue_wait_begin(&m->h, kind, fuzz_one_in(2));
+static void lie_down(member *m, mq_queue_role role) {
+    mq_queue_wait call = mq_queue_wait_begin(&m->h, role, fuzz_one_in(2));
     call.overtaken = (uint32_t)fuzz_below(4);
-    mq_queue_wait_lie_down(&m->h, &call, call.ticket);
+    mq_queue_wait_prepare_sleep(&m->h, &call, call.ticket);
     mq_queue_wait_is_over(&m->h, &call);
-    mq_queue_wait_nap(&m->h, &call, MQ_QUEUE_RECOVER_NS);
-    mq_queue_finish_sleep(&m->h, kind);
+    mq_queue_wait_max_sleep_ns(&m->h, &call, MQ_QUEUE_RECOVER_NS);
+    mq_queue_finish_sleep(&m->h, role);
     if (fuzz_one_in(2))
         mq_queue_wait_end(&m->h, &call);
 }
 
 /* All but the sleep of one who waits, watches, or wants to be told. */
 static void rest(member *m) {
-    mq_queue_sleep kind = fuzz_one_in(2) ? MQ_RECEIVING : MQ_SENDING;
+    mq_queue_role role = fuzz_one_in(2) ? MQ_QUEUE_RECEIVER : MQ_QUEUE_SENDER;
     switch (fuzz_below(4)) {
-    case 0: lie_down(m, kind); break;
+    case 0: lie_down(m, role); break;
     case 1:
-        mq_queue_poll_prepare_wait(&m->outlook, mq_queue_eventcount(&m->h, MQ_WATCHING));
-        mq_queue_poll_has_more(&m->outlook);
-        mq_queue_poll_end_wait(&m->outlook);
+        mq_queue_poll_prepare_wait(&m->state, mq_queue_eventcount(&m->h, MQ_QUEUE_WATCHER));
+        mq_queue_poll_has_more(&m->state);
+        mq_queue_poll_end_wait(&m->state);
         break;
     case 2:
-        mq_queue_bit_on(&queue()->notified, m->h.number);
-        mq_queue_notice_has_more(&m->notice);
-        mq_queue_notice_take(&m->notice);
+        mq_queue_bit_on(&queue()->notify_requested, m->h.number);
+        mq_queue_notification_has_more(&m->notification);
+        mq_queue_notification_consume(&m->notification);
         break;
     default: mq_queue_forward_message_wake(&m->h); mq_queue_forward_room_wake(&m->h);
     }
@@ -295,10 +295,10 @@ static void call(void) {
     }
 }
 
-/* As after MQ_QUEUE_TURN_NS: this handle ends the turns at its next call that finds something. */
+/* As after MQ_QUEUE_HANDOFF_NS: this handle ends the turns at its next call that finds something. */
 static void outwait_turns(member *m) {
-    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        m->h.yielding[kind] = (mq_queue_yielding){.turn = mq_load_relaxed_u64(&queue()->turn[kind])};
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+        m->h.yields[role] = (mq_queue_yield_state){.ticket = mq_load_relaxed_u64(&queue()->handoff_ticket[role])};
 }
 
 /* The stranger holds still: what is sent is received, unless there is no room. */
@@ -321,7 +321,7 @@ static void run_case(void) {
     uint64_t messages = 1 + fuzz_below(fuzz_one_in(2) ? 16 : MOST), size = 1 + fuzz_below(SIZE_MOST);
     fuzz_use(&memory, mq_queue_bytes(messages, size));
     memset(members, 0, sizeof members);
-    mq_queue_write(queue(), messages, size, 1, 7, "fuzz", MQ_EVENTS_NONE);
+    mq_queue_write(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
     check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_QUEUE_SOUND, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);

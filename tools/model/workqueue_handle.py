@@ -179,7 +179,7 @@ class Handle(Waiter):
         return dead
 
     def is_over(self, slot: int, seen: Word) -> Steps[bool]:
-        """The lease of the one that took it, which is stored behind its copy. EDGE deadline."""
+        """The lease of the one that took it, which is stored behind its copy. EDGE lease-end."""
         if seen[0] != "taken":
             return False
         row, take, deadline = yield load(lease(slot), ACQUIRE)

@@ -74,7 +74,7 @@ class Receiver(Handle):
         return current
 
     def best_of(self, block: int) -> Steps[Best | None]:
-        """From memory, if nothing can have become READY since. EDGE fill_count: acquire."""
+        """From memory, if nothing can have become READY since. EDGE fill-count: acquire."""
         rules, location = self.rules, fill_count(block)
         grown: int = yield load(location, rules.fill_count_load)
         if block in self.block_cache and self.block_cache[block][0] == grown:
@@ -130,7 +130,7 @@ class Receiver(Handle):
         return job
 
     def lend(self, job: Job, steps: int) -> Steps[None]:
-        """From now on anybody may take it back, when its time is over. EDGE deadline: the copy, then the lease."""
+        """From now on anybody may take it back, when its time is over. EDGE lease-end: the copy, then the lease."""
         deadline = self.kernel.clock + steps
         job.message.deadline = deadline
         yield store(lease(job.slot), (self.state.row, self.state.takes, deadline), self.rules.lease_store)

@@ -132,7 +132,7 @@ class Sender(Handle):
     # ---- a message ----
 
     def fill(self, slot: int, priority: int) -> Steps[Message]:
-        """2. and 3. EDGE fill_count: FILLING, the count of the block, READY, in this order."""
+        """2. and 3. EDGE fill-count: FILLING, the count of the block, READY, in this order."""
         if self.rules.fill_counted == "before":
             yield from self.add_fill(slot)
         self.number += 1

@@ -34,7 +34,7 @@ class Rules:
 
     cpu: tuple[str, str, str] | None = None
     # Sending.
-    fill_counted: Literal["before", "after", "never"] = "before"  # EDGE fill_count: counted before the message is READY
+    fill_counted: Literal["before", "after", "never"] = "before"  # EDGE fill-count: counted before the message is READY
     fill_count_seq_cst: bool = True  # else: relaxed
     word_store: Order = RELEASE  # EDGE message
     count_last: bool = True  # behind the word
@@ -44,7 +44,7 @@ class Rules:
     count_load: Order = ACQUIRE  # EDGE sent
     rechecks: bool = True  # at the count, after a scan
     scan_fence: Order = ACQUIRE  # EDGE sent: words, then the count
-    fill_count_load: Order = ACQUIRE  # EDGE fill_count
+    fill_count_load: Order = ACQUIRE  # EDGE fill-count
     fill_count_first: bool = True  # before the words of its block
     caches_filling: bool = False  # a block in which a word was FILLING
     caches_taken: bool = False
@@ -62,15 +62,15 @@ class Rules:
     lease_store: Order = RELEASE
     # Sleeping.
     announces_first: bool = True  # before the look of who goes to sleep
-    sleeper_fence: Order = SEQ_CST  # EDGE asleep: announcement and bit, then words are loaded
-    sleep_check_loads_count: bool = True  # EDGE asleep: before the words, for a sender's word is only released
+    sleeper_fence: Order = SEQ_CST  # EDGE sleeper-bit: announcement and bit, then words are loaded
+    sleep_check_loads_count: bool = True  # EDGE sleeper-bit: before the words, for a sender's word is only released
     sets_bit: bool = True
     bit_each: bool = True  # else: one flag for all
     threads_counted: bool = True  # of a row: its bit goes off with the last
     leaver_fence: Order = SEQ_CST  # the bit is cleared, then words are loaded for the last time
     bits_last: bool = True  # looked at when the message is READY
     flag_stands: bool = True  # until the row was woken
-    sleepers_loaded_seq_cst: bool = True  # EDGE asleep: at bits and announcements; else: relaxed
+    sleepers_loaded_seq_cst: bool = True  # EDGE sleeper-bit: at bits and announcements; else: relaxed
     announcement_counts_once: bool = True  # of two that wake a row only the first counts it as its own
     watchers_extra: bool = True  # else: one that is woken is one receiver less
     leaver_passes_on: bool = True  # the wake that it may have had

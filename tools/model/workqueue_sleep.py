@@ -71,7 +71,7 @@ class Sleeper:
         return self.state.row if self.rules.bit_each else -1
 
     def set_bit(self, bits: str) -> Steps[None]:
-        """EDGE asleep: the bit is set, then words are loaded."""
+        """EDGE sleeper-bit: the bit is set, then words are loaded."""
         bit = self.bit()
         yield self.shared.change(bits, lambda rows: rows | {bit})
         yield fence(self.rules.sleeper_fence)
@@ -185,8 +185,8 @@ class Sleeper:
         return first or not self.rules.announcement_counts_once
 
     def load_sleepers(self, location: str) -> Op:
-        """EDGE asleep: something was published, then bits and announcements are loaded. Either is enough: a bit is set
-        behind each announcement."""
+        """EDGE sleeper-bit: something was published, then bits and announcements are loaded. Either is enough: a bit
+        is set after each announcement."""
         return self.shared.load_seq_cst(location) if self.rules.sleepers_loaded_seq_cst else load(location)
 
     def wake(self, kind: str, most: int) -> Steps[int]:

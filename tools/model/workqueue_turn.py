@@ -1,4 +1,4 @@
-"""Tickets and turns of the calls that wait in a work queue (msgq/impl/workqueue/turn.h)."""
+"""Tickets and turns of the calls that wait in a work queue (msgq/impl/workqueue/handoff.h)."""
 
 from .memory import SEQ_CST
 from .ops import fence

@@ -14,7 +14,7 @@ from msgq.common.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_c
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
-from msgq.impl.workqueue.peek import Onlooker
+from msgq.impl.workqueue.browser import QueueBrowser
 
 _SAY_S = 1.0  # between two complaints of one queue
 _ALL = 2**62  # messages of a channel that are still there
@@ -24,23 +24,23 @@ _NAMES = tuple(name for name, _ in FIELDS)
 class QueueFeed(Feed):
     """A queue without events: what waits, each message once."""
 
-    def __init__(self, onlooker: Onlooker) -> None:
-        self._onlooker = onlooker
+    def __init__(self, browser: QueueBrowser) -> None:
+        self._browser = browser
         self._before: int | None = None  # sent when we looked first
         self._sent = self._shown = self._missed = 0
         self._said_s = time.monotonic()
 
     def take(self, most: int | None) -> list[Item]:
         """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
-        counted, self._sent = self._sent, self._onlooker.sent
-        found = self._onlooker.news(most)
+        counted, self._sent = self._sent, self._browser.sent
+        found = self._browser.unseen(most)
         if self._before is None:
-            self._before = self._sent = self._onlooker.sent
+            self._before = self._sent = self._browser.sent
         else:
             self._shown += len(found)
             # By what was sent when we looked last: a message is counted a moment before it can be seen.
             self._missed = max(self._missed, counted - self._before - self._shown)
-        schema = self._onlooker.schema
+        schema = self._browser.schema
         return [_waiting(message, schema) for message in found]
 
     def complaint(self) -> str:
@@ -56,8 +56,8 @@ class QueueFeed(Feed):
 class EventsFeed(Feed):
     """A queue with events: what waits, then all that happens to its messages."""
 
-    def __init__(self, name: str, onlooker: Onlooker) -> None:
-        self._channel, self._onlooker = events_channel(name), onlooker
+    def __init__(self, name: str, browser: QueueBrowser) -> None:
+        self._channel, self._browser = events_channel(name), browser
         self._there: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
         self._events: ChannelFeed | None = None
         self._attend(0)
@@ -74,10 +74,10 @@ class EventsFeed(Feed):
 
     def take(self, most: int | None) -> list[Item]:
         """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
-        schema = self._onlooker.schema
+        schema = self._browser.schema
         found: list[Item] = []
         if self._there is None:
-            waited = self._onlooker.messages(most)
+            waited = self._browser.messages(most)
             self._there = {(one.number, one.sent_time) for one in waited}
             found = [_waiting(message, schema) for message in waited]
         if self._events is None:
@@ -96,8 +96,8 @@ class EventsFeed(Feed):
 
 def queue_feed(name: str) -> Feed:
     """Return the feed of a work queue."""
-    onlooker = Onlooker(name, naming.resolve_prefix(None))
-    return EventsFeed(name, onlooker) if onlooker.events else QueueFeed(onlooker)
+    browser = QueueBrowser(name, naming.resolve_prefix(None))
+    return EventsFeed(name, browser) if browser.events else QueueFeed(browser)
 
 
 def _waiting(message: QueueMessage, schema: Schema | None) -> Item:

@@ -6,14 +6,14 @@
 
 enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
 static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as time-outs of Python's */
-_Static_assert((int)MSGQ_EVENTS == MQ_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_EVENTS_PAYLOAD,
+_Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_QUEUE_EVENTS_PAYLOAD,
                "an option is what the file says");
 
 struct msgq_queue {
     mqc_endpoint place;
     mqc_segment segment;
     mq_queue_handle h;
-    mqc_outlet outlet; /* of a queue with events */
+    mqc_event_publisher event_publisher; /* of a queue with events */
     uint64_t uid, max_messages, max_message_size;
     int events; /* of a new one */
     void *hold;
@@ -79,7 +79,7 @@ static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *option
 static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
     mq_queue_cache_invalidate_all(&q->h); /* a stranger may have put back what we remember a block by */
     q->lease_ends_ns = now + mq_queue_recover(&q->h, now);
-    mqc_outlet_tell_noted(&q->outlet);
+    mqc_event_publisher_flush(&q->event_publisher);
 }
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
@@ -103,7 +103,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mqc_unlock_file(fd);
     if (!status) {
         q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
-        mqc_outlet_join(&q->outlet, &q->h, self.pid);
+        mqc_event_publisher_join(&q->event_publisher, &q->h, self.pid);
         mqc_queue_sweep(q, mq_now_ns());
     }
     return status;
@@ -111,11 +111,11 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
 
 static void mqc_queue_leave(msgq_queue *q) {
     mq_queue_leave(&q->h, q->uid, &q->hold);
-    mqc_outlet_tell_noted(&q->outlet); /* jobs that went back */
+    mqc_event_publisher_flush(&q->event_publisher); /* jobs that went back */
 }
 
 static void mqc_queue_unmap(msgq_queue *q) {
-    mqc_outlet_end(&q->outlet);
+    mqc_event_publisher_end(&q->event_publisher);
     free(q->h.blocks);
     q->h.blocks = NULL;
     mqc_unmap(&q->segment);
@@ -138,7 +138,7 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
     if (!status && !q->h.blocks)
         status = mqc_endpoint_error(&q->place, ENOMEM, "no memory for a handle");
     if (!status && q->h.parts.events)
-        status = mqc_outlet_begin(&q->outlet, &q->place, &q->segment, &q->h.parts);
+        status = mqc_event_publisher_init(&q->event_publisher, &q->place, &q->segment, &q->h.parts);
     if (!status)
         status = mqc_queue_join(q, options->schema);
     if (status)
@@ -159,14 +159,14 @@ static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_opt
         status = mqc_identify(&self);
     if (!status)
         status = mqc_queue_mode(&q->place, options->open.mode);
-    if (!status && !mq_queue_sizes_make_sense(q->max_messages, q->max_message_size))
+    if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
         status = mqc_endpoint_error(&q->place, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
                                     MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
     if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
         status = mqc_endpoint_error(&q->place, EINVAL,
                                     "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
                                     options->events);
-    return status || !options->events ? status : mqc_outlet_check(&q->place);
+    return status || !options->events ? status : mqc_event_publisher_check(&q->place);
 }
 
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options) {
@@ -207,11 +207,11 @@ static bool mqc_queue_more(void *reader) {
 }
 static uint32_t mqc_queue_announce(void *reader) {
     msgq_queue *q = reader;
-    return mq_queue_wait_lie_down(&q->h, &q->wait, q->wait.ticket);
+    return mq_queue_wait_prepare_sleep(&q->h, &q->wait, q->wait.ticket);
 }
 static void mqc_queue_awake(void *reader) {
     msgq_queue *q = reader;
-    mq_queue_finish_sleep(&q->h, q->wait.kind);
+    mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
 /* How long to sleep at most; before that, look for the dead if it is time. */
@@ -221,11 +221,11 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
     (void)slept_ns;
     if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
-    else if (q->h.met)
+    else if (q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* then it is time, and we know when the first lease ends */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
-    return mq_queue_wait_nap(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
+    return mq_queue_wait_max_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
 }
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
@@ -234,7 +234,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .announce = mqc_queue_announce,
                          .awake = mqc_queue_awake,
                          .nap_ns = mqc_queue_nap,
-                         .word = mq_queue_eventcount(&q->h, q->wait.kind),
+                         .word = mq_queue_eventcount(&q->h, q->wait.role),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->place.spin_ns : 0};
@@ -247,45 +247,45 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
 
 /* Wait for a place to fill; MQ_QUEUE_NO_SLOT: *status says why there is none. */
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
-    int64_t deadline = mqc_deadline(timeout), place = MQ_QUEUE_NO_SLOT;
+    int64_t deadline = mqc_deadline(timeout), slot = MQ_QUEUE_NO_SLOT;
     int in_time = 1;
-    q->wait = mq_queue_wait_begin(&q->h, MQ_SENDING, true);
-    while (place == MQ_QUEUE_NO_SLOT && in_time > 0) {
+    q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_SENDER, true);
+    while (slot == MQ_QUEUE_NO_SLOT && in_time > 0) {
         in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_whole(&q->place, &q->segment);
         if (*status) {
             mq_queue_forward_room_wake(&q->h); /* the wake may have been for us */
             break;
         }
-        place = mq_queue_hold(&q->h, q->wait.ticket);
-        q->h.met = true;
-        if (place == MQ_QUEUE_NO_SLOT)
+        slot = mq_queue_claim_slot(&q->h, q->wait.ticket);
+        q->h.saw_owned_slots = true;
+        if (slot == MQ_QUEUE_NO_SLOT)
             mq_queue_wait_overtaken(&q->wait);
     }
     mq_queue_wait_end(&q->h, &q->wait);
-    return place;
+    return slot;
 }
 
 static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
-    int64_t place = mq_queue_hold(&q->h, MQ_NO_TICKET), now;
-    if (mq_likely(place != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_whole(&q->place, &q->segment)))
-        return place;
-    q->h.met = true; /* every place is somebody's */
+    int64_t slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET), now;
+    if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_whole(&q->place, &q->segment)))
+        return slot;
+    q->h.saw_owned_slots = true; /* every place is somebody's */
     now = mq_now_ns();
     if (mq_queue_reclaim_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        place = mq_queue_hold(&q->h, MQ_NO_TICKET);
+        slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET);
     }
-    if (place == MQ_QUEUE_NO_SLOT && timeout != 0)
-        place = mqc_queue_await_room(q, timeout, status);
-    return place;
+    if (slot == MQ_QUEUE_NO_SLOT && timeout != 0)
+        slot = mqc_queue_await_room(q, timeout, status);
+    return slot;
 }
 
 /* There was no room in time. */
 static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double timeout) {
     mq_queue_count(&q->h.row->counts.refused, 1);
     if (mqc_has_events(&q->h))
-        mqc_outlet_tell_refused(&q->outlet, (uint64_t)priority, size, msgq_origin());
+        mqc_event_publisher_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
     return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
                               "holds %llu messages, as many as it may, those that "
                               "were taken and not acknowledged included. Nothing was sent",
@@ -293,13 +293,13 @@ static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double tim
 }
 
 /* Make READY what was filled, and tell it. Returns what is wrong with the file. */
-static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t place, int priority) {
+static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority) {
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_now_ns() + h->clock_offset, origin = msgq_origin();
-    uint64_t key = mq_queue_commit(h, place, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
+    uint64_t key = mq_queue_commit(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
     int status = mqc_check_whole(&q->place, &q->segment); /* a page that was cut off is found when it is touched */
     if (mqc_has_events(h) && !status)
-        mqc_outlet_tell_sent(&q->outlet, key, place, data, size, sent_time, origin);
+        mqc_event_publisher_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
     return status;
 }
@@ -317,52 +317,52 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
                                   "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
                                   (unsigned long long)h->parts.max_message_size);
     if (mqc_has_events(&queue->h))
-        mqc_outlet_prepare(&queue->outlet, true);
-    int64_t place = mqc_queue_find_room(queue, timeout, &status);
-    if (place == MQ_QUEUE_NO_SLOT)
+        mqc_event_publisher_open(&queue->event_publisher, true);
+    int64_t slot = mqc_queue_find_room(queue, timeout, &status);
+    if (slot == MQ_QUEUE_NO_SLOT)
         return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
-    mq_copy_in(mq_queue_payload(h, (uint64_t)place), data, size);
-    return mqc_queue_commit(queue, data, size, (uint64_t)place, priority);
+    mq_copy_in(mq_queue_slot_payload(h, (uint64_t)slot), data, size);
+    return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
 }
 
 /* ---- receiving ---- */
 
 /* 1: the best message is taken; 0: there is none. */
-static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken *taken) {
+static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *delivery) {
     int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
     if (mqc_has_events(&q->h))
-        mqc_outlet_prepare_to_take(&q->outlet);
+        mqc_event_publisher_open_to_take(&q->event_publisher);
     if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
-    mq_queue_status status = mq_queue_take(&q->h, ticket, taken);
+    mq_queue_status status = mq_queue_take(&q->h, ticket, delivery);
     if (status == MQ_QUEUE_EMPTY && mq_queue_reclaim_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        status = mq_queue_take(&q->h, ticket, taken);
+        status = mq_queue_take(&q->h, ticket, delivery);
     }
     if (mq_likely(status == MQ_QUEUE_OK))
         return 1;
     int cut = mqc_check_whole(&q->place, &q->segment);
     if (cut || status == MQ_QUEUE_EMPTY)
         return cut;
-    if (!taken->word)
+    if (!delivery->word)
         return mqc_endpoint_error(&q->place, EPROTO, "its words change without end: another program writes there");
-    if (mq_queue_free(&q->h, taken) && mqc_has_events(&q->h))
-        mqc_outlet_tell_taken(&q->outlet, &q->h, MQ_EVENT_RECEIVED, taken);
+    if (mq_queue_free_slot(&q->h, delivery) && mqc_has_events(&q->h))
+        mqc_event_publisher_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
     return mqc_endpoint_error(&q->place, EPROTO,
                               "a message of %llu bytes was there, more than it can hold: another program wrote "
                               "there",
-                              (unsigned long long)taken->length);
+                              (unsigned long long)delivery->length);
 }
 
 /* 1: a message is taken; 0: none came in time. */
-static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout) {
+static int mqc_queue_await(msgq_queue *q, mq_queue_delivery *delivery, double timeout) {
     int64_t deadline = mqc_deadline(timeout);
     int found = 0, in_time = 1;
-    q->wait = mq_queue_wait_begin(&q->h, MQ_RECEIVING, true);
+    q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_RECEIVER, true);
     while (!found && in_time) {
         mq_queue_debt_add(q->h.row, 1); /* what comes while we wait is left to us */
         in_time = mqc_queue_sleep(q, deadline);
-        found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, taken);
+        found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, delivery);
         if (found > 0)
             mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
@@ -378,100 +378,100 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout)
 }
 
 /* Return a message that nobody has seen. */
-static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken *taken) {
-    mq_u64 *deliveries = &q->h.parts.heads[taken->place].deliveries;
+static void mqc_queue_put_back(msgq_queue *q, const mq_queue_delivery *delivery) {
+    mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
     if (mqc_has_events(&q->h))
-        mq_queue_note_taken(&q->h, MQ_EVENT_TAKEN, taken);
-    mq_store_relaxed_u64(deliveries, taken->deliveries - 1); /* relaxed: released with the word */
-    mq_queue_return(&q->h, taken->place, taken->word);
-    mqc_outlet_tell_noted(&q->outlet);
+        mq_queue_add_event_of_delivery(&q->h, MQ_QUEUE_EVENT_TAKEN, delivery);
+    mq_store_relaxed_u64(deliveries, delivery->deliveries - 1); /* relaxed: released with the word */
+    mq_queue_requeue(&q->h, delivery->slot, delivery->word);
+    mqc_event_publisher_flush(&q->event_publisher);
 }
 
 /* Take a message, and copy it; 0, or why there is none. */
-static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_taken *taken,
+static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_delivery *delivery,
                          msgq_message *about) {
     int found = mqc_check_process(&q->place, q->generation);
-    found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, taken);
+    found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, delivery);
     if (found == 0 && timeout != 0)
-        found = mqc_queue_await(q, taken, timeout);
+        found = mqc_queue_await(q, delivery, timeout);
     if (found == 0)
         return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
     if (found < 0)
         return found;
     if (about)
-        *about = (msgq_message){.size = taken->length,
-                                .publish_time = (int64_t)taken->sent_time,
-                                .origin_time = (int64_t)taken->origin_time,
-                                .deliveries = taken->deliveries,
-                                .priority = (int)mq_word_priority(taken->key)};
-    if (taken->length > room) {
-        mqc_queue_put_back(q, taken);
+        *about = (msgq_message){.size = delivery->length,
+                                .publish_time = (int64_t)delivery->sent_time,
+                                .origin_time = (int64_t)delivery->origin_time,
+                                .deliveries = delivery->deliveries,
+                                .priority = (int)mq_slot_state_priority(delivery->key)};
+    if (delivery->length > room) {
+        mqc_queue_put_back(q, delivery);
         return mqc_endpoint_error(&q->place, EMSGSIZE,
                                   "the message has %llu bytes, the buffer %zu; it stays in the queue",
-                                  (unsigned long long)taken->length, room);
+                                  (unsigned long long)delivery->length, room);
     }
-    mq_copy_out(buffer, mq_queue_payload(&q->h, taken->place), taken->length);
+    mq_copy_out(buffer, mq_queue_slot_payload(&q->h, delivery->slot), delivery->length);
     return mqc_check_whole(&q->place, &q->segment);
 }
 
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
-    mq_queue_taken taken;
+    mq_queue_delivery delivery;
     int status;
     do
-        status = mqc_queue_get(queue, buffer, room, timeout, &taken, about);
-    while (!status && !mq_queue_free(&queue->h, &taken)); /* somebody took us for dead: then it is another's */
+        status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
+    while (!status && !mq_queue_free_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
     if (status)
         return status;
     if (mqc_has_events(&queue->h))
-        mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_RECEIVED, &taken);
-    return (int64_t)taken.length;
+        mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_RECEIVED, &delivery);
+    return (int64_t)delivery.length;
 }
 
 int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
                         msgq_message *about) {
-    mq_queue_taken taken;
+    mq_queue_delivery delivery;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
         return mqc_endpoint_error(&queue->place, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
                                   lease, MQC_LEASE_MAX_S);
-    int status = mqc_queue_get(queue, buffer, room, timeout, &taken, about);
+    int status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
     if (status)
         return status;
     if (mqc_has_events(&queue->h))
-        mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_TAKEN, &taken);
+        mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
     if (lease > 0) {
-        int64_t until = mq_now_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_LEASE_TICK_NS;
-        mq_queue_lease(&queue->h, &taken, mq_lease_tick((uint64_t)(until + queue->h.clock_offset)) + 1);
+        int64_t until = mq_now_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
+        mq_queue_set_lease(&queue->h, &delivery, mq_job_lease_tick((uint64_t)(until + queue->h.clock_offset)) + 1);
         queue->lease_ends_ns = end < queue->lease_ends_ns ? end : queue->lease_ends_ns;
     }
-    *job = (msgq_job){taken.place,      taken.key,       taken.word,        taken.length,
-                      taken.deliveries, taken.sent_time, taken.origin_time, taken.taken_time};
-    return (int64_t)taken.length;
+    *job = (msgq_job){delivery.slot,       delivery.key,       delivery.word,        delivery.length,
+                      delivery.deliveries, delivery.sent_time, delivery.origin_time, delivery.taken_time};
+    return (int64_t)delivery.length;
 }
 
 /* What was taken, if the job is not over; the words of the place are checked by the exchange. */
-static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken *taken) {
+static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_delivery *delivery) {
     int status = mqc_check_process(&q->place, q->generation);
-    if (!status && (!job->word || job->place >= q->h.parts.max_messages))
+    if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
         status = mqc_endpoint_error(&q->place, EINVAL, "a job ends once; this one is over, or was never taken");
-    *taken = (mq_queue_taken){job->place,      job->key,       job->word,        job->length,
-                              job->deliveries, job->sent_time, job->origin_time, job->taken_time};
+    *delivery = (mq_queue_delivery){job->slot,       job->key,       job->word,        job->length,
+                                    job->deliveries, job->sent_time, job->origin_time, job->taken_time};
     if (status)
         return status;
     job->word = 0;
     if (mqc_has_events(&q->h))
-        mqc_outlet_prepare(&q->outlet, false);
+        mqc_event_publisher_open(&q->event_publisher, false);
     return 0;
 }
 
 int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
-    mq_queue_taken taken;
-    int status = mqc_queue_job(queue, job, &taken);
+    mq_queue_delivery delivery;
+    int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    if (mq_queue_free(&queue->h, &taken)) {
+    if (mq_queue_free_slot(&queue->h, &delivery)) {
         if (mqc_has_events(&queue->h))
-            mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_ACKNOWLEDGED, &taken);
+            mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED, &delivery);
         return 0;
     }
     status = mqc_check_whole(&queue->place, &queue->segment);
@@ -481,12 +481,12 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
 }
 
 int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
-    mq_queue_taken taken;
-    int status = mqc_queue_job(queue, job, &taken);
+    mq_queue_delivery delivery;
+    int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    mq_queue_return(&queue->h, taken.place, taken.word); /* unless its lease did */
-    mqc_outlet_tell_noted(&queue->outlet);
+    mq_queue_requeue(&queue->h, delivery.slot, delivery.word); /* unless its lease did */
+    mqc_event_publisher_flush(&queue->event_publisher);
     return 0;
 }
 
@@ -494,6 +494,6 @@ int64_t msgq_queue_waiting(msgq_queue *queue) {
     int64_t count = 0;
     int status = mqc_check_process(&queue->place, queue->generation);
     for (uint64_t i = 0; !status && i < queue->h.parts.max_messages; i++) /* relaxed: only counted */
-        count += mq_word_is_ready(mq_load_relaxed_u64(&queue->h.parts.words[i]));
+        count += mq_slot_state_is_ready(mq_load_relaxed_u64(&queue->h.parts.slot_states[i]));
     return status ? status : count;
 }

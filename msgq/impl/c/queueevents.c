@@ -20,7 +20,7 @@ static const char MQC_EVENTS_FIELDS[] =
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "
     "[\"size\", \"<u4\"], [\"pid\", \"<u4\"]]";
 
-int mqc_outlet_check(const mqc_endpoint *place) {
+int mqc_event_publisher_check(const mqc_endpoint *place) {
     size_t most = MQC_CHANNEL_NAME_MAX - strlen(MQC_EVENTS_SUFFIX), size = strlen(place->name);
     if (size <= most)
         return 0;
@@ -28,35 +28,35 @@ int mqc_outlet_check(const mqc_endpoint *place) {
                               "a queue with events has a name of at most %zu bytes, and this one has %zu", most, size);
 }
 
-int mqc_outlet_begin(mqc_outlet *outlet, const mqc_endpoint *place, const mqc_segment *segment,
-                     const mq_queue_parts *parts) {
+int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *place, const mqc_segment *segment,
+                             const mq_queue_parts *parts) {
     uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
-    *outlet = (mqc_outlet){.place = place, .segment = segment, .parts = parts};
-    outlet->log.room = room + 1;
-    outlet->log.noted = calloc(outlet->log.room, sizeof *outlet->log.noted);
-    return outlet->log.noted ? 0 : mqc_endpoint_error(place, ENOMEM, "no memory for its events");
+    *events = (mqc_event_publisher){.place = place, .segment = segment, .parts = parts};
+    events->buffer.room = room + 1;
+    events->buffer.records = calloc(events->buffer.room, sizeof *events->buffer.records);
+    return events->buffer.records ? 0 : mqc_endpoint_error(place, ENOMEM, "no memory for its events");
 }
 
-void mqc_outlet_join(mqc_outlet *outlet, mq_queue_handle *h, uint64_t pid) {
-    h->log = outlet->parts ? &outlet->log : NULL;
-    outlet->log.row = h->row, outlet->log.number = (uint8_t)h->number;
-    outlet->log.pid = (uint32_t)pid, outlet->log.clock_offset = h->clock_offset;
+void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid) {
+    h->event_buffer = events->parts ? &events->buffer : NULL;
+    events->buffer.row = h->row, events->buffer.number = (uint8_t)h->number;
+    events->buffer.pid = (uint32_t)pid, events->buffer.clock_offset = h->clock_offset;
 }
 
-void mqc_outlet_end(mqc_outlet *outlet) {
+void mqc_event_publisher_end(mqc_event_publisher *events) {
     mqc_suppress_error_text(true);
-    msgq_channel_publisher_close(outlet->publisher);
+    msgq_channel_publisher_close(events->publisher);
     mqc_suppress_error_text(false);
-    free(outlet->log.noted);
-    *outlet = (mqc_outlet){0};
+    free(events->buffer.records);
+    *events = (mqc_event_publisher){0};
 }
 
 /* ---- opening ---- */
 
 /* Open the channel, instead of the publisher that there may be. */
-static int mqc_outlet_open(mqc_outlet *outlet, bool roomy) {
+static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool roomy) {
     msgq_schema schema = {"QueueEvent", "queue-event", MQC_EVENTS_FIELDS, sizeof MQC_EVENTS_FIELDS - 1};
-    uint64_t size = sizeof(mq_queue_event) + (roomy ? outlet->parts->max_message_size : 0);
+    uint64_t size = sizeof(mq_queue_event) + (roomy ? events->parts->max_message_size : 0);
     uint64_t slots = MQC_EVENTS_PAYLOAD_BYTES / size;
     slots = slots < MQC_EVENTS_SLOTS ? slots : MQC_EVENTS_SLOTS;
     slots = slots > MQC_EVENTS_LEAST_SLOTS ? slots : MQC_EVENTS_LEAST_SLOTS;
@@ -65,86 +65,88 @@ static int mqc_outlet_open(mqc_outlet *outlet, bool roomy) {
     char name[MQC_NAME + sizeof MQC_EVENTS_SUFFIX];
     msgq_channel_publisher *publisher = NULL;
     mqc_channel_file file;
-    snprintf(name, sizeof name, "%s%s", outlet->place->name, MQC_EVENTS_SUFFIX);
+    snprintf(name, sizeof name, "%s%s", events->place->name, MQC_EVENTS_SUFFIX);
     int status =
-        mqc_channel_file_init_beside(&file, name, outlet->place, outlet->segment->mode & 0666, MQC_EVENTS_CAPACITY);
-    if (!status && !mqc_has_name(outlet->segment)) /* the channel of that name is another queue's, or nobody's */
+        mqc_channel_file_init_beside(&file, name, events->place, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
+    if (!status && !mqc_has_name(events->segment)) /* the channel of that name is another queue's, or nobody's */
         status = -ENOENT;
     if (!status)
         status = mqc_publisher_open(&publisher, &file, &options);
-    if (!status && !mqc_has_name(outlet->segment))
+    if (!status && !mqc_has_name(events->segment))
         status = -ENOENT;
     if (status) {
         msgq_channel_publisher_close(publisher);
         return status;
     }
-    msgq_channel_publisher_close(outlet->publisher);
-    outlet->publisher = publisher, outlet->roomy = roomy;
+    msgq_channel_publisher_close(events->publisher);
+    events->publisher = publisher, events->roomy = roomy;
     return 0;
 }
 
 /* Whether there is need to open it, and it is time to try. */
-static bool mqc_outlet_is_due(const mqc_outlet *outlet, bool roomy) {
-    if (mq_likely(outlet->publisher && (outlet->roomy || !roomy)))
+static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool roomy) {
+    if (mq_likely(events->publisher && (events->roomy || !roomy)))
         return false;
-    return mq_now_ns() >= outlet->again_ns;
+    return mq_now_ns() >= events->again_ns;
 }
 
-void mqc_outlet_prepare(mqc_outlet *outlet, bool sends) {
-    bool roomy = sends && outlet->parts->events == MQ_EVENTS_PAYLOAD;
-    if (mq_likely(!mqc_outlet_is_due(outlet, roomy)))
+void mqc_event_publisher_open(mqc_event_publisher *events, bool sends) {
+    bool roomy = sends && events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD;
+    if (mq_likely(!mqc_event_publisher_must_open(events, roomy)))
         return;
     int64_t started = mq_now_ns();
     mqc_suppress_error_text(true);
-    if (mqc_outlet_open(outlet, roomy) != 0) {
+    if (mqc_event_publisher_open_channel(events, roomy) != 0) {
         int64_t now = mq_now_ns(), pause = MQC_AGAIN_TIMES * (now - started);
-        outlet->again_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
+        events->again_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
     }
     mqc_suppress_error_text(false);
 }
 
-void mqc_outlet_prepare_to_take(mqc_outlet *outlet) {
-    if (mq_unlikely(mqc_outlet_is_due(outlet, false)) && mq_queue_has_ready(outlet->parts))
-        mqc_outlet_prepare(outlet, false);
+void mqc_event_publisher_open_to_take(mqc_event_publisher *events) {
+    if (mq_unlikely(mqc_event_publisher_must_open(events, false)) && mq_queue_has_ready(events->parts))
+        mqc_event_publisher_open(events, false);
 }
 
 /* ---- publishing ---- */
 
 /* Publish an event, with the payload that it may have. */
-static void mqc_outlet_tell(mqc_outlet *outlet, const mq_queue_noted *noted, const void *payload, size_t size) {
+static void mqc_event_publisher_publish(mqc_event_publisher *events, const mq_queue_event_record *record,
+                                        const void *payload, size_t size) {
     int status = -ENOENT;
     mqc_suppress_error_text(true);
-    if (outlet->publisher)
-        status = mqc_publisher_send(outlet->publisher, &noted->event, sizeof noted->event, payload, size,
-                                    (int64_t)noted->origin_time);
+    if (events->publisher)
+        status = mqc_publisher_send(events->publisher, &record->event, sizeof record->event, payload, size,
+                                    (int64_t)record->origin_time);
     mqc_suppress_error_text(false);
     if (status)
-        mq_queue_events_lost(&outlet->log, 1);
+        mq_queue_count_lost_events(&events->buffer, 1);
 }
 
-void mqc_outlet_tell_noted(mqc_outlet *outlet) {
-    mq_queue_log *log = &outlet->log;
-    if (mq_likely(!log->end))
+void mqc_event_publisher_flush(mqc_event_publisher *events) {
+    mq_queue_event_buffer *buffer = &events->buffer;
+    if (mq_likely(!buffer->end))
         return;
-    mqc_outlet_prepare(outlet, false);
-    for (; log->first < log->end; log->first++)
-        mqc_outlet_tell(outlet, &log->noted[log->first], NULL, 0);
-    log->first = log->end = 0;
+    mqc_event_publisher_open(events, false);
+    for (; buffer->first < buffer->end; buffer->first++)
+        mqc_event_publisher_publish(events, &buffer->records[buffer->first], NULL, 0);
+    buffer->first = buffer->end = 0;
 }
 
-void mqc_outlet_tell_sent(mqc_outlet *outlet, uint64_t key, uint64_t place, const void *data, size_t size,
-                          int64_t sent_time, int64_t origin_time) {
-    mq_queue_noted noted = mq_queue_event_sent(&outlet->log, key, place, size, sent_time, (uint64_t)origin_time);
-    mqc_outlet_tell(outlet, &noted, data, outlet->parts->events == MQ_EVENTS_PAYLOAD ? size : 0);
+void mqc_event_publisher_sent(mqc_event_publisher *events, uint64_t key, uint64_t slot, const void *data, size_t size,
+                              int64_t sent_time, int64_t origin_time) {
+    mq_queue_event_record record =
+        mq_queue_make_sent_event(&events->buffer, key, slot, size, sent_time, (uint64_t)origin_time);
+    mqc_event_publisher_publish(events, &record, data, events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD ? size : 0);
 }
 
-void mqc_outlet_tell_refused(mqc_outlet *outlet, uint64_t priority, size_t size, int64_t origin_time) {
-    mq_queue_noted noted = mq_queue_event_refused(&outlet->log, priority, size, (uint64_t)origin_time);
-    mqc_outlet_tell(outlet, &noted, NULL, 0);
+void mqc_event_publisher_refused(mqc_event_publisher *events, uint64_t priority, size_t size, int64_t origin_time) {
+    mq_queue_event_record record = mq_queue_make_refused_event(&events->buffer, priority, size, (uint64_t)origin_time);
+    mqc_event_publisher_publish(events, &record, NULL, 0);
 }
 
-void mqc_outlet_tell_taken(mqc_outlet *outlet, const mq_queue_handle *h, mq_queue_event_kind kind,
-                           const mq_queue_taken *taken) {
-    mq_queue_note_taken(h, kind, taken);
-    mqc_outlet_tell_noted(outlet);
+void mqc_event_publisher_delivery(mqc_event_publisher *events, const mq_queue_handle *h, mq_queue_event_type event_type,
+                                  const mq_queue_delivery *delivery) {
+    mq_queue_add_event_of_delivery(h, event_type, delivery);
+    mqc_event_publisher_flush(events);
 }

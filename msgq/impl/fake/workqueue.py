@@ -23,7 +23,7 @@ from msgq.impl.fake.bus import Bus, current_bus, inherited_error
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
-from msgq.impl.fake.workqueue_events import Outlet, remove_events
+from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
 from msgq.impl.sockets.checks import not_connected_error
@@ -61,7 +61,7 @@ class MessageQueue(Waitable):
         events: Literal[True, "payload"] | None = None,
     ) -> None:
         super().__init__()
-        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write, events)
+        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
         options.check_schema(schema, wanted.name)
         self._prefix, self._trust = naming.resolve_prefix(prefix), trust
         with naming.overrides(trust=trust):
@@ -71,9 +71,11 @@ class MessageQueue(Waitable):
         self._endpoint = wanted.name
         self._queue = open_queue(self._bus, self._prefix, wanted)
         self._row = row_of(self._queue)
-        self._outlet = Outlet(self._queue, self._prefix, self._row.number) if self._queue.events else None
-        if self._outlet is not None:
-            self._row.tell = self._outlet.tell
+        self._event_publisher = (
+            EventPublisher(self._queue, self._prefix, self._row.number) if self._queue.events else None
+        )
+        if self._event_publisher is not None:
+            self._row.tell = self._event_publisher.tell
         if self._queue.schema is None:
             self._queue.schema = schema
         self._bus.on_open(self)
@@ -165,8 +167,8 @@ class MessageQueue(Waitable):
         row = self._row
         if row is not None and not row.closed:
             row.leave()
-            if self._outlet is not None:
-                self._outlet.close()
+            if self._event_publisher is not None:
+                self._event_publisher.close()
             self._end_waits()
 
     def unlink(self) -> None:
@@ -227,11 +229,11 @@ class MessageQueue(Waitable):
 
     areceive = __anext__ = arecv
 
-    def notify(self, how: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
+    def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
         """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
-        wanted = None if how is None else options.notification(how, self._endpoint)
+        wanted = None if target is None else options.parse_notification(target, self._endpoint)
         row = self._use()
-        row.told = None if wanted is None else partial(_tell, weakref.ref(self), how, wanted, once)
+        row.told = None if wanted is None else partial(_tell, weakref.ref(self), target, wanted, once)
 
     def _wait(self, ready: Callable[[], bool], patience_ns: int, what: str) -> None:
         """Wait until `ready`, or so long; -1: for ever."""
@@ -251,7 +253,7 @@ class MessageQueue(Waitable):
             line.remove(ticket)
 
     def _patience(self, timeout: float | None, deadline: float | None) -> int:
-        return options.patience_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
+        return options.wait_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
 
     # ---- sending ----
 
@@ -266,8 +268,8 @@ class MessageQueue(Waitable):
     ) -> None:
         """Send a message."""
         self._use("write")
-        checked = options.checked_priority(priority, self._endpoint)
-        origin = options.checked_origin_time(origin_time, self._endpoint)
+        checked = options.check_priority(priority, self._endpoint)
+        origin = options.check_origin_time(origin_time, self._endpoint)
         patience = self._patience(timeout, deadline)
         self._put(self._copied(message), checked, origin, patience)
 
@@ -281,7 +283,7 @@ class MessageQueue(Waitable):
     ) -> int:
         """Send several messages, and return how many went in."""
         self._use("write")
-        checked = options.checked_priority(priority, self._endpoint)
+        checked = options.check_priority(priority, self._endpoint)
         patience = self._patience(timeout, deadline)
         end = self._bus.clock.now_ns + patience
         count = 0
@@ -361,7 +363,7 @@ class MessageQueue(Waitable):
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
         """Take the messages that are there."""
-        most = options.checked_limit(limit, self._endpoint)
+        most = options.check_limit(limit, self._endpoint)
         row = self._enter()
         messages: list[Message] = []
         while len(messages) < most and row.is_ready():
@@ -399,7 +401,7 @@ class MessageQueue(Waitable):
 
     def peek(self, limit: int | None = None) -> list[Message]:
         """Return what waits, the first first; it stays."""
-        most = options.checked_limit(limit, self._endpoint)
+        most = options.check_limit(limit, self._endpoint)
         self._enter()
         return [shown(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
 
@@ -409,7 +411,7 @@ def shown(item: Item) -> Message:
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
-def open_queue(bus: Bus, prefix: str, wanted: options.Opening) -> Queue:
+def open_queue(bus: Bus, prefix: str, wanted: options.OpenRequest) -> Queue:
     """Open a queue, or make it."""
     there = queue_of(bus, prefix, wanted.name)
     if there is None and wanted.create is False:
@@ -443,8 +445,8 @@ def reopened(name: str, prefix: str, trust: str | None, read: bool, write: bool,
     return queue
 
 
-def _tell(handle: weakref.ref[MessageQueue], how: Any, wanted: options.Notification, once: bool) -> None:
-    """Notify the owner of a handle. `how` is what was given: a descriptor stays open as long as it is asked for."""
+def _tell(handle: weakref.ref[MessageQueue], target: Any, wanted: options.Notification, once: bool) -> None:
+    """Notify the owner of a handle. `target` is what was given: a descriptor stays open as long as it is asked for."""
     queue = handle()
     if queue is None or queue._row is None:
         return

@@ -19,7 +19,7 @@ _PAYLOAD = options.EVENTS.index("payload")
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 
-class Outlet:
+class EventPublisher:
     """The publisher of one handle's events, opened with the first of them. It never raises: what cannot be had is lost.
 
     Parameters

@@ -69,9 +69,9 @@ class Claim:
         """Raise an error if it was ended, or its handle was closed."""
         name = self._row.queue.name
         if self.over:
-            raise options.over_error(name)
+            raise options.job_ended_error(name)
         if self._row.closed:
-            raise options.left_error(name)
+            raise options.job_released_error(name)
 
     def end(self, acknowledged: bool) -> None:
         """Let the message go, or give it back.
@@ -85,7 +85,7 @@ class Claim:
         queue = self._row.queue
         if self.lost:
             if acknowledged:
-                raise options.lease_error(queue.name)
+                raise options.lease_expired_error(queue.name)
             return
         self._leave()
         if acknowledged:
@@ -180,7 +180,7 @@ class Queue(EndpointState[Inbox]):
 
     exact = True
 
-    def __init__(self, bus: Bus, wanted: options.Opening) -> None:
+    def __init__(self, bus: Bus, wanted: options.OpenRequest) -> None:
         super().__init__(f"{QUEUE_MARK}{wanted.name}", bus.route)
         self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
         self.identity = (0, next(_numbers))

@@ -63,10 +63,10 @@ static inline bool mq_meter_event_count(mq_meter *m, const mq_channel_message *m
     if (!part)
         return false;
     memcpy(&event, part, sizeof event);
-    bool taken = event.event == MQ_EVENT_TAKEN || event.event == MQ_EVENT_RECEIVED;
+    bool taken = event.event == MQ_QUEUE_EVENT_TAKEN || event.event == MQ_QUEUE_EVENT_RECEIVED;
     if (taken && event.deliveries == 1)
         mq_meter_date(m, event.publish_time, (uint64_t)event.sent_time);
-    if (event.event != MQ_EVENT_SENT)
+    if (event.event != MQ_QUEUE_EVENT_SENT)
         return false;
     mq_histogram_add(&m->sizes, event.size, 1);
     return true;

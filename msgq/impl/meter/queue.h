@@ -7,34 +7,34 @@
 
 typedef struct {
     const mq_queue_parts *parts;
-    uint64_t ready, sent; /* what the queue's counts said last */
+    uint64_t ready_count, sent; /* what the queue's counts said last */
 } mq_meter_queue;
 
 static inline int64_t mq_meter_queue_look(mq_meter *m, void *reader) {
     mq_meter_queue *q = reader;
     /* Messages that became READY, ever: the counts of handles change with it, and there are many of those. */
-    uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready);
-    if (ready == q->ready)
+    uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
+    if (ready == q->ready_count)
         return 0;
-    uint64_t sent = mq_peek_sent(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
+    uint64_t sent = mq_peek_sent_count(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
     int64_t now = mq_now_ns();
-    q->ready = ready, q->sent = sent;
+    q->ready_count = ready, q->sent = sent;
     mq_meter_found(m, now, found);
     return (int64_t)found;
 }
 
 /* Begin with what was sent so far. */
 static inline void mq_meter_queue_begin(mq_meter_queue *q) {
-    q->ready = mq_load_acquire_u64(&q->parts->queue->ready);
-    q->sent = mq_peek_sent(q->parts->queue);
+    q->ready_count = mq_load_acquire_u64(&q->parts->queue->ready_count);
+    q->sent = mq_peek_sent_count(q->parts->queue);
 }
 
 /* Measure how long messages have waited that are there now. */
 static inline void mq_meter_queue_ages(mq_meter *m, const mq_meter_queue *q) {
-    mq_queue_waiting it;
-    for (uint64_t place = 0; place < q->parts->max_messages; place++)
-        if (mq_peek_look(q->parts, place, &it))
-            mq_meter_date(m, mq_meter_wall_ns(m), it.sent_time);
+    mq_queue_pending_message pending;
+    for (uint64_t slot = 0; slot < q->parts->max_messages; slot++)
+        if (mq_peek_read(q->parts, slot, &pending))
+            mq_meter_date(m, mq_meter_wall_ns(m), pending.sent_time);
 }
 
 #endif

@@ -22,38 +22,38 @@ cdef extern from "workqueue/layout.h" nogil:
         MQ_QUEUE_ROWS
         MQ_QUEUE_ROW_BYTE
         MQ_QUEUE_SCHEMA_DATA
-    ctypedef enum mq_queue_sleep:
-        MQ_RECEIVING
-        MQ_WATCHING
-        MQ_SENDING
+    ctypedef enum mq_queue_role:
+        MQ_QUEUE_RECEIVER
+        MQ_QUEUE_WATCHER
+        MQ_QUEUE_SENDER
     ctypedef enum mq_queue_events:
-        MQ_EVENTS_NONE
-        MQ_EVENTS_HEADS
-        MQ_EVENTS_PAYLOAD
+        MQ_QUEUE_EVENTS_NONE
+        MQ_QUEUE_EVENTS_HEADS
+        MQ_QUEUE_EVENTS_PAYLOAD
     ctypedef struct mq_queue_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
         mq_versioned_row at
-        mq_queue_counts before, counts
+        mq_queue_counts counts_before, counts
         mq_u64 events_lost
-        mq_u64 since[3]
+        mq_u64 oldest_ticket[3]
     ctypedef struct mq_queue_bits:
         pass
-    ctypedef struct mq_queue_head:
+    ctypedef struct mq_queue_slot_header:
         mq_u64 length, deliveries, sent_time, origin_time
     ctypedef struct mq_queue:
         mq_u64 created_ns, creator_pid
         char creator[64]
-        mq_queue_bits asleep[3]
-        mq_queue_bits notified
-        mq_u32 arrived
+        mq_queue_bits sleeping_rows[3]
+        mq_queue_bits notify_requested
+        mq_u32 notify_seq
         mq_queue_row rows[128]
         mq_schema schema
         char schema_data[1]
     ctypedef struct mq_queue_parts:
         mq_queue *queue
-        mq_u64 *words
-        mq_queue_head *heads
+        mq_u64 *slot_states
+        mq_queue_slot_header *slot_headers
         uint64_t max_messages, max_message_size, blocks
         mq_queue_events events
     ctypedef enum mq_queue_check_result:
@@ -65,40 +65,40 @@ cdef extern from "workqueue/layout.h" nogil:
     mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
 
 
-cdef extern from "workqueue/words.h" nogil:
-    ctypedef enum mq_word_kind:
-        MQ_WORD_TAKEN
+cdef extern from "workqueue/slot_state.h" nogil:
+    ctypedef enum mq_slot_state:
+        MQ_SLOT_TAKEN
     enum:
-        MQ_LEASE_TICK_NS
-    bint mq_word_is_ready(uint64_t word)
-    unsigned mq_word_priority(uint64_t word)
-    mq_word_kind mq_word_kind_of(uint64_t word)
-    uint32_t mq_lease_tick(uint64_t host_time_ns)
+        MQ_JOB_LEASE_TICK_NS
+    bint mq_slot_state_is_ready(uint64_t word)
+    unsigned mq_slot_state_priority(uint64_t word)
+    mq_slot_state mq_slot_state_of(uint64_t word)
+    uint32_t mq_job_lease_tick(uint64_t host_time_ns)
 
 
 cdef extern from "workqueue/events.h" nogil:
-    ctypedef enum mq_queue_event_kind:
-        MQ_EVENT_TAKEN
-        MQ_EVENT_ACKNOWLEDGED
-        MQ_EVENT_RECEIVED
+    ctypedef enum mq_queue_event_type:
+        MQ_QUEUE_EVENT_TAKEN
+        MQ_QUEUE_EVENT_ACKNOWLEDGED
+        MQ_QUEUE_EVENT_RECEIVED
     ctypedef struct mq_queue_event:
         pass
-    ctypedef struct mq_queue_noted:
+    ctypedef struct mq_queue_event_record:
         mq_queue_event event
         uint64_t origin_time
-    ctypedef struct mq_queue_log:
+    ctypedef struct mq_queue_event_buffer:
         mq_queue_row *row
         uint8_t number
         uint32_t pid
         int64_t clock_offset
         uint64_t first, end, room
-        mq_queue_noted *noted
-    void mq_queue_events_lost(const mq_queue_log *log, uint64_t n)
-    void mq_queue_log_move(mq_queue_log *origin, mq_queue_log *to)
-    mq_queue_noted mq_queue_event_sent(const mq_queue_log *log, uint64_t key, uint64_t place, uint64_t length,
-                                       int64_t sent_time, uint64_t origin_time)
-    mq_queue_noted mq_queue_event_refused(const mq_queue_log *log, uint64_t priority, uint64_t length,
-                                          uint64_t origin_time)
+        mq_queue_event_record *records
+    void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n)
+    void mq_queue_event_buffer_move(mq_queue_event_buffer *source, mq_queue_event_buffer *target)
+    mq_queue_event_record mq_queue_make_sent_event(const mq_queue_event_buffer *buffer, uint64_t key, uint64_t slot,
+                                                   uint64_t length, int64_t sent_time, uint64_t origin_time)
+    mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
+                                                      uint64_t length, uint64_t origin_time)
 
 
 cdef extern from "workqueue/handle.h" nogil:
@@ -110,10 +110,10 @@ cdef extern from "workqueue/handle.h" nogil:
         unsigned number
         uint64_t next
         mq_queue_block_cache *blocks
-        bint met
+        bint saw_owned_slots
         int64_t clock_offset
         const mq_liveness_file *roll
-        mq_queue_log *log
+        mq_queue_event_buffer *event_buffer
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
@@ -124,49 +124,50 @@ cdef extern from "workqueue/handle.h" nogil:
     bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
     void mq_queue_debt_add(mq_queue_row *row, uint64_t n)
     void mq_queue_debt_clear(mq_queue_row *row, uint64_t n)
-    mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_sleep kind)
-    void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_sleep kind)
+    mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_role role)
+    void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_role role)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
 
-cdef extern from "workqueue/turn.h" nogil:
+cdef extern from "workqueue/handoff.h" nogil:
     enum:
         MQ_QUEUE_OVERTAKEN_MAX
     uint64_t MQ_NO_TICKET
     bint mq_queue_has_ready(const mq_queue_parts *parts)
     bint mq_queue_has_free(const mq_queue_parts *parts)
     ctypedef struct mq_queue_wait:
-        mq_queue_sleep kind
+        mq_queue_role role
         bint takes
         uint64_t ticket
         uint32_t overtaken
-    mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_sleep kind, bint takes)
+    mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bint takes)
     void mq_queue_wait_overtaken(mq_queue_wait *wait)
-    uint32_t mq_queue_wait_lie_down(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
+    uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
     bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait)
-    int64_t mq_queue_wait_nap(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns)
+    int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns)
     void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait)
 
 
 cdef extern from "workqueue/sender.h" nogil:
     enum:
         MQ_QUEUE_NO_SLOT
-    int64_t mq_queue_hold(mq_queue_handle *h, uint64_t ticket)
-    uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
-    uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
+    int64_t mq_queue_claim_slot(mq_queue_handle *h, uint64_t ticket)
+    uint8_t *mq_queue_slot_payload(const mq_queue_handle *h, uint64_t slot)
+    uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority, uint64_t sent_time,
                              uint64_t origin_time)
-    bint mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t taken)
+    bint mq_queue_requeue(mq_queue_handle *h, uint64_t slot, uint64_t taken)
 
 
 cdef extern from "workqueue/receiver.h" nogil:
-    ctypedef struct mq_queue_taken:
-        uint64_t place, key, word, length, deliveries, sent_time, origin_time
+    ctypedef struct mq_queue_delivery:
+        uint64_t slot, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
     void mq_queue_cache_invalidate_all(mq_queue_handle *h)
-    mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_taken *taken)
-    void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
-    void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_kind kind, const mq_queue_taken *taken)
-    bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
+    mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_delivery *delivery)
+    void mq_queue_set_lease(mq_queue_handle *h, const mq_queue_delivery *delivery, uint32_t deadline_tick)
+    void mq_queue_add_event_of_delivery(const mq_queue_handle *h, mq_queue_event_type event_type,
+                                        const mq_queue_delivery *delivery)
+    bint mq_queue_free_slot(mq_queue_handle *h, const mq_queue_delivery *delivery)
 
 
 cdef extern from "workqueue/recovery.h" nogil:
@@ -186,14 +187,14 @@ cdef extern from "workqueue/poll_state.h" nogil:
     ctypedef struct mq_queue_poll_state:
         mq_queue_handle h
         uint64_t ticket
-    uint32_t mq_queue_watch(mq_queue_poll_state *outlook)
-    void mq_queue_unwatch(mq_queue_poll_state *outlook)
+    uint32_t mq_queue_watch(mq_queue_poll_state *state)
+    void mq_queue_unwatch(mq_queue_poll_state *state)
     int mq_queue_poll_has_more(const void *reader)
     uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word)
     void mq_queue_poll_end_wait(const void *reader)
-    ctypedef struct mq_queue_notice:
+    ctypedef struct mq_queue_notification:
         mq_queue_handle h
-    int mq_queue_notice_has_more(const void *reader)
-    uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word)
-    bint mq_queue_notice_due(const mq_queue_notice *notice)
-    bint mq_queue_notice_take(mq_queue_notice *notice)
+    int mq_queue_notification_has_more(const void *reader)
+    uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word)
+    bint mq_queue_notification_is_due(const mq_queue_notification *notification)
+    bint mq_queue_notification_consume(mq_queue_notification *notification)

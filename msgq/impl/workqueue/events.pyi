@@ -7,11 +7,11 @@ change anything; publishing neither waits nor raises.
 from typing_extensions import disjoint_base
 
 @disjoint_base
-class Log:
+class EventBuffer:
     """Room for so many events, until they are published. Those that it has no room for are counted as lost."""
 
-    def __new__(cls, room: int) -> Log: ...
+    def __new__(cls, room: int) -> EventBuffer: ...
 
 @disjoint_base
-class Outlet:
+class EventPublisher:
     """The publisher of one handle, opened when there is something to publish first."""

@@ -1,4 +1,4 @@
-"""A handle's publisher of events. See events.pyi; events.h says what is noted, and when.
+"""A handle's publisher of events. See events.pyi; events.h says what is record, and when.
 
 All of it runs under Python's lock, but for copies of large payloads and for opening the channel. A thread that comes
 meanwhile, a signal's handler, and a finalizer that runs in the middle leave what they have to tell to whoever is at it.
@@ -16,7 +16,7 @@ from msgq.impl.base.liveness cimport this_process
 from msgq.impl.base.origin cimport change_origin, current_origin
 from msgq.impl.base.waiting cimport watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENTS_PAYLOAD, mq_queue_event, mq_queue_events_lost, mq_queue_log_move, mq_queue_noted,
+    MQ_QUEUE_EVENTS_PAYLOAD, mq_queue_event, mq_queue_count_lost_events, mq_queue_event_buffer_move, mq_queue_event_record,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
@@ -35,10 +35,10 @@ from msgq.common.queue_events import SCHEMA, events_channel
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 cdef enum:
-    NOTED = 4096                # a sweep may bring back as many messages; in a larger queue those beyond are lost
-    PENDING = 1024              # events that wait for one thread which publishes
-    AGAIN_NS = 1000000000       # the soonest to try again to open a channel that could not be opened
-    AGAIN_TIMES = 10            # and after so many times as long as trying took: somebody may have its lock, stopped
+    BUFFERED_MAX = 4096                # a sweep may bring back as many messages; in a larger queue those beyond are lost
+    DEFERRED_MAX = 1024              # events that wait for one thread which publishes
+    RETRY_NS = 1000000000       # the soonest to try again to open a channel that could not be opened
+    RETRY_FACTOR = 10            # and after so many times as long as trying took: somebody may have its lock, stopped
 
 
 class _Publisher(Publisher):
@@ -50,44 +50,44 @@ class _Publisher(Publisher):
         """The handle does it."""
 
 
-cdef class Log:
+cdef class EventBuffer:
     """See events.pxd."""
 
     def __cinit__(self, uint64_t room):
-        self.c.noted = <mq_queue_noted *> PyMem_Calloc(room, sizeof(mq_queue_noted))
-        if self.c.noted == NULL:
+        self.c.records = <mq_queue_event_record *> PyMem_Calloc(room, sizeof(mq_queue_event_record))
+        if self.c.records == NULL:
             raise MemoryError()
         self.c.room = room
 
     def __dealloc__(self):
-        PyMem_Free(self.c.noted)
+        PyMem_Free(self.c.records)
 
 
-cdef Outlet new_outlet(QueueFile file):
+cdef EventPublisher new_event_publisher(QueueFile file):
     """Return what publishes the events of a handle of this queue; None: the queue has none."""
-    cdef Outlet outlet
+    cdef EventPublisher publisher
     if not file.parts.events:
         return None
-    outlet = Outlet.__new__(Outlet)
-    room = min(file.parts.max_messages, <uint64_t> NOTED) + 1
-    outlet._file, outlet.log, outlet.watched = file, Log(room), Log(room)
-    outlet._payload = file.parts.events == MQ_EVENTS_PAYLOAD
-    return outlet
+    publisher = EventPublisher.__new__(EventPublisher)
+    room = min(file.parts.max_messages, <uint64_t> BUFFERED_MAX) + 1
+    publisher._file, publisher.buffer, publisher.watcher_buffer = file, EventBuffer(room), EventBuffer(room)
+    publisher._payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
+    return publisher
 
 
 @no_gc_clear  # jobs that are deleted with it use it
-cdef class Outlet:
+cdef class EventPublisher:
     """See events.pxd."""
 
     cdef int restart(self, const mq_queue_handle *h) except -1:
         """Begin for a handle that has a row, here or in a forked child, where all there was is the parent's."""
-        cdef Log each
-        for each in (self.log, self.watched):
+        cdef EventBuffer each
+        for each in (self.buffer, self.watcher_buffer):
             each.c.row, each.c.number, each.c.pid = h.row, h.number, this_process().pid
             each.c.clock_offset = h.clock_offset
             each.c.first = each.c.end = 0
-        self._publisher, self._pending = None, deque()
-        self._busy, self._again_ns = False, 0
+        self._publisher, self._deferred = None, deque()
+        self._busy, self._retry_ns = False, 0
         return 0
 
     # ---- opening ----
@@ -96,9 +96,9 @@ cdef class Outlet:
         """Whether there is no need to open it, or it is not time to try again."""
         if self._busy:
             return True
-        if self._publisher is not None and (self._roomy or not (sends and self._payload)):
+        if self._publisher is not None and (self._has_payload_slots or not (sends and self._payload)):
             return True
-        return mq_now_ns() < self._again_ns
+        return mq_now_ns() < self._retry_ns
 
     cdef int open(self, bint sends) except -1:
         """Open the channel, for events of sending or only for the others. If it cannot be had, events are lost."""
@@ -107,10 +107,10 @@ cdef class Outlet:
         try:
             self._open(sends)
         except (MsgqError, MemoryError):
-            self._again_ns = mq_now_ns() + max(<int64_t> AGAIN_NS, AGAIN_TIMES * (mq_now_ns() - started))
+            self._retry_ns = mq_now_ns() + max(<int64_t> RETRY_NS, RETRY_FACTOR * (mq_now_ns() - started))
         finally:
             self._busy = False
-        return self._send_pending()
+        return self._send_deferred()
 
     cdef int _open(self, bint sends) except -1:
         name = events_channel(self._file.name)
@@ -129,10 +129,10 @@ cdef class Outlet:
         if not self._file.has_name():
             publisher.close()
             raise StateError("the queue was removed", self._file.name)
-        former, self._publisher = self._publisher, publisher
-        self._most, self._roomy = slot_bytes, sends and self._payload
-        if former is not None:
-            former.close()
+        previous, self._publisher = self._publisher, publisher
+        self._slot_bytes, self._has_payload_slots = slot_bytes, sends and self._payload
+        if previous is not None:
+            previous.close()
         return 0
 
     cdef void close(self) noexcept:
@@ -144,25 +144,25 @@ cdef class Outlet:
 
     # ---- publishing ----
 
-    cdef bint has_noted(self) noexcept:
+    cdef bint has_buffered(self) noexcept:
         """Whether something was noted that is to be published; what the watcher notes just now is seen next time."""
-        return self.log.c.end or self.watched.c.end
+        return self.buffer.c.end or self.watcher_buffer.c.end
 
-    cdef void tell_noted(self) noexcept:
-        """Publish what was noted, by the watcher's thread too."""
-        cdef mq_queue_noted noted
-        if self.watched.c.end:
+    cdef void publish_buffered(self) noexcept:
+        """Publish what was record, by the watcher's thread too."""
+        cdef mq_queue_event_record record
+        if self.watcher_buffer.c.end:
             watcher_lock()
-            mq_queue_log_move(&self.watched.c, &self.log.c)
+            mq_queue_event_buffer_move(&self.watcher_buffer.c, &self.buffer.c)
             watcher_unlock()
-        while self.log.c.first < self.log.c.end:  # publishing may run finalizers, which note and publish
-            noted = self.log.c.noted[self.log.c.first]
-            self.log.c.first += 1
-            if self.log.c.first == self.log.c.end:
-                self.log.c.first = self.log.c.end = 0
-            self.tell(&noted, NULL)
+        while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which note and publish
+            record = self.buffer.c.records[self.buffer.c.first]
+            self.buffer.c.first += 1
+            if self.buffer.c.first == self.buffer.c.end:
+                self.buffer.c.first = self.buffer.c.end = 0
+            self.publish(&record, NULL)
 
-    cdef void tell(self, const mq_queue_noted *noted, const Py_buffer *payload) noexcept:
+    cdef void publish(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept:
         """Publish an event, with the payload that it may have."""
         cdef bytes message
         cdef char *room
@@ -170,48 +170,48 @@ cdef class Outlet:
         try:
             message = PyBytes_FromStringAndSize(NULL, sizeof(mq_queue_event) + size)
             room = PyBytes_AS_STRING(message)
-            memcpy(room, &noted.event, sizeof(mq_queue_event))
+            memcpy(room, &record.event, sizeof(mq_queue_event))
             if size < LARGE_BYTES:
                 mq_copy_in(room + sizeof(mq_queue_event), payload.buf if size else NULL, size)
             else:
                 with nogil:
                     mq_copy_in(room + sizeof(mq_queue_event), payload.buf, size)
-            self._publish(message, noted.origin_time)
+            self._publish_or_defer(message, record.origin_time)
         except (MsgqError, MemoryError):
-            mq_queue_events_lost(&self.log.c, 1)
+            mq_queue_count_lost_events(&self.buffer.c, 1)
 
-    cdef int _publish(self, bytes message, uint64_t origin_time) except -1:
+    cdef int _publish_or_defer(self, bytes message, uint64_t origin_time) except -1:
         if not self._busy:
             self._send(message, origin_time)
-            return self._send_pending()
-        if len(self._pending) >= PENDING:
-            mq_queue_events_lost(&self.log.c, 1)
+            return self._send_deferred()
+        if len(self._deferred) >= DEFERRED_MAX:
+            mq_queue_count_lost_events(&self.buffer.c, 1)
         else:
-            self._pending.append((message, origin_time))
+            self._deferred.append((message, origin_time))
         return 0
 
-    cdef int _send_pending(self) except -1:
-        while self._pending and not self._busy:
-            message, origin_time = self._pending.popleft()
+    cdef int _send_deferred(self) except -1:
+        while self._deferred and not self._busy:
+            message, origin_time = self._deferred.popleft()
             try:
                 self._send(message, origin_time)
             except (MsgqError, MemoryError):
-                mq_queue_events_lost(&self.log.c, 1)
+                mq_queue_count_lost_events(&self.buffer.c, 1)
         return 0
 
     cdef int _send(self, bytes message, uint64_t origin_time) except -1:
         """Publish; a message whose origin nobody told has none, whatever this thread's is."""
-        cdef int64_t former = current_origin()
-        if self._publisher is None or <uint64_t> len(message) > self._most:
-            mq_queue_events_lost(&self.log.c, 1)
+        cdef int64_t previous = current_origin()
+        if self._publisher is None or <uint64_t> len(message) > self._slot_bytes:
+            mq_queue_count_lost_events(&self.buffer.c, 1)
             return 0
         self._busy = True
-        if not origin_time and former:
+        if not origin_time and previous:
             change_origin(0)
         try:
             self._publisher.send(message, origin_time=origin_time)
         finally:
             self._busy = False
-            if not origin_time and former:
-                change_origin(former)
+            if not origin_time and previous:
+                change_origin(previous)
         return 0

@@ -14,7 +14,7 @@
  * alone; others clear it when the owner is dead (recovery.h).
  *
  * Each call that waits has a ticket, a row shows the ticket of its longest waiter, and a wake goes to the row with the
- * smallest one (turn.h).
+ * smallest one (handoff.h).
  *
  * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
  * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake
@@ -29,17 +29,17 @@
 
 /* What a receiver knows of a block (receiver.h). */
 typedef struct {
-    uint64_t entered; /* of the block, when it was scanned */
-    uint64_t best;    /* its best READY word then; 0: it had none */
-    uint32_t place;   /* of that */
+    uint64_t fill_count; /* of the block, when it was scanned */
+    uint64_t best;       /* its best READY word then; 0: it had none */
+    uint32_t slot;       /* of that */
     bool known;
 } mq_queue_block_cache;
 
-/* The turn that this handle yields to, and for how long (turn.h). */
+/* The call that this handle yields to, and for how long (handoff.h). */
 typedef struct {
-    uint64_t turn;    /* 0: it yields to none */
+    uint64_t ticket;  /* 0: it yields to none */
     int64_t until_ns; /* CLOCK_MONOTONIC */
-} mq_queue_yielding;
+} mq_queue_yield_state;
 
 /* One thread at a time; Python's lock sees to that. */
 typedef struct {
@@ -47,15 +47,15 @@ typedef struct {
     mq_queue_row *row;
     unsigned number; /* of the row */
     uint16_t generation;
-    uint64_t take;                /* the last one's number */
-    uint64_t next;                /* place at which the search for a free one begins */
+    uint64_t take_count;          /* the last one's number */
+    uint64_t next;                /* slot at which the search for a free one begins */
     mq_queue_block_cache *blocks; /* as many as the queue has */
-    bool met;                     /* the last scan met places that somebody holds or has taken */
-    int64_t looked_ns;            /* when the dead were looked for last; CLOCK_MONOTONIC */
+    bool saw_owned_slots;         /* the last scan found filling or taken slots */
+    int64_t recovered_ns;         /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;         /* of the host's clock to CLOCK_MONOTONIC */
-    mq_queue_yielding yielding[MQ_SLEEPS];
+    mq_queue_yield_state yields[MQ_QUEUE_ROLES];
     const mq_liveness_file *roll;
-    mq_queue_log *log; /* NULL: the queue has no events */
+    mq_queue_event_buffer *event_buffer; /* NULL: the queue has no events */
 } mq_queue_handle;
 
 typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_CORRUPT } mq_queue_status;
@@ -75,7 +75,7 @@ static inline void mq_queue_count(mq_u64 *counter, uint64_t n) {
 static inline uint64_t mq_queue_bit(unsigned row) { return (uint64_t)1 << (row % 64); }
 
 static inline void mq_queue_bit_on(mq_queue_bits *bits, unsigned row) {
-    /* EDGE asleep: sequentially consistent. The bit is stored, then what is waited for is loaded. Partner:
+    /* EDGE sleeper-bit: sequentially consistent. The bit is stored, then what is waited for is loaded. Partner:
      * mq_queue_bits_any. If weaker: a receiver sleeps beside a message, a sender beside room. */
     mq_fetch_or_u64(&bits->word[row / 64], mq_queue_bit(row));
     mq_fence_seq_cst();
@@ -91,7 +91,7 @@ static inline bool mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row) {
 /* To be asked after something was published by a sequentially consistent exchange. */
 static inline bool mq_queue_bits_any(const mq_queue_bits *bits) {
     uint64_t any = 0;
-    /* EDGE asleep: sequentially consistent. What was published is stored, then the bits are loaded. Partner:
+    /* EDGE sleeper-bit: sequentially consistent. What was published is stored, then the bits are loaded. Partner:
      * mq_queue_bit_on. If weaker: a receiver sleeps beside a message, a sender beside room. */
     for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
         any |= mq_load_seq_cst_u64(&bits->word[i]);
@@ -100,38 +100,38 @@ static inline bool mq_queue_bits_any(const mq_queue_bits *bits) {
 
 /* ---- sleeping and waking ---- */
 
-static inline mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_sleep kind) {
-    return &h->row->attention[kind];
+static inline mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_role role) {
+    return &h->row->eventcounts[role];
 }
 
 /* `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan must follow. */
-static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_sleep kind, uint64_t ticket) {
-    /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_longest_asleep. If weaker: a
+static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+    /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_longest_sleeper. If weaker: a
      * waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
-    mq_store_release_u64(&h->row->since[kind], ticket);
-    uint32_t expected = mq_eventcount_prepare_wait_mp(mq_queue_eventcount(h, kind));
-    mq_queue_bit_on(&h->parts.queue->asleep[kind], h->number);
+    mq_store_release_u64(&h->row->oldest_ticket[role], ticket);
+    uint32_t expected = mq_eventcount_prepare_wait_mp(mq_queue_eventcount(h, role));
+    mq_queue_bit_on(&h->parts.queue->sleeping_rows[role], h->number);
     return expected;
 }
-/* None of this row's sleepers of that kind is asleep any more. */
-static inline void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_sleep kind) {
-    mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
+/* None of this row's sleepers of that role is asleep any more. */
+static inline void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_role role) {
+    mq_queue_bit_off(&h->parts.queue->sleeping_rows[role], h->number);
 }
 
-/* The announced row with the smallest ticket, except rows in `passed`; MQ_NO_ROW: none. */
-static inline int mq_queue_longest_asleep(const mq_queue *queue, mq_queue_sleep kind, const uint64_t *passed) {
+/* The announced row with the smallest ticket, except rows in `visited`; MQ_NO_ROW: none. */
+static inline int mq_queue_longest_sleeper(const mq_queue *queue, mq_queue_role role, const uint64_t *visited) {
     int longest = MQ_NO_ROW;
     uint64_t smallest = 0;
     for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++) {
-        uint64_t bits = mq_load_seq_cst_u64(&queue->asleep[kind].word[i]) & ~passed[i];
+        uint64_t bits = mq_load_seq_cst_u64(&queue->sleeping_rows[role].word[i]) & ~visited[i];
         for (; bits; bits &= bits - 1) {
             unsigned number = i * 64 + (unsigned)__builtin_ctzll(bits);
             const mq_queue_row *row = &queue->rows[number];
-            if (!mq_eventcount_has_waiters_mp(&row->attention[kind]))
+            if (!mq_eventcount_has_waiters_mp(&row->eventcounts[role]))
                 continue;
             /* EDGE ticket: acquire. The announcement is loaded, then the ticket. Partner: mq_queue_prepare_sleep. If weaker:
              * as there. */
-            uint64_t ticket = mq_load_acquire_u64(&row->since[kind]);
+            uint64_t ticket = mq_load_acquire_u64(&row->oldest_ticket[role]);
             if (longest == MQ_NO_ROW || ticket < smallest)
                 longest = (int)number, smallest = ticket;
         }
@@ -140,38 +140,38 @@ static inline int mq_queue_longest_asleep(const mq_queue *queue, mq_queue_sleep 
 }
 
 /* Wake the sleepers of at most `rows` rows that no other process has woken yet, longest waiter first. */
-static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows) {
-    uint64_t passed[MQ_QUEUE_ROWS / 64] = {0};
+static inline void mq_queue_wake(mq_queue *queue, mq_queue_role role, int rows) {
+    uint64_t visited[MQ_QUEUE_ROWS / 64] = {0};
     int row;
-    while (rows > 0 && (row = mq_queue_longest_asleep(queue, kind, passed)) != MQ_NO_ROW) {
-        passed[row / 64] |= mq_queue_bit((unsigned)row);
-        if (mq_eventcount_notify_mp(&queue->rows[row].attention[kind]))
+    while (rows > 0 && (row = mq_queue_longest_sleeper(queue, role, visited)) != MQ_NO_ROW) {
+        visited[row / 64] |= mq_queue_bit((unsigned)row);
+        if (mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role]))
             rows--; /* if two wakers wake one row, it counts for one of them: the other message needs another row */
     }
 }
 
 /* So many messages came. */
 static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
-    if (mq_unlikely(mq_queue_bits_any(&queue->asleep[MQ_WATCHING])))
-        mq_queue_wake(queue, MQ_WATCHING, MQ_QUEUE_ROWS);
-    if (mq_queue_bits_any(&queue->asleep[MQ_RECEIVING]))
-        mq_queue_wake(queue, MQ_RECEIVING, messages);
+    if (mq_unlikely(mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_WATCHER])))
+        mq_queue_wake(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);
+    if (mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]))
+        mq_queue_wake(queue, MQ_QUEUE_RECEIVER, messages);
 }
 
-/* A place became free. */
+/* A slot became free. */
 static inline void mq_queue_wake_sender(mq_queue *queue) {
-    if (mq_queue_bits_any(&queue->asleep[MQ_SENDING]))
-        mq_queue_wake(queue, MQ_SENDING, 1);
+    if (mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_SENDER]))
+        mq_queue_wake(queue, MQ_QUEUE_SENDER, 1);
 }
 
 /* What was changed may have to be told: say so before the change, and that it was told after it. */
-static inline void mq_queue_debt_add(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], n); }
-static inline void mq_queue_debt_clear(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], -n); }
+static inline void mq_queue_debt_add(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->notify_debt[1], n); }
+static inline void mq_queue_debt_clear(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->notify_debt[1], -n); }
 
 /* A message came to an empty queue, and nobody waits for it. */
 static inline void mq_queue_notify_not_empty(mq_queue *queue) {
-    mq_fetch_add_u32(&queue->arrived, 1);
-    mq_futex_wake_all(mq_futex_word(&queue->arrived));
+    mq_fetch_add_u32(&queue->notify_seq, 1);
+    mq_futex_wake_all(mq_futex_word(&queue->notify_seq));
 }
 
 #endif

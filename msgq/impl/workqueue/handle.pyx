@@ -1,7 +1,7 @@
 """An open queue, the base of MessageQueue: joins, leaves and waits, by the steps of sender.h, receiver.h, recovery.h.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
+used. A thread that waits, or copies without the lock, is one of its users (`_add_user`, `_remove_user`); a handle that is closed
 is left when the last of them is gone.
 """
 
@@ -24,18 +24,18 @@ from msgq.impl.base.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_RECEIVED, MQ_QUEUE_NO_SLOT, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_RECOVER_NS,
-    MQ_QUEUE_RECOVER_BUSY_NS, MQ_QUEUE_OK, MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_RECEIVING, MQ_SENDING,
-    MQ_WATCHING, mq_queue_count, mq_queue_event_kind, mq_queue_cache_invalidate_all, mq_queue_free,
-    mq_queue_finish_sleep, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_recover,
-    mq_queue_block_cache, mq_queue_note_taken, mq_queue_poll_prepare_wait, mq_queue_poll_end_wait,
+    MQ_QUEUE_EVENT_RECEIVED, MQ_QUEUE_NO_SLOT, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_RECOVER_NS,
+    MQ_QUEUE_RECOVER_BUSY_NS, MQ_QUEUE_OK, MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_QUEUE_RECEIVER, MQ_QUEUE_SENDER,
+    MQ_QUEUE_WATCHER, mq_queue_count, mq_queue_event_type, mq_queue_cache_invalidate_all, mq_queue_free_slot,
+    mq_queue_finish_sleep, mq_queue_has_ready, mq_queue_claim_slot, mq_queue_join, mq_queue_leave, mq_queue_recover,
+    mq_queue_block_cache, mq_queue_add_event_of_delivery, mq_queue_poll_prepare_wait, mq_queue_poll_end_wait,
     mq_queue_poll_has_more, mq_queue_debt_add, mq_queue_debt_clear, mq_queue_forward_message_wake,
-    mq_queue_forward_room_wake, mq_queue_payload, mq_queue_return, mq_queue_row_table, mq_queue_sleep,
+    mq_queue_forward_room_wake, mq_queue_slot_payload, mq_queue_requeue, mq_queue_row_table, mq_queue_role,
     mq_queue_eventcount, mq_queue_reclaim_due, mq_queue_take, mq_queue_notify_if_not_empty, mq_queue_unwatch,
-    mq_queue_wait_begin, mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_lie_down, mq_queue_wait_nap,
+    mq_queue_wait_begin, mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_prepare_sleep, mq_queue_wait_max_sleep_ns,
     mq_queue_wait_overtaken, mq_queue_wake_receivers, mq_queue_watch, mq_store_relaxed_u64,
 )
-from msgq.impl.workqueue.events cimport new_outlet
+from msgq.impl.workqueue.events cimport new_event_publisher
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
 from msgq.common import naming
@@ -55,7 +55,7 @@ cdef class Handle(Waitable):
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
                   write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None):
         cdef QueueFile file
-        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write, events)
+        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
@@ -66,30 +66,30 @@ cdef class Handle(Waitable):
             with naming.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.obtain(wanted.create, wanted.mode)
-                self._adopt(file, schema)
+                self._attach(file, schema)
             self._join()
             if self._file.has_name():
                 break
             self._give_back()  # it was removed before anybody could see that we have it open
         remember(self)
 
-    cdef int _adopt(self, QueueFile file, schema) except -1:
+    cdef int _attach(self, QueueFile file, schema) except -1:
         self._file, self._h.parts, self._h.roll = file, file.parts, file.roll()
         PyMem_Free(self._h.blocks)
         self._h.blocks = <mq_queue_block_cache *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_block_cache))
         if self._h.blocks == NULL:
             raise MemoryError()
-        self._outlet = new_outlet(file)
-        self._h.log = &self._outlet.log.c if self._outlet is not None else NULL
+        self._event_publisher = new_event_publisher(file)
+        self._h.event_buffer = &self._event_publisher.buffer.c if self._event_publisher is not None else NULL
         if schema is not None:
             file.describe(schema)
         return 0
 
     def __del__(self):
         # Not in __dealloc__: there the weak reference of the thread that tells gives it a handle that is just freed.
-        told, self._told = self._told, None
-        if told is not None and self._generation == fork_generation:
-            told.cancel()
+        registration, self._registration = self._registration, None
+        if registration is not None and self._generation == fork_generation:
+            registration.cancel()
 
     def __dealloc__(self):
         if self._joined and self._generation == fork_generation:
@@ -109,9 +109,9 @@ cdef class Handle(Waitable):
         try:
             identify(&us, NULL)
             self._waits, self._threads, self._held = [], [], NULL
-            self._fd, self._waiting, self._closing, self._told = -1, None, False, None
+            self._fd, self._waiting, self._closing, self._registration = -1, None, False, None
             memset(self._asleep, 0, sizeof(self._asleep))
-            memset(&self._outlook, 0, sizeof(self._outlook))
+            memset(&self._poll_state, 0, sizeof(self._poll_state))
             row = mq_row_table_reserve(&roster, self._h.roll, &self._held)
             if row == MQ_NO_ROW:
                 raise options.handles_error(self._endpoint)
@@ -120,38 +120,38 @@ cdef class Handle(Waitable):
         finally:
             unlock_file(fd)
         self._h.next = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
-        self._outlook.h = self._h
-        if self._outlet is not None:
-            self._outlet.restart(&self._h)
-            self._outlook.h.log = &self._outlet.watched.c
+        self._poll_state.h = self._h
+        if self._event_publisher is not None:
+            self._event_publisher.restart(&self._h)
+            self._poll_state.h.event_buffer = &self._event_publisher.watcher_buffer.c
         self._generation, self._joined = fork_generation, True
         self._ticket = fork_generation
-        self._sweep(mq_now_ns())
+        self._recover(mq_now_ns())
         return 0
 
     cdef int _enter(self) except -1:
         if self._ticket != fork_generation:
-            self._refuse()
+            self._reopen_after_fork()
         return 0
 
-    cdef int _refuse(self) except -1:
+    cdef int _reopen_after_fork(self) except -1:
         """Raise when it was closed; in a forked child take a row of one's own: descriptors are inherited, too."""
         if self._ticket == CLOSED:
             raise misuse(CLOSED, self._endpoint)
         return self._join()
 
-    cdef void _begin(self) noexcept:
+    cdef void _add_user(self) noexcept:
         self._threads.append(PyThread_get_thread_ident())
 
-    cdef void _end(self) noexcept:
+    cdef void _remove_user(self) noexcept:
         if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
             self._threads.remove(PyThread_get_thread_ident())
 
     cdef void _occupy(self) noexcept:
-        self._begin()  # others may use it meanwhile
+        self._add_user()  # others may use it meanwhile
 
     cdef void _vacate(self) noexcept:
-        self._end()
+        self._remove_user()
 
     def close(self):
         cdef Wait wait
@@ -172,8 +172,8 @@ cdef class Handle(Waitable):
         self._leave()
 
     cdef void _rouse(self) noexcept:
-        for kind in (MQ_RECEIVING, MQ_WATCHING, MQ_SENDING):
-            mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, kind)))
+        for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
+            mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, role)))
 
     cdef int _leave(self) except -1:
         if self._threads or not self._joined:
@@ -182,15 +182,15 @@ cdef class Handle(Waitable):
 
     cdef int _give_back(self) except -1:
         self._joined = False
-        told, self._told = self._told, None
+        registration, self._registration = self._registration, None
         try:
-            if told is not None:
-                told.cancel()
+            if registration is not None:
+                registration.cancel()
         finally:  # a signal's handler may raise there
             mq_queue_leave(&self._h, self._uid, &self._held)
-            if self._h.log != NULL:
-                self._outlet.tell_noted()
-                self._outlet.close()
+            if self._h.event_buffer != NULL:
+                self._event_publisher.publish_buffered()
+                self._event_publisher.close()
         return 0
 
     def _close_at_exit(self):
@@ -199,64 +199,64 @@ cdef class Handle(Waitable):
 
     # ---- waiting ----
 
-    cdef bint _is_cut(self) noexcept:
+    cdef bint _is_truncated(self) noexcept:
         """Return whether the file was truncated, so that a wait ends with an error."""
         return self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1
 
-    cdef uint64_t _oldest(self, mq_queue_sleep kind) noexcept:
+    cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept:
         """Return the smallest ticket of the threads that wait in this handle."""
         cdef Wait wait
         cdef uint64_t oldest = MQ_NO_TICKET
         for wait in self._waits:
-            if wait._c.kind == kind:
+            if wait._c.role == role:
                 oldest = min(oldest, wait._c.ticket)
         return oldest
 
-    cdef int _sweep(self, int64_t now) except -1:
+    cdef int _recover(self, int64_t now) except -1:
         """Bring back what the dead left, and what leases gave up."""
         mq_queue_cache_invalidate_all(&self._h)  # a stranger may have put back what we remember a block by
-        self._lease_ends_ns = now + mq_queue_recover(&self._h, now)
-        if self._h.log != NULL and self._outlet.has_noted():
-            self._prepare(False)
-            self._tell()
+        self._next_lease_end_ns = now + mq_queue_recover(&self._h, now)
+        if self._h.event_buffer != NULL and self._event_publisher.has_buffered():
+            self._open_events(False)
+            self._publish_events()
         return 0
 
-    cdef int64_t _doze_ns(self) except -2:
+    cdef int64_t _next_recovery_in_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
         cdef int64_t now = mq_now_ns()
         if mq_queue_reclaim_due(&self._h, now):
-            self._sweep(now)
-        elif self._h.met:
+            self._recover(now)
+        elif self._h.saw_owned_slots:
             return MQ_QUEUE_RECOVER_BUSY_NS  # then it is time, and we know when the first lease ends
-        return min(<int64_t> MQ_QUEUE_RECOVER_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS))
+        return min(<int64_t> MQ_QUEUE_RECOVER_NS, max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS))
 
-    cdef Wait _new_wait(self, mq_queue_sleep kind, bint takes):
-        """Begin a wait; the caller ends it with Wait._end. `takes`: it takes the message (or place) of its wake."""
+    cdef Wait _new_wait(self, mq_queue_role role, bint takes):
+        """Begin a wait; the caller ends it with Wait._finish. `takes`: it takes the message (or slot) of its wake."""
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
         wait._signals_end = self.signals_end_waits
-        wait._c = mq_queue_wait_begin(&self._h, kind, takes)
+        wait._c = mq_queue_wait_begin(&self._h, role, takes)
         return wait
 
-    cdef bint _sleep(self, Wait wait, int64_t until) except -1:
-        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
-        cdef mq_queue_sleep kind = wait._c.kind
-        if until != FOR_EVER and mq_now_ns() >= until:
+    cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1:
+        """Sleep give_up_ns there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
+        cdef mq_queue_role role = wait._c.role
+        if give_up_ns != FOR_EVER and mq_now_ns() >= give_up_ns:
             return False  # there may always be something that others take before us
         if wait._generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
-            wait._c = mq_queue_wait_begin(&self._h, kind, wait._c.takes)
+            wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
         wait._ticket = wait._generation = fork_generation
         wait._closing = False
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
-            wait._spin_us = 0  # a spin announces nothing, so it takes no turn
+            wait._spin_us = 0  # a spin announces nothing, so it requests no handoff
         self._waits.append(wait)
-        self._begin()
+        self._add_user()
         try:
-            return wait_ready([wait], until)
+            return wait_ready([wait], give_up_ns)
         except BaseException:
             if wait._generation == fork_generation:  # the wake may have been for us
-                if kind == MQ_RECEIVING:
+                if role == MQ_QUEUE_RECEIVER:
                     mq_queue_forward_message_wake(&self._h)
                     mq_queue_debt_clear(self._h.row, 1)
                 else:
@@ -265,86 +265,86 @@ cdef class Handle(Waitable):
         finally:
             if wait._generation == fork_generation:
                 self._waits.remove(wait)
-                if self._asleep[<int> kind]:  # other threads sleep
-                    mq_store_relaxed_u64(&self._h.row.since[<int> kind], self._oldest(kind))
-                self._end()
+                if self._asleep[<int> role]:  # other threads sleep
+                    mq_store_relaxed_u64(&self._h.row.oldest_ticket[<int> role], self._oldest_ticket(role))
+                self._remove_user()
                 if self._closing:
                     self._leave()
 
-    cdef int64_t _until(self, timeout, deadline) except -2:
+    cdef int64_t _give_up_ns(self, timeout, deadline) except -2:
         """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or FOR_EVER."""
         cdef int64_t patience
         if timeout is None and deadline is None:
             return FOR_EVER if self.block else NO_WAIT
         if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
             return NO_WAIT
-        patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
-        self._enter()  # the arguments may be of any kind, and run anything
+        patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
+        self._enter()  # the arguments may be of any type, and run anything
         return mq_now_ns() + patience if patience > 0 else patience
 
-    # ---- events, where self._h.log is not NULL ----
+    # ---- events, where self._h.event_buffer is not NULL ----
 
-    cdef int _prepare(self, bint sends) except -1:
+    cdef int _open_events(self, bint sends) except -1:
         """Open the channel of events if it is needed: before anything changes, for a signal's handler may raise."""
-        if self._outlet.is_ready(sends):
+        if self._event_publisher.is_ready(sends):
             return 0
-        self._begin()
+        self._add_user()
         try:
-            self._outlet.open(sends)
+            self._event_publisher.open(sends)
         finally:
-            self._end()
+            self._remove_user()
             if self._closing:
                 self._leave()
         return self._enter()
 
-    cdef int _prepare_to_take(self) except -1:
-        """Open the channel of events if there is something to be told soon; who finds nothing takes no place there."""
-        if not self._outlet.is_ready(False) and (mq_queue_has_ready(&self._h.parts) or self._outlet.has_noted()):
-            self._prepare(False)
-        self._tell()
+    cdef int _open_events_to_take(self) except -1:
+        """Open the channel of events if there is something to be registration soon; who finds nothing takes no slot there."""
+        if not self._event_publisher.is_ready(False) and (mq_queue_has_ready(&self._h.parts) or self._event_publisher.has_buffered()):
+            self._open_events(False)
+        self._publish_events()
         return 0
 
-    cdef void _tell(self) noexcept:
-        """Publish what was noted."""
-        self._outlet.tell_noted()
+    cdef void _publish_events(self) noexcept:
+        """Publish the events in the buffer."""
+        self._event_publisher.publish_buffered()
 
-    cdef void _tell_taken(self, mq_queue_event_kind kind, const mq_queue_taken *taken) noexcept:
+    cdef void _publish_delivery_event(self, mq_queue_event_type event_type, const mq_queue_delivery *delivery) noexcept:
         """Publish what was done to a message that was taken."""
-        mq_queue_note_taken(&self._h, kind, taken)
-        self._outlet.tell_noted()
+        mq_queue_add_event_of_delivery(&self._h, event_type, delivery)
+        self._event_publisher.publish_buffered()
 
     # What is asked of it when it is watched: by a Poller, an event loop.
 
     cdef bint _has_more(self) noexcept:
-        return self._is_cut() or mq_queue_has_ready(&self._h.parts)
+        return self._is_truncated() or mq_queue_has_ready(&self._h.parts)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_eventcount(&self._h, MQ_WATCHING)
+        return mq_queue_eventcount(&self._h, MQ_QUEUE_WATCHER)
 
     cdef uint32_t _announce(self) noexcept:
         watcher_lock()
-        expected = mq_queue_watch(&self._outlook)
+        expected = mq_queue_watch(&self._poll_state)
         watcher_unlock()
         return expected
 
     cdef void _awake(self) noexcept:
         watcher_lock()
-        mq_queue_unwatch(&self._outlook)
+        mq_queue_unwatch(&self._poll_state)
         watcher_unlock()
 
     cdef void _announce_fd(self) noexcept:
         watcher_lock()
-        mq_queue_poll_prepare_wait(&self._outlook, self._word())
+        mq_queue_poll_prepare_wait(&self._poll_state, self._word())
         watcher_unlock()
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        if not slept_ns and self._h.met:  # for the watcher, who keeps to the answer: it shall be when a lease ends
-            self._sweep(mq_now_ns())
-            self._h.met = False
-        return self._doze_ns()
+        if not slept_ns and self._h.saw_owned_slots:  # for the watcher, who keeps to the answer: it shall be when a lease ends
+            self._recover(mq_now_ns())
+            self._h.saw_owned_slots = False
+        return self._next_recovery_in_ns()
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        return mq_poll_ops(mq_queue_poll_has_more, &self._outlook, self._word(), mq_queue_poll_prepare_wait,
+        return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._word(), mq_queue_poll_prepare_wait,
                            mq_queue_poll_end_wait, True)
 
     cdef bint _ready(self) except -1:
@@ -355,7 +355,7 @@ cdef class Handle(Waitable):
         self._need_read()
         return Waitable.fileno(self)
 
-    # ---- places ----
+    # ---- slots ----
 
     cdef int _need_write(self) except -1:
         self._enter()
@@ -363,56 +363,56 @@ cdef class Handle(Waitable):
             raise options.access_error("write", self._endpoint)
         return 0
 
-    cdef void _wake(self) noexcept:
+    cdef void _wake_receivers(self) noexcept:
         """Wake receivers for what was sent in one go."""
-        if self._unwoken and self._joined:
-            mq_queue_wake_receivers(self._h.parts.queue, self._unwoken)
-        self._unwoken = 0
+        if self._unwoken_messages and self._joined:
+            mq_queue_wake_receivers(self._h.parts.queue, self._unwoken_messages)
+        self._unwoken_messages = 0
 
-    cdef int64_t _find_room(self, int64_t until) except -2:
-        """A place to fill; MQ_QUEUE_NO_SLOT: there was none in time."""
-        cdef int64_t now, place = mq_queue_hold(&self._h, MQ_NO_TICKET)
-        if place != MQ_QUEUE_NO_SLOT:
-            return place
-        self._wake()  # before we wait for them
+    cdef int64_t _claim_slot(self, int64_t give_up_ns) except -2:
+        """A slot to fill; MQ_QUEUE_NO_SLOT: there was none in time."""
+        cdef int64_t now, slot = mq_queue_claim_slot(&self._h, MQ_NO_TICKET)
+        if slot != MQ_QUEUE_NO_SLOT:
+            return slot
+        self._wake_receivers()  # before we wait for them
         self._file.check_whole()
-        self._h.met = True  # every place is somebody's
+        self._h.saw_owned_slots = True  # every slot is somebody's
         now = mq_now_ns()
         if mq_queue_reclaim_due(&self._h, now):
-            self._sweep(now)
-            place = mq_queue_hold(&self._h, MQ_NO_TICKET)
-        if place == MQ_QUEUE_NO_SLOT and until != NO_WAIT:
-            place = self._await_room(until)
-        if place == MQ_QUEUE_NO_SLOT:
+            self._recover(now)
+            slot = mq_queue_claim_slot(&self._h, MQ_NO_TICKET)
+        if slot == MQ_QUEUE_NO_SLOT and give_up_ns != NO_WAIT:
+            slot = self._wait_for_slot(give_up_ns)
+        if slot == MQ_QUEUE_NO_SLOT:
             mq_queue_count(&self._h.row.counts.refused, 1)
-        return place
+        return slot
 
-    cdef int64_t _await_room(self, int64_t until) except -2:
-        """Sleep until there is a place to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
-        cdef int64_t place
-        cdef Wait wait = self._new_wait(MQ_SENDING, True)
+    cdef int64_t _wait_for_slot(self, int64_t give_up_ns) except -2:
+        """Sleep give_up_ns there is a slot to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
+        cdef int64_t slot
+        cdef Wait wait = self._new_wait(MQ_QUEUE_SENDER, True)
         try:
             while True:
-                in_time = self._sleep(wait, until)
+                in_time = self._sleep(wait, give_up_ns)
                 self._enter()  # a signal handler may have closed it, or forked
                 self._file.check_whole()
-                place = mq_queue_hold(&self._h, wait._c.ticket)
-                if place != MQ_QUEUE_NO_SLOT or not in_time:
-                    return place
-                self._h.met = True
+                slot = mq_queue_claim_slot(&self._h, wait._c.ticket)
+                if slot != MQ_QUEUE_NO_SLOT or not in_time:
+                    return slot
+                self._h.saw_owned_slots = True
                 mq_queue_wait_overtaken(&wait._c)
         finally:
-            wait._end()
+            wait._finish()
 
-    cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept:
-        cdef void *room = mq_queue_payload(&self._h, place)
+    cdef int _copy_in(self, uint64_t slot, const void *source, uint64_t size) noexcept:
+        cdef void *room = mq_queue_slot_payload(&self._h, slot)
         if size < LARGE_BYTES:
             mq_copy_in(room, source, size)
             return 0
-        self._begin()
+        self._add_user()
         with nogil:
             mq_copy_in(room, source, size)
-        self._end()
+        self._remove_user()
         return 0
 
     cdef int _need_read(self) except -1:
@@ -421,83 +421,83 @@ cdef class Handle(Waitable):
             raise options.access_error("read", self._endpoint)
         return 0
 
-    cdef bint _look(self, uint64_t ticket, mq_queue_taken *taken) except -1:
+    cdef bint _try_take(self, uint64_t ticket, mq_queue_delivery *delivery) except -1:
         """Take the best message; False: there is none."""
         cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
-        if self._h.log != NULL:
-            self._prepare_to_take()
+        if self._h.event_buffer != NULL:
+            self._open_events_to_take()
         if mq_queue_reclaim_due(&self._h, now):
-            self._sweep(now)
-        status = mq_queue_take(&self._h, ticket, taken)
+            self._recover(now)
+        status = mq_queue_take(&self._h, ticket, delivery)
         if status == MQ_QUEUE_EMPTY and mq_queue_reclaim_due(&self._h, now):
-            self._sweep(now)
-            status = mq_queue_take(&self._h, ticket, taken)
+            self._recover(now)
+            status = mq_queue_take(&self._h, ticket, delivery)
         if status == MQ_QUEUE_OK:
-            if self._outlook.ticket:
+            if self._poll_state.ticket:
                 watcher_lock()
-                self._outlook.ticket = 0  # other watchers have waited longer now
+                self._poll_state.ticket = 0  # other watchers have waited longer now
                 watcher_unlock()
             return True
         self._file.check_whole()
         if status == MQ_QUEUE_EMPTY:
             return False
-        if not taken.word:
+        if not delivery.word:
             raise CorruptSegmentError("its words change without end: another program writes there", self._endpoint,
                                       self._file.path)
-        if mq_queue_free(&self._h, taken) and self._h.log != NULL:
-            self._tell_taken(MQ_EVENT_RECEIVED, taken)
-        text = f"a message of {taken.length} bytes was there, more than it can hold: another program wrote there"
+        if mq_queue_free_slot(&self._h, delivery) and self._h.event_buffer != NULL:
+            self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, delivery)
+        text = f"a message of {delivery.length} bytes was there, more than it can hold: another program wrote there"
         raise CorruptSegmentError(text, self._endpoint, self._file.path)
 
-    cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
+    cdef bint _take_or_wait(self, mq_queue_delivery *delivery, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
-        cdef int64_t until
+        cdef int64_t give_up_ns
         self._need_read()
-        until = self._until(timeout, deadline)
-        if self._look(MQ_NO_TICKET, taken):
+        give_up_ns = self._give_up_ns(timeout, deadline)
+        if self._try_take(MQ_NO_TICKET, delivery):
             return True
-        return until != NO_WAIT and self._await_message(taken, until)
+        return give_up_ns != NO_WAIT and self._wait_for_message(delivery, give_up_ns)
 
-    cdef bint _await_message(self, mq_queue_taken *taken, int64_t until) except -1:
-        """Sleep until there is a message, and take it; False at the time-out."""
+    cdef bint _wait_for_message(self, mq_queue_delivery *delivery, int64_t give_up_ns) except -1:
+        """Sleep give_up_ns there is a message, and take it; False at the time-out."""
         cdef uint64_t uid
-        cdef Wait wait = self._new_wait(MQ_RECEIVING, True)
+        cdef Wait wait = self._new_wait(MQ_QUEUE_RECEIVER, True)
         try:
             while True:
                 uid = self._uid
                 mq_queue_debt_add(self._h.row, 1)  # senders leave notifications to this waiter
-                in_time = self._sleep(wait, until)
+                in_time = self._sleep(wait, give_up_ns)
                 self._enter()  # a signal handler may have closed it, or forked
-                found = self._look(wait._c.ticket, taken)
-                if found:
+                has_message = self._try_take(wait._c.ticket, delivery)
+                if has_message:
                     mq_queue_notify_if_not_empty(&self._h.parts)
                 if uid == self._uid:
                     mq_queue_debt_clear(self._h.row, 1)
-                if found or not in_time:
-                    return found
+                if has_message or not in_time:
+                    return has_message
                 mq_queue_cache_invalidate_all(&self._h)  # the cache is wrong if another program wrote words
                 mq_queue_wait_overtaken(&wait._c)
         finally:
-            wait._end()
+            wait._finish()
 
-    cdef bytes _copy(self, const mq_queue_taken *taken):
+    cdef bytes _copy_out(self, const mq_queue_delivery *delivery):
         """Copy a taken message; if there is no memory for that, it goes back."""
         cdef bytes out
         cdef char *target
-        cdef const void *source = mq_queue_payload(&self._h, taken.place)
+        cdef const void *source = mq_queue_slot_payload(&self._h, delivery.slot)
         try:
-            out = PyBytes_FromStringAndSize(NULL, taken.length)
+            out = PyBytes_FromStringAndSize(NULL, delivery.length)
         except MemoryError:
-            mq_queue_return(&self._h, taken.place, taken.word)
+            mq_queue_requeue(&self._h, delivery.slot, delivery.word)
             raise
         target = PyBytes_AS_STRING(out)
-        if taken.length < LARGE_BYTES:
-            mq_copy_out(target, source, taken.length)
+        if delivery.length < LARGE_BYTES:
+            mq_copy_out(target, source, delivery.length)
         else:
-            self._begin()
+            self._add_user()
             with nogil:
-                mq_copy_out(target, source, taken.length)
-            self._end()
+                mq_copy_out(target, source, delivery.length)
+            self._remove_user()
         self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return out
 
@@ -507,25 +507,25 @@ cdef class Wait(Waitable):
     """See handle.pxd."""
 
     cdef bint _has_more(self) noexcept:
-        return self._queue._is_cut() or mq_queue_wait_is_over(&self._queue._h, &self._c)
+        return self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_eventcount(&self._queue._h, self._c.kind)
+        return mq_queue_eventcount(&self._queue._h, self._c.role)
 
     cdef uint32_t _announce(self) noexcept:
-        self._queue._asleep[<int> self._c.kind] += 1
-        return mq_queue_wait_lie_down(&self._queue._h, &self._c, self._queue._oldest(self._c.kind))
+        self._queue._asleep[<int> self._c.role] += 1
+        return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._oldest_ticket(self._c.role))
 
     cdef void _awake(self) noexcept:
         if self._generation == fork_generation:
-            self._queue._asleep[<int> self._c.kind] -= 1
-            if not self._queue._asleep[<int> self._c.kind]:
-                mq_queue_finish_sleep(&self._queue._h, self._c.kind)
+            self._queue._asleep[<int> self._c.role] -= 1
+            if not self._queue._asleep[<int> self._c.role]:
+                mq_queue_finish_sleep(&self._queue._h, self._c.role)
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        return mq_queue_wait_nap(&self._queue._h, &self._c, self._queue._doze_ns())
+        return mq_queue_wait_max_sleep_ns(&self._queue._h, &self._c, self._queue._next_recovery_in_ns())
 
-    cdef void _end(self) noexcept:
-        """End the wait, and its turn if it has one."""
+    cdef void _finish(self) noexcept:
+        """End the wait, and its handoff if it has one."""
         if self._generation == fork_generation and self._queue._joined:
             mq_queue_wait_end(&self._queue._h, &self._c)

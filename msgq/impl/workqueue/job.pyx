@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 
 from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_ACKNOWLEDGED, mq_queue_free, mq_queue_return, mq_queue_taken, mq_word_priority,
+    MQ_QUEUE_EVENT_ACKNOWLEDGED, mq_queue_free_slot, mq_queue_requeue, mq_queue_delivery, mq_slot_state_priority,
 )
 from msgq.impl.workqueue.handle cimport Handle
 
@@ -17,7 +17,7 @@ from msgq.impl.workqueue import options
 cdef class Job:
     """See job.pyi."""
     cdef Handle _queue
-    cdef mq_queue_taken _taken
+    cdef mq_queue_delivery _delivery
     cdef uint64_t _uid          # of the row that took it
     cdef int _generation
     cdef bint _over
@@ -31,9 +31,9 @@ cdef class Job:
 
     def __dealloc__(self):
         if self._queue is not None and self._is_ours():
-            mq_queue_return(&self._queue._h, self._taken.place, self._taken.word)
-            if self._queue._h.log != NULL:
-                self._queue._tell()
+            mq_queue_requeue(&self._queue._h, self._delivery.slot, self._delivery.word)
+            if self._queue._h.event_buffer != NULL:
+                self._queue._publish_events()
 
     def __repr__(self):
         if self._queue is None:
@@ -42,19 +42,19 @@ cdef class Job:
 
     @property
     def priority(self):
-        return mq_word_priority(self._taken.key)
+        return mq_slot_state_priority(self._delivery.key)
 
     @property
     def deliveries(self):
-        return self._taken.deliveries
+        return self._delivery.deliveries
 
     @property
     def sent_time(self):
-        return self._taken.sent_time
+        return self._delivery.sent_time
 
     @property
     def origin_time(self):
-        return self._taken.origin_time
+        return self._delivery.origin_time
 
     cdef bint _is_ours(self) noexcept:
         """Whether the word may still be ours: neither over, nor a parent's, nor left by close."""
@@ -65,36 +65,36 @@ cdef class Job:
         if self._queue is None:
             raise TypeError("a job comes from a queue's take()")
         if self._over:
-            raise options.over_error(self._queue._endpoint)
+            raise options.job_ended_error(self._queue._endpoint)
         if self._generation != fork_generation:
             text = "the job is the parent's, who acknowledges it; take another one"
             raise ForkedSocketError(text, self._queue._endpoint)
         if not self._is_ours():
-            raise options.left_error(self._queue._endpoint)
+            raise options.job_released_error(self._queue._endpoint)
         return 0
 
-    cdef int _begin_end(self) except -1:
+    cdef int _begin_ending(self) except -1:
         """See to it that it can end, and that its end can be told."""
         self._check()
-        if self._queue._h.log != NULL:
-            self._queue._prepare(False)
+        if self._queue._h.event_buffer != NULL:
+            self._queue._open_events(False)
             self._check()  # which may have run anything
         self._over = True
         return 0
 
     def ack(self):
-        self._begin_end()
-        if not mq_queue_free(&self._queue._h, &self._taken):
+        self._begin_ending()
+        if not mq_queue_free_slot(&self._queue._h, &self._delivery):
             self._queue._file.check_whole()
-            raise options.lease_error(self._queue._endpoint)
-        if self._queue._h.log != NULL:
-            self._queue._tell_taken(MQ_EVENT_ACKNOWLEDGED, &self._taken)
+            raise options.lease_expired_error(self._queue._endpoint)
+        if self._queue._h.event_buffer != NULL:
+            self._queue._publish_delivery_event(MQ_QUEUE_EVENT_ACKNOWLEDGED, &self._delivery)
 
     def nack(self):
-        self._begin_end()
-        mq_queue_return(&self._queue._h, self._taken.place, self._taken.word)  # unless its lease did
-        if self._queue._h.log != NULL:
-            self._queue._tell()
+        self._begin_ending()
+        mq_queue_requeue(&self._queue._h, self._delivery.slot, self._delivery.word)  # unless its lease did
+        if self._queue._h.event_buffer != NULL:
+            self._queue._publish_events()
 
     def __enter__(self):
         self._check()
@@ -109,11 +109,11 @@ cdef class Job:
             self.nack()
 
 
-cdef object new_job(Handle queue, const mq_queue_taken *taken):
+cdef object new_job(Handle queue, const mq_queue_delivery *delivery):
     """Return a job for what was taken; without memory for it the message goes back."""
     cdef Job job = Job.__new__(Job)
-    job._queue, job._taken = queue, taken[0]
+    job._queue, job._delivery = queue, delivery[0]
     job._uid, job._generation = queue._uid, queue._generation  # a finalizer that just ran may have forked
-    job.data = job._queue._copy(taken)
+    job.data = job._queue._copy_out(delivery)
     job._over = False
     return job

@@ -29,41 +29,42 @@ typedef struct {
 
 /* What a queue's handles publish; decided by who makes it. */
 typedef enum {
-    MQ_EVENTS_NONE,    /* also of a word that is none of these */
-    MQ_EVENTS_HEADS,   /* an event of each thing that happens to a message */
-    MQ_EVENTS_PAYLOAD, /* the same, with the payload in that of sending */
+    MQ_QUEUE_EVENTS_NONE,    /* also of a word that is none of these */
+    MQ_QUEUE_EVENTS_HEADS,   /* an event of each thing that happens to a message */
+    MQ_QUEUE_EVENTS_PAYLOAD, /* the same, with the payload in that of sending */
 } mq_queue_events;
 
 /* What a handle may sleep for. */
 typedef enum {
-    MQ_RECEIVING, /* a message that it takes */
-    MQ_WATCHING,  /* a message, which it may not take */
-    MQ_SENDING,   /* room */
-    MQ_SLEEPS,
-} mq_queue_sleep;
+    MQ_QUEUE_RECEIVER, /* a message that it takes */
+    MQ_QUEUE_WATCHER,  /* a message, which it may not take */
+    MQ_QUEUE_SENDER,   /* room */
+    MQ_QUEUE_ROLES,
+} mq_queue_role;
 
 /* One open handle. The first two lines are written under the lock, the third is its owner's, the last is its owner's
  * and of those who wake it. */
 typedef struct {
     mq_versioned_row at;
-    mq_queue_counts before; /* what the counts were when this owner came: they go on over owners */
+    mq_queue_counts counts_before; /* what the counts were when this owner came: they go on over owners */
     mq_u64 pad[2];
-    mq_u64 take; /* messages taken so far; TAKEN words have its low half */
+    mq_u64 take_count; /* messages taken so far; TAKEN words have its low half */
     mq_queue_counts counts;
     /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
      * tell them (recovery.h). The first is for sends, the second counts all else. */
-    mq_u64 owes[2];
-    mq_u32 attention[MQ_SLEEPS]; /* eventcount.h, several writers: the futex words of this handle's sleepers */
+    mq_u64 notify_debt[2];
+    mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* eventcount.h, several writers: the futex words of this handle's sleepers */
     mq_u32 pad1[1];
-    mq_u64 events_lost;      /* events that could not be published; it goes on over owners */
-    mq_u64 since[MQ_SLEEPS]; /* for each kind of sleep the ticket of the row's longest waiter (turn.h) */
+    mq_u64 events_lost; /* events that could not be published; it goes on over owners */
+    mq_u64
+        oldest_ticket[MQ_QUEUE_ROLES]; /* for each kind of sleep the ticket of the row's longest waiter (handoff.h) */
     mq_u64 pad2[2];
 } mq_queue_row;
 _Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue_row, attention) == 192, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, eventcounts) == 192, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, events_lost) == 208, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue_row, since) == 216, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, oldest_ticket) == 216, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, take_count) == 128, "bump MQ_QUEUE_MAJOR");
 
 /* One bit a row. */
 typedef struct {
@@ -73,7 +74,7 @@ typedef struct {
 typedef struct {
     mq_u64 magic;        /* written last */
     mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* where `entered` begins */
+    mq_u64 header_bytes; /* where `fill_counts` begins */
     mq_u64 total_bytes;
     mq_u64 created_ns; /* host's clock */
     mq_u64 creator_pid;
@@ -83,50 +84,50 @@ typedef struct {
     mq_u64 stride;                  /* from one payload to the next */
     mq_u64 events;                  /* mq_queue_events */
     mq_u64 pad0[14];
-    mq_u64 ready; /* messages that became READY, ever */
+    mq_u64 ready_count; /* messages that became READY, ever */
     mq_u64 pad1[7];
-    mq_queue_bits asleep[MQ_SLEEPS]; /* rows that may sleep; their attention tells */
-    mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
-    mq_u32 arrived;                  /* counts messages that came to an empty queue: the futex word of notifications */
+    mq_queue_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep; their attention tells */
+    mq_queue_bits notify_requested;              /* rows that want to know when a message comes to an empty queue */
+    mq_u32 notify_seq; /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
-    mq_u64 tickets; /* the last ticket that was drawn */
+    mq_u64 last_ticket; /* the last ticket that was drawn */
     mq_u64 pad3[7];
-    mq_u64 turn[MQ_SLEEPS]; /* for each kind of sleep the ticket to which larger ones yield; 0: none */
-    mq_u64 room[445];
+    mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each kind of sleep the ticket to which larger ones yield; 0: none */
+    mq_u64 reserved[445];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
     char schema_data[20480 - sizeof(mq_schema)];
 } mq_queue;
-_Static_assert(offsetof(mq_queue, ready) == 256, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, asleep) == 320, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, arrived) == 384, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, tickets) == 448, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, turn) == 512, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, ready_count) == 256, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, sleeping_rows) == 320, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, notify_seq) == 384, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, last_ticket) == 448, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, handoff_ticket) == 512, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, schema) == 36864, "bump MQ_QUEUE_MAJOR");
 _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA (sizeof(((mq_queue *)0)->schema_data))
 
-/* Describes the message in the place of the same number. Written by whoever the word says has it. */
+/* Describes the message in the slot of the same number. Written by whoever the word says has it. */
 typedef struct {
     mq_u64 key;    /* the READY word of this message, to which it comes back */
     mq_u64 length; /* bytes */
     mq_u64 deliveries;
     mq_u64 sent_time;   /* host's clock, ns */
     mq_u64 origin_time; /* the same; 0: unknown */
-    mq_u64 lease;       /* see words.h; 0: none */
+    mq_u64 lease;       /* see slot_state.h; 0: none */
     mq_u64 taken_by;    /* with events only: the TAKEN word of which taken_time tells */
     mq_u64 taken_time;  /* the same: host's clock, ns */
-} mq_queue_head;
-_Static_assert(sizeof(mq_queue_head) == 64, "bump MQ_QUEUE_MAJOR");
+} mq_queue_slot_header;
+_Static_assert(sizeof(mq_queue_slot_header) == 64, "bump MQ_QUEUE_MAJOR");
 
 /* Where the parts of a mapped queue are, with its sizes: a checked copy, for the header's may change under us. */
 typedef struct {
     mq_queue *queue;
-    mq_u64 *entered; /* a block each: places of it that were ever filled, or began to be */
-    mq_u64 *words;   /* a place each: whose it is (words.h) */
-    mq_queue_head *heads;
+    mq_u64 *fill_counts; /* a block each: slots of it that were ever filled, or began to be */
+    mq_u64 *slot_states; /* a slot each: whose it is (slot_state.h) */
+    mq_queue_slot_header *slot_headers;
     uint8_t *payloads;
     uint64_t max_messages;
     uint64_t max_message_size;
@@ -135,15 +136,15 @@ typedef struct {
     mq_queue_events events;
 } mq_queue_parts;
 
-static inline uint64_t mq_queue_lines(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
+static inline uint64_t mq_queue_round_up_to_line(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
 
-static inline bool mq_queue_sizes_make_sense(uint64_t max_messages, uint64_t max_message_size) {
+static inline bool mq_queue_sizes_are_valid(uint64_t max_messages, uint64_t max_message_size) {
     return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_SIZE_MAX;
 }
 
 /* Where the parts begin in the file, and its end. The first part is behind the header. */
 typedef struct {
-    uint64_t words, heads, payloads, end;
+    uint64_t slot_states, slot_headers, payloads, end;
 } mq_queue_offsets;
 
 static inline uint64_t mq_queue_blocks(uint64_t max_messages) {
@@ -152,11 +153,12 @@ static inline uint64_t mq_queue_blocks(uint64_t max_messages) {
 
 /* Of sizes that make sense. */
 static inline mq_queue_offsets mq_queue_plan(uint64_t max_messages, uint64_t max_message_size) {
-    uint64_t words = sizeof(mq_queue) + mq_queue_lines(mq_queue_blocks(max_messages) * sizeof(mq_u64));
-    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
-    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
-    uint64_t end = payloads + max_messages * mq_queue_lines(max_message_size);
-    return (mq_queue_offsets){.words = words, .heads = heads, .payloads = payloads, .end = end};
+    uint64_t slot_states = sizeof(mq_queue) + mq_queue_round_up_to_line(mq_queue_blocks(max_messages) * sizeof(mq_u64));
+    uint64_t slot_headers = slot_states + mq_queue_round_up_to_line(max_messages * sizeof(mq_u64));
+    uint64_t payloads = slot_headers + max_messages * sizeof(mq_queue_slot_header);
+    uint64_t end = payloads + max_messages * mq_queue_round_up_to_line(max_message_size);
+    return (mq_queue_offsets){
+        .slot_states = slot_states, .slot_headers = slot_headers, .payloads = payloads, .end = end};
 }
 
 /* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
@@ -165,14 +167,14 @@ static inline uint64_t mq_queue_layout(mq_queue_parts *parts, mq_queue *queue, u
     mq_queue_offsets at = mq_queue_plan(max_messages, max_message_size);
     uint8_t *base = (uint8_t *)queue;
     *parts = (mq_queue_parts){.queue = queue,
-                              .entered = (mq_u64 *)(void *)(base + sizeof(mq_queue)),
-                              .words = (mq_u64 *)(void *)(base + at.words),
-                              .heads = (mq_queue_head *)(void *)(base + at.heads),
+                              .fill_counts = (mq_u64 *)(void *)(base + sizeof(mq_queue)),
+                              .slot_states = (mq_u64 *)(void *)(base + at.slot_states),
+                              .slot_headers = (mq_queue_slot_header *)(void *)(base + at.slot_headers),
                               .payloads = base + at.payloads,
                               .max_messages = max_messages,
                               .max_message_size = max_message_size,
                               .blocks = mq_queue_blocks(max_messages),
-                              .stride = mq_queue_lines(max_message_size)};
+                              .stride = mq_queue_round_up_to_line(max_message_size)};
     return at.end;
 }
 
@@ -191,7 +193,7 @@ static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64
     mq_store_relaxed_u64(&queue->creator_pid, pid);
     mq_store_relaxed_u64(&queue->max_messages, max_messages);
     mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
-    mq_store_relaxed_u64(&queue->stride, mq_queue_lines(max_message_size));
+    mq_store_relaxed_u64(&queue->stride, mq_queue_round_up_to_line(max_message_size));
     mq_store_relaxed_u64(&queue->events, events);
     mq_copy_in(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR - 1));
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
@@ -206,12 +208,12 @@ static inline mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t byt
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
         return MQ_QUEUE_VERSION;
     uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
-    if (!mq_queue_sizes_make_sense(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
+    if (!mq_queue_sizes_are_valid(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
         return MQ_QUEUE_FOREIGN;
     if (mq_queue_layout(parts, queue, messages, size) > bytes)
         return MQ_QUEUE_FOREIGN;
     uint64_t events = mq_load_relaxed_u64(&queue->events);
-    parts->events = events <= MQ_EVENTS_PAYLOAD ? (mq_queue_events)events : MQ_EVENTS_NONE;
+    parts->events = events <= MQ_QUEUE_EVENTS_PAYLOAD ? (mq_queue_events)events : MQ_QUEUE_EVENTS_NONE;
     return MQ_QUEUE_SOUND;
 }
 

@@ -53,7 +53,7 @@ WORD_MAX = 2**64 - 1
 _LONGEST_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
 
 
-class Opening(NamedTuple):
+class OpenRequest(NamedTuple):
     """How a queue is to be opened.
 
     Attributes
@@ -103,7 +103,7 @@ class Opening(NamedTuple):
                 raise QueueMismatchError(text, self.name)
 
 
-def opening(
+def parse_open_request(
     name: str | bytes,
     flags: int | None,
     mode: int | None,
@@ -112,7 +112,7 @@ def opening(
     read: bool,
     write: bool,
     events: bool | str | None = None,
-) -> Opening:
+) -> OpenRequest:
     """Return the checked arguments of a `MessageQueue`.
 
     Raises
@@ -129,7 +129,7 @@ def opening(
         text = f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open; sizes are given by name"
         raise InvalidValueError(text, checked)
     create = None if bits & O_CREX == O_CREAT else bits & O_CREX == O_CREX
-    return Opening(
+    return OpenRequest(
         checked,
         create,
         not bits & O_NONBLOCK,
@@ -197,7 +197,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
         raise InvalidValueError(text, name)
 
 
-def checked_priority(priority: int, name: str) -> int:
+def check_priority(priority: int, name: str) -> int:
     """Return a priority: 0 to 32767, the largest first."""
     number = operator.index(priority)
     if not 0 <= number <= PRIORITY_MAX:
@@ -205,7 +205,7 @@ def checked_priority(priority: int, name: str) -> int:
     return number
 
 
-def checked_origin_time(origin_time: int, name: str) -> int:
+def check_origin_time(origin_time: int, name: str) -> int:
     """Return a time that a sender gives with a message: nanoseconds, 64 bits."""
     number = operator.index(origin_time)
     if not 0 <= number <= WORD_MAX:
@@ -219,7 +219,7 @@ def refuse_objects(message: Any) -> None:
         raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
 
 
-def checked_limit(limit: int | None, name: str) -> int:
+def check_limit(limit: int | None, name: str) -> int:
     """Return how many messages a call takes at most; None is no limit."""
     if limit is None:
         return WORD_MAX
@@ -229,7 +229,7 @@ def checked_limit(limit: int | None, name: str) -> int:
     return min(number, WORD_MAX)
 
 
-def patience_ns(
+def wait_ns(
     timeout: float | None, deadline: float | None, block: bool, name: str, now: Callable[[], float] = time.monotonic
 ) -> int:
     """Return how long a call may wait, in nanoseconds: 0 not at all, -1 for ever.
@@ -291,7 +291,7 @@ class Notification(NamedTuple):
     descriptor: int | None = None
 
 
-def notification(how: Any, name: str) -> Notification:
+def parse_notification(target: Any, name: str) -> Notification:
     """Return how to notify: a function, a signal's number, or what has a ``fileno()``, where bytes are written.
 
     Raises
@@ -299,16 +299,16 @@ def notification(how: Any, name: str) -> Notification:
     InvalidValueError : there is no such signal, or the descriptor is closed, or only for reading.
     TypeError : it is something else.
     """
-    if callable(how):
-        return Notification(function=how)
-    if isinstance(how, int) and not isinstance(how, bool):
-        if how not in signal.valid_signals():
-            raise InvalidValueError(f"{how} is no signal; a descriptor is given as an object with fileno()", name)
-        return Notification(signal=int(how))
-    if not hasattr(how, "fileno"):
-        kind = type(how).__name__
-        raise TypeError(f"notify takes a function, a signal's number or an object with fileno(), not {kind}")
-    descriptor = how.fileno()
+    if callable(target):
+        return Notification(function=target)
+    if isinstance(target, int) and not isinstance(target, bool):
+        if target not in signal.valid_signals():
+            raise InvalidValueError(f"{target} is no signal; a descriptor is given as an object with fileno()", name)
+        return Notification(signal=int(target))
+    if not hasattr(target, "fileno"):
+        type_name = type(target).__name__
+        raise TypeError(f"notify takes a function, a signal's number or an object with fileno(), not {type_name}")
+    descriptor = target.fileno()
     try:
         access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError as error:
@@ -352,17 +352,17 @@ def handles_error(name: str) -> TooManyHandlesError:
     return TooManyHandlesError(text, name)
 
 
-def over_error(name: str) -> StateError:
+def job_ended_error(name: str) -> StateError:
     """Return the error for a job that its taker has ended before."""
     return StateError("a job ends once; this one was acknowledged or given back", name)
 
 
-def left_error(name: str) -> EndpointClosedError:
+def job_released_error(name: str) -> EndpointClosedError:
     """Return the error for a job whose handle was closed."""
     return EndpointClosedError("the handle was closed, and the job went back to the queue", name)
 
 
-def lease_error(name: str) -> LeaseExpiredError:
+def lease_expired_error(name: str) -> LeaseExpiredError:
     """Return the error for a job that is not its taker's any more."""
     text = "the lease was over, and the message went back to the queue, where somebody else may have taken it"
     return LeaseExpiredError(text, name)

@@ -2,8 +2,8 @@
  *
  * They share one bit, which goes on with the first and off with the last. All of it is guarded by the watcher's mutex.
  */
-#ifndef MQ_WORKQUEUE_OUTLOOK_H
-#define MQ_WORKQUEUE_OUTLOOK_H
+#ifndef MQ_WORKQUEUE_POLL_STATE_H
+#define MQ_WORKQUEUE_POLL_STATE_H
 
 #include "base/poll_ops.h"
 #include "workqueue/recovery.h"
@@ -15,18 +15,18 @@ typedef struct {
     bool fd_watches;   /* the descriptor is one of them */
 } mq_queue_poll_state;
 
-static inline uint32_t mq_queue_outlook_lie_down(mq_queue_poll_state *outlook) {
-    if (!outlook->ticket)
-        outlook->ticket = mq_queue_wait_begin(&outlook->h, MQ_WATCHING, false).ticket;
-    return mq_queue_prepare_sleep(&outlook->h, MQ_WATCHING, outlook->ticket);
+static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
+    if (!state->ticket)
+        state->ticket = mq_queue_wait_begin(&state->h, MQ_QUEUE_WATCHER, false).ticket;
+    return mq_queue_prepare_sleep(&state->h, MQ_QUEUE_WATCHER, state->ticket);
 }
-static inline uint32_t mq_queue_watch(mq_queue_poll_state *outlook) {
-    outlook->watching++;
-    return mq_queue_outlook_lie_down(outlook);
+static inline uint32_t mq_queue_watch(mq_queue_poll_state *state) {
+    state->watching++;
+    return mq_queue_poll_prepare_sleep(state);
 }
-static inline void mq_queue_unwatch(mq_queue_poll_state *outlook) {
-    if (--outlook->watching == 0)
-        mq_queue_finish_sleep(&outlook->h, MQ_WATCHING);
+static inline void mq_queue_unwatch(mq_queue_poll_state *state) {
+    if (--state->watching == 0)
+        mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
 /* Nobody else sleeps as long as the thread does: it looks for the dead, too. */
@@ -42,19 +42,19 @@ static inline int mq_queue_poll_has_more(const void *reader) {
 }
 
 static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word) {
-    mq_queue_poll_state *outlook = (mq_queue_poll_state *)(uintptr_t)reader;
+    mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
     (void)word;
-    if (outlook->fd_watches)
-        return mq_queue_outlook_lie_down(outlook); /* again: the message of its wake is gone */
-    outlook->fd_watches = true;
-    return mq_queue_watch(outlook);
+    if (state->fd_watches)
+        return mq_queue_poll_prepare_sleep(state); /* again: the message of its wake is gone */
+    state->fd_watches = true;
+    return mq_queue_watch(state);
 }
 
 static inline void mq_queue_poll_end_wait(const void *reader) {
-    mq_queue_poll_state *outlook = (mq_queue_poll_state *)(uintptr_t)reader;
-    if (outlook->fd_watches) {
-        outlook->fd_watches = false;
-        mq_queue_unwatch(outlook);
+    mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
+    if (state->fd_watches) {
+        state->fd_watches = false;
+        mq_queue_unwatch(state);
     }
 }
 
@@ -62,32 +62,32 @@ static inline void mq_queue_poll_end_wait(const void *reader) {
 
 typedef struct {
     mq_queue_handle h; /* of its own, too */
-    mq_u32 seen;       /* what `arrived` was when it was told last */
-} mq_queue_notice;
+    mq_u32 seen;       /* what `notify_seq` was when it was told last */
+} mq_queue_notification;
 
-static inline bool mq_queue_notice_due(const mq_queue_notice *notice) {
-    return mq_load_acquire_u32(&notice->h.parts.queue->arrived) != mq_load_acquire_u32(&notice->seen);
+static inline bool mq_queue_notification_is_due(const mq_queue_notification *notification) {
+    return mq_load_acquire_u32(&notification->h.parts.queue->notify_seq) != mq_load_acquire_u32(&notification->seen);
 }
 
 /* What comes back from the dead comes to an empty queue, perhaps. */
-static inline int mq_queue_notice_has_more(const void *reader) {
-    mq_queue_notice *notice = (mq_queue_notice *)(uintptr_t)reader;
+static inline int mq_queue_notification_has_more(const void *reader) {
+    mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
     int64_t now = mq_now_ns();
-    if (!mq_queue_notice_due(notice) && now - notice->h.looked_ns >= MQ_QUEUE_RECOVER_NS)
-        mq_queue_recover(&notice->h, now);
-    return mq_queue_notice_due(notice);
+    if (!mq_queue_notification_is_due(notification) && now - notification->h.recovered_ns >= MQ_QUEUE_RECOVER_NS)
+        mq_queue_recover(&notification->h, now);
+    return mq_queue_notification_is_due(notification);
 }
 
-static inline uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word) {
+static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word) {
     (void)reader;
     return mq_load_acquire_u32(word); /* the row's bit stands all the time */
 }
 
 /* Was anything told since the last time? */
-static inline bool mq_queue_notice_take(mq_queue_notice *notice) {
-    uint32_t arrived = mq_load_acquire_u32(&notice->h.parts.queue->arrived);
-    bool due = arrived != mq_load_acquire_u32(&notice->seen);
-    mq_store_release_u32(&notice->seen, arrived);
+static inline bool mq_queue_notification_consume(mq_queue_notification *notification) {
+    uint32_t notify_seq = mq_load_acquire_u32(&notification->h.parts.queue->notify_seq);
+    bool due = notify_seq != mq_load_acquire_u32(&notification->seen);
+    mq_store_release_u32(&notification->seen, notify_seq);
     return due;
 }
 

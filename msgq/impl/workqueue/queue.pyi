@@ -347,7 +347,7 @@ class MessageQueue(Handle):
     def __anext__(self) -> Coroutine[Any, Any, Message]: ...
     def notify(
         self,
-        how: Callable[[Self], object] | int | HasFileno | None,
+        target: Callable[[Self], object] | int | HasFileno | None,
         once: bool = False,
         *,
         exclusive: bool = False,
@@ -360,7 +360,7 @@ class MessageQueue(Handle):
 
         Parameters
         ----------
-        how : a function, which is called with this handle in a thread of its own; a signal's number, which this
+        target : a function, which is called with this handle in a thread of its own; a signal's number, which this
             process gets; an object with ``fileno()``, an eventfd, pipe or socket, to which eight bytes are written;
             None: be told no more. It replaces what was asked for before with this handle.
         once : be told only the first time.
@@ -370,7 +370,7 @@ class MessageQueue(Handle):
         ------
         QueueBusyError : another process is told, and `exclusive` was given.
         InvalidValueError : there is no such signal, or the descriptor is closed or cannot be written to.
-        TypeError : `how` is something else.
+        TypeError : `target` is something else.
         EndpointClosedError : the handle is closed.
 
         Notes

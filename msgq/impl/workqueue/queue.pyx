@@ -10,11 +10,11 @@ from msgq.impl.base.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relax
 from msgq.impl.base.liveness cimport fork_generation
 from msgq.impl.base.origin cimport current_origin
 from msgq.impl.workqueue.core cimport (
-    MQ_EVENT_RECEIVED, MQ_EVENT_TAKEN, MQ_LEASE_TICK_NS, MQ_QUEUE_NO_SLOT, MQ_SENDING, MQ_WORD_TAKEN, mq_lease_tick,
-    mq_queue_bit_off, mq_queue_bit_on, mq_queue_commit, mq_queue_event_refused, mq_queue_event_sent, mq_queue_free,
-    mq_queue_has_free, mq_queue_lease, mq_queue_note_taken, mq_queue_noted, mq_queue_parts, mq_queue_forward_room_wake,
-    mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready,
-    mq_word_kind_of, mq_word_priority,
+    MQ_QUEUE_EVENT_RECEIVED, MQ_QUEUE_EVENT_TAKEN, MQ_JOB_LEASE_TICK_NS, MQ_QUEUE_NO_SLOT, MQ_QUEUE_SENDER, MQ_SLOT_TAKEN, mq_job_lease_tick,
+    mq_queue_bit_off, mq_queue_bit_on, mq_queue_commit, mq_queue_make_refused_event, mq_queue_make_sent_event, mq_queue_free_slot,
+    mq_queue_has_free, mq_queue_set_lease, mq_queue_add_event_of_delivery, mq_queue_event_record, mq_queue_parts, mq_queue_forward_room_wake,
+    mq_queue_slot_payload, mq_queue_requeue, mq_queue_delivery, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_slot_state_is_ready,
+    mq_slot_state_of, mq_slot_state_priority,
 )
 from msgq.impl.workqueue.handle cimport NO_WAIT, Handle, Wait
 from msgq.impl.workqueue.job cimport new_job
@@ -27,20 +27,20 @@ from msgq.impl.workqueue import options
 
 
 cdef extern from "workqueue/peek.h" nogil:
-    ctypedef struct mq_queue_waiting:
-        uint64_t place, word, length, deliveries, sent_time, origin_time
-    bint mq_peek_look(const mq_queue_parts *parts, uint64_t place, mq_queue_waiting *it)
-    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_waiting *it, uint8_t *room)
+    ctypedef struct mq_queue_pending_message:
+        uint64_t slot, word, length, deliveries, sent_time, origin_time
+    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
+    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
 
 
-def _reopened(name, prefix, trust, read, write, block):
+def _reopen(name, prefix, trust, read, write, block):
     """Return a handle for one that was pickled."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
 
 
-cdef int look_through(message, Py_buffer *view) except -1:
+cdef int get_message_buffer(message, Py_buffer *view) except -1:
     """Get the bytes of a message."""
     if not PyBytes_CheckExact(message):
         options.refuse_objects(message)
@@ -48,14 +48,14 @@ cdef int look_through(message, Py_buffer *view) except -1:
     return 0
 
 
-cdef uint64_t rank_of(priority, str name) except? 0:
+cdef uint64_t to_priority(priority, str name) except? 0:
     """Return a priority that is possible."""
-    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+    return 0 if type(priority) is int and not priority else options.check_priority(priority, name)
 
 
-cdef uint64_t time_of(origin_time, str name) except? 0:
+cdef uint64_t to_origin_time(origin_time, str name) except? 0:
     """Return an origin time that is possible."""
-    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
+    return 0 if type(origin_time) is int and not origin_time else options.check_origin_time(origin_time, name)
 
 
 @cython.no_gc_clear  # as its base
@@ -68,7 +68,7 @@ cdef class MessageQueue(Handle):
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
     def __reduce__(self):
-        return _reopened, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
+        return _reopen, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
 
     def unlink(self):
         with naming.overrides(trust=self._file.trust):
@@ -119,173 +119,175 @@ cdef class MessageQueue(Handle):
 
     @property
     def current_messages(self):
-        cdef uint64_t place, count = 0
+        cdef uint64_t slot, count = 0
         self._enter()
-        for place in range(self._h.parts.max_messages):
-            count += mq_word_is_ready(mq_load_relaxed_u64(&self._h.parts.words[place]))
+        for slot in range(self._h.parts.max_messages):
+            count += mq_slot_state_is_ready(mq_load_relaxed_u64(&self._h.parts.slot_states[slot]))
         return count
 
     @property
     def in_flight(self):
-        cdef uint64_t place, count = 0
+        cdef uint64_t slot, count = 0
         self._enter()
-        for place in range(self._h.parts.max_messages):
-            count += mq_word_kind_of(mq_load_relaxed_u64(&self._h.parts.words[place])) == MQ_WORD_TAKEN
+        for slot in range(self._h.parts.max_messages):
+            count += mq_slot_state_of(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
         return count
 
     # ---- sending ----
 
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
-        cdef int64_t until
-        cdef uint64_t rank = rank_of(priority, self._endpoint)
-        cdef uint64_t origin = time_of(origin_time, self._endpoint)
-        look_through(message, &view)
+        cdef int64_t give_up_ns
+        cdef uint64_t rank = to_priority(priority, self._endpoint)
+        cdef uint64_t origin = to_origin_time(origin_time, self._endpoint)
+        get_message_buffer(message, &view)
         try:
             self._need_write()
-            until = self._until(timeout, deadline)
-            if self._h.log != NULL:
-                self._prepare(True)
-            if not self._send(&view, rank, origin, until):
-                raise options.full_error(self._h.parts.max_messages, until != NO_WAIT, self._endpoint)
+            give_up_ns = self._give_up_ns(timeout, deadline)
+            if self._h.event_buffer != NULL:
+                self._open_events(True)
+            if not self._send(&view, rank, origin, give_up_ns):
+                raise options.full_error(self._h.parts.max_messages, give_up_ns != NO_WAIT, self._endpoint)
             mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
 
-    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t until) except -1:
-        """Send, and wake nobody; False: there was no room in time."""
-        cdef int64_t place
+    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t give_up_ns) except -1:
+        """Send, and wake nobody; False: has_room was no room in time."""
+        cdef int64_t slot
         cdef uint64_t key, sent_time
         if <uint64_t> view.len > self._h.parts.max_message_size:
             raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
-        place = self._find_room(until)
-        if place == MQ_QUEUE_NO_SLOT:
-            if self._h.log != NULL:
-                self._tell_refused(view, rank, origin or current_origin())
+        slot = self._claim_slot(give_up_ns)
+        if slot == MQ_QUEUE_NO_SLOT:
+            if self._h.event_buffer != NULL:
+                self._publish_refused_event(view, rank, origin or current_origin())
             return False
-        self._fill(place, view.buf, view.len)
+        self._copy_in(slot, view.buf, view.len)
         sent_time, origin = mq_now_ns() + self._h.clock_offset, origin or current_origin()
-        key = mq_queue_commit(&self._h, place, view.len, rank, sent_time, origin)
+        key = mq_queue_commit(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
-        if self._h.log != NULL:
-            self._tell_sent(view, key, place, sent_time, origin)
+        if self._h.event_buffer != NULL:
+            self._publish_sent_event(view, key, slot, sent_time, origin)
         return True
 
-    cdef void _tell_sent(self, const Py_buffer *view, uint64_t key, uint64_t place, int64_t sent_time,
-                         uint64_t origin) noexcept:
+    cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
+                                  uint64_t origin) noexcept:
         """Publish that a message was sent. Others may have it by now."""
-        cdef mq_queue_noted noted = mq_queue_event_sent(&self._outlet.log.c, key, place, view.len, sent_time, origin)
+        cdef mq_queue_event_record record = mq_queue_make_sent_event(&self._event_publisher.buffer.c, key, slot,
+                                                                     view.len, sent_time, origin)
         if view.len < LARGE_BYTES:
-            self._outlet.tell(&noted, view)
+            self._event_publisher.publish(&record, view)
             return
-        self._begin()  # it may be copied without the GIL
-        self._outlet.tell(&noted, view)
-        self._end()
+        self._add_user()  # it may be copied without the GIL
+        self._event_publisher.publish(&record, view)
+        self._remove_user()
 
-    cdef void _tell_refused(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
-        """Publish that there was no room for a message."""
-        cdef mq_queue_noted noted = mq_queue_event_refused(&self._outlet.log.c, rank, view.len, origin)
-        self._outlet.tell(&noted, NULL)
+    cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
+        """Publish that has_room was no room for a message."""
+        cdef mq_queue_event_record record = mq_queue_make_refused_event(&self._event_publisher.buffer.c, rank,
+                                                                        view.len, origin)
+        self._event_publisher.publish(&record, NULL)
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t rank = to_priority(priority, self._endpoint)
         cdef int count = 0
         cdef Py_buffer view
-        cdef bint at_once = isinstance(messages, (list, tuple))  # else the next message may be long in coming
+        cdef bint is_sequence = isinstance(messages, (list, tuple))  # else the next message may be long in coming
         self._need_write()
-        cdef int64_t until = self._until(timeout, deadline)
+        cdef int64_t give_up_ns = self._give_up_ns(timeout, deadline)
         try:
             for message in messages:
-                look_through(message, &view)
+                get_message_buffer(message, &view)
                 try:
                     self._need_write()  # all that was Python code
-                    if self._h.log != NULL:
-                        self._prepare(True)
-                    if not self._send(&view, rank, 0, until):
+                    if self._h.event_buffer != NULL:
+                        self._open_events(True)
+                    if not self._send(&view, rank, 0, give_up_ns):
                         break
-                    count, self._unwoken = count + 1, self._unwoken + 1
-                    if not at_once:
-                        self._wake()
+                    count, self._unwoken_messages = count + 1, self._unwoken_messages + 1
+                    if not is_sequence:
+                        self._wake_receivers()
                 finally:
                     PyBuffer_Release(&view)
         finally:
-            self._wake()
+            self._wake_receivers()
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):
         self._need_write()
-        cdef int64_t until = self._until(timeout, deadline)
-        cdef bint there = mq_queue_has_free(&self._h.parts)
-        cdef Wait wait = None if there or until == NO_WAIT else self._new_wait(MQ_SENDING, False)
-        while not there:
+        cdef int64_t give_up_ns = self._give_up_ns(timeout, deadline)
+        cdef bint has_room = mq_queue_has_free(&self._h.parts)
+        cdef Wait wait = None if has_room or give_up_ns == NO_WAIT else self._new_wait(MQ_QUEUE_SENDER, False)
+        while not has_room:
             self._file.check_whole()
-            self._h.met = True
-            in_time = wait is not None and self._sleep(wait, until)
+            self._h.saw_owned_slots = True
+            in_time = wait is not None and self._sleep(wait, give_up_ns)
             self._enter()
             if not in_time:
-                self._sweep(mq_now_ns())
-            there = mq_queue_has_free(&self._h.parts)
+                self._recover(mq_now_ns())
+            has_room = mq_queue_has_free(&self._h.parts)
             if not in_time:
                 break
-        if there:
+        if has_room:
             mq_queue_forward_room_wake(&self._h)  # we only looked: the wake may have been for one who sends
-        return there
+        return has_room
 
     # ---- receiving ----
 
     def receive(self, timeout=None, *, deadline=None):
-        cdef mq_queue_taken taken
+        cdef mq_queue_delivery delivery
         cdef bytes data
-        made = None
-        while self._find(&taken, timeout, deadline):
-            data = self._copy(&taken)
-            made = new_message(data, mq_word_priority(taken.key), taken.deliveries, taken.sent_time,
-                               taken.origin_time)
-            if mq_queue_free(&self._h, &taken):  # last, for there may be no memory for the others
-                if self._h.log != NULL:
-                    self._tell_taken(MQ_EVENT_RECEIVED, &taken)
+        message = None
+        while self._take_or_wait(&delivery, timeout, deadline):
+            data = self._copy_out(&delivery)
+            message = new_message(data, mq_slot_state_priority(delivery.key), delivery.deliveries, delivery.sent_time,
+                               delivery.origin_time)
+            if mq_queue_free_slot(&self._h, &delivery):  # last, for has_room may be no memory for the others
+                if self._h.event_buffer != NULL:
+                    self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 break
-            made = None
+            message = None
         if self._fd >= 0:
             self._settle_fd()
-        return made
+        return message
 
     def receive_into(self, buffer, timeout=None, *, deadline=None):
-        cdef mq_queue_taken taken
+        cdef mq_queue_delivery delivery
         cdef Py_buffer view
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            while self._find(&taken, timeout, deadline):
-                if taken.length > <uint64_t> view.len:
-                    self._put_back_untouched(taken)
-                    raise options.too_small_error(taken.length, view.len, self._endpoint)
-                mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
+            while self._take_or_wait(&delivery, timeout, deadline):
+                if delivery.length > <uint64_t> view.len:
+                    self._put_back_untouched(delivery)
+                    raise options.too_small_error(delivery.length, view.len, self._endpoint)
+                mq_copy_out(view.buf, mq_queue_slot_payload(&self._h, delivery.slot), delivery.length)
                 self._file.check_whole()
-                if mq_queue_free(&self._h, &taken):
-                    if self._h.log != NULL:
-                        self._tell_taken(MQ_EVENT_RECEIVED, &taken)
-                    return taken.length, mq_word_priority(taken.key)
+                if mq_queue_free_slot(&self._h, &delivery):
+                    if self._h.event_buffer != NULL:
+                        self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
+                    return delivery.length, mq_slot_state_priority(delivery.key)
             return None
         finally:
             PyBuffer_Release(&view)
             if self._fd >= 0 and self._ticket == fork_generation:
                 self._settle_fd()
 
-    cdef void _put_back_untouched(self, mq_queue_taken taken) noexcept:
+    cdef void _put_back_untouched(self, mq_queue_delivery delivery) noexcept:
         """Return a message that nobody has seen."""
-        if self._h.log != NULL:
-            mq_queue_note_taken(&self._h, MQ_EVENT_TAKEN, &taken)
-        mq_store_relaxed_u64(&self._h.parts.heads[taken.place].deliveries, taken.deliveries - 1)
-        mq_queue_return(&self._h, taken.place, taken.word)
-        if self._h.log != NULL:
-            self._tell()
+        if self._h.event_buffer != NULL:
+            mq_queue_add_event_of_delivery(&self._h, MQ_QUEUE_EVENT_TAKEN, &delivery)
+        mq_store_relaxed_u64(&self._h.parts.slot_headers[delivery.slot].deliveries, delivery.deliveries - 1)
+        mq_queue_requeue(&self._h, delivery.slot, delivery.word)
+        if self._h.event_buffer != NULL:
+            self._publish_events()
 
     def receive_many(self, limit=None):
-        cdef uint64_t most = options.checked_limit(limit, self._endpoint)
+        cdef uint64_t max_count = options.check_limit(limit, self._endpoint)
         cdef list messages = []
         self._need_read()
-        most = min(most, self.current_messages)  # not what comes meanwhile: that may never end
-        while <uint64_t> len(messages) < most:
+        max_count = min(max_count, self.current_messages)  # not what comes meanwhile: that may never end
+        while <uint64_t> len(messages) < max_count:
             try:
                 message = self.receive(0.0)
             except (IpcError, MemoryError):  # it was closed in another thread, for example: what we have is ours
@@ -297,21 +299,21 @@ cdef class MessageQueue(Handle):
             messages.append(message)
         return messages
 
-    cdef void _lease(self, const mq_queue_taken *taken, int64_t until) noexcept:
-        mq_queue_lease(&self._h, taken, mq_lease_tick(until + self._h.clock_offset) + 1)
-        self._lease_ends_ns = min(self._lease_ends_ns, until + 2 * MQ_LEASE_TICK_NS)
+    cdef void _lease(self, const mq_queue_delivery *delivery, int64_t give_up_ns) noexcept:
+        mq_queue_set_lease(&self._h, delivery, mq_job_lease_tick(give_up_ns + self._h.clock_offset) + 1)
+        self._next_lease_end_ns = min(self._next_lease_end_ns, give_up_ns + 2 * MQ_JOB_LEASE_TICK_NS)
 
     def take(self, timeout=None, *, deadline=None, lease=None):
-        cdef mq_queue_taken taken
+        cdef mq_queue_delivery delivery
         cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
         job = None
-        if self._find(&taken, timeout, deadline):
-            if self._h.log != NULL:
-                self._tell_taken(MQ_EVENT_TAKEN, &taken)
-            job = new_job(self, &taken)
+        if self._take_or_wait(&delivery, timeout, deadline):
+            if self._h.event_buffer != NULL:
+                self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
+            job = new_job(self, &delivery)
             self._enter()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
-                self._lease(&taken, mq_now_ns() + lease_ns)
+                self._lease(&delivery, mq_now_ns() + lease_ns)
         if self._fd >= 0:
             self._settle_fd()
         return job
@@ -333,73 +335,75 @@ cdef class MessageQueue(Handle):
     def areceive(self):
         return self.arecv()
 
-    # ---- looking on, and being told ----
+    # ---- looking on, and being registration ----
 
     def peek(self, limit=None):
-        cdef uint64_t place, most = options.checked_limit(limit, self._endpoint)
+        cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)
         self._need_read()
         waiting = []
-        for place in range(self._h.parts.max_messages):
-            word = mq_load_acquire_u64(&self._h.parts.words[place])
-            if mq_word_is_ready(word):
-                waiting.append((word, place))
+        for slot in range(self._h.parts.max_messages):
+            word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
+            if mq_slot_state_is_ready(word):
+                waiting.append((word, slot))
         waiting.sort(key=lambda pair: (-pair[0], pair[1]))
         seen = []
-        for word, place in waiting:
-            if <uint64_t> len(seen) >= most:
+        for word, slot in waiting:
+            if <uint64_t> len(seen) >= max_count:
                 break
-            message = self._peek(place, word)
+            message = self._peek(slot, word)
             if message is not None:
                 seen.append(message)
         return seen
 
-    cdef object _peek(self, uint64_t place, uint64_t word):
+    cdef object _peek(self, uint64_t slot, uint64_t word):
         """Copy a message that waits; None: somebody has taken it meanwhile, or it makes no sense."""
-        cdef mq_queue_waiting it
-        if not mq_peek_look(&self._h.parts, place, &it) or it.word != word:
-            return None  # of what makes no sense whoever takes it is told
-        data = PyBytes_FromStringAndSize(NULL, it.length)
-        if not mq_peek_copy(&self._h.parts, &it, <uint8_t *> PyBytes_AS_STRING(data)):
+        cdef mq_queue_pending_message pending
+        if not mq_peek_read(&self._h.parts, slot, &pending) or pending.word != word:
+            return None  # a message that makes no sense: its receiver gets the error
+        data = PyBytes_FromStringAndSize(NULL, pending.length)
+        if not mq_peek_copy(&self._h.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
             return None
-        return new_message(data, mq_word_priority(word), it.deliveries, it.sent_time, it.origin_time)
+        return new_message(data, mq_slot_state_priority(word), pending.deliveries, pending.sent_time,
+                           pending.origin_time)
 
-    def notify(self, how, once=False, *, exclusive=False):
-        from msgq.impl.workqueue import notify  # a thread, which few need
-        from msgq.impl.workqueue.notice import Notice, exclusive_notice
-        wanted = None if how is None else options.notification(how, self._endpoint)
+    def notify(self, target, once=False, *, exclusive=False):
+        from msgq.impl.workqueue import notifier  # a thread, which few need
+        from msgq.impl.workqueue.notification import QueueNotification, new_exclusive_notification
+        action = None if target is None else options.parse_notification(target, self._endpoint)
         self._enter()
-        self._forget(self._told)
-        if wanted is None:
-            self._wish(False)
+        self._cancel_registration(self._registration)
+        if action is None:
+            self._set_notify_bit(False)
             return
-        notice = exclusive_notice(self) if exclusive else Notice(self)
-        if notice is None:
-            raise QueueBusyError("another process is told already when a message comes to this queue", self._endpoint)
+        notification = new_exclusive_notification(self) if exclusive else QueueNotification(self)
+        if notification is None:
+            raise QueueBusyError("another process is notified already when a message comes to this queue",
+                                 self._endpoint)
         try:
-            told = notify.Registration(self, notice, how, wanted, once)
+            registration = notifier.Registration(self, notification, target, action, once)
         except BaseException:
-            self._wish(self._told is not None)
+            self._set_notify_bit(self._registration is not None)
             raise
         if self._ticket == CLOSED:  # in another thread, which did not know of this one
-            told.cancel()
+            registration.cancel()
         self._enter()
-        self._forget(self._told)  # of another thread, that was as fast
-        self._told = told
-        self._wish(True)
+        self._cancel_registration(self._registration)  # of another thread, that was as fast
+        self._registration = registration
+        self._set_notify_bit(True)
 
-    cdef int _wish(self, bint told) except -1:
+    cdef int _set_notify_bit(self, bint requested) except -1:
         """Set the row's bit, which is one for all that this handle ever asked for; a closed one has no row."""
         if self._ticket != fork_generation:
             return 0
-        if told:
-            mq_queue_bit_on(&self._h.parts.queue.notified, self._h.number)
+        if requested:
+            mq_queue_bit_on(&self._h.parts.queue.notify_requested, self._h.number)
         else:
-            mq_queue_bit_off(&self._h.parts.queue.notified, self._h.number)
+            mq_queue_bit_off(&self._h.parts.queue.notify_requested, self._h.number)
         return 0
 
-    def _forget(self, told):
-        """Be told no more, by this one."""
-        if told is not None and self._told is told:
-            self._told = None
-            self._wish(False)  # at once: while the rest is done, another thread may ask anew
-            told.cancel()
+    def _cancel_registration(self, registration):
+        """Cancel this registration, unless another one has replaced it."""
+        if registration is not None and self._registration is registration:
+            self._registration = None
+            self._set_notify_bit(False)  # at once: while the rest is done, another thread may ask anew
+            registration.cancel()

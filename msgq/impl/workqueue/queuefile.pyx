@@ -34,8 +34,8 @@ cdef class QueueFile(EndpointFile):
     cdef int _check(self) except -1:
         status = mq_queue_check(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_QUEUE_VERSION:
-            told = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"
-            raise LayoutVersionError(told, self.name, self.path)
+            text = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"
+            raise LayoutVersionError(text, self.name, self.path)
         if status != MQ_QUEUE_SOUND:
             raise CorruptSegmentError("is not a queue of msgq; remove it", self.name, self.path)
         return 0
@@ -90,7 +90,7 @@ cdef class QueueFile(EndpointFile):
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
-    """Return the file of a queue, not open. `wanted` (options.Opening) says what it shall be; None for who looks on."""
+    """Return the file of a queue, not open. `wanted` (options.OpenRequest) says what it shall be; None for who looks on."""
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
     file.path = naming.queue_path(name, in_prefix)

@@ -8,14 +8,14 @@
  * Rows change hands under the lock of the queue's file. Bits of dead sleepers are cleared under it, too: else a newcomer
  * could set its bit between the question and the clearing.
  */
-#ifndef MQ_WORKQUEUE_REPAIR_H
-#define MQ_WORKQUEUE_REPAIR_H
+#ifndef MQ_WORKQUEUE_RECOVERY_H
+#define MQ_WORKQUEUE_RECOVERY_H
 
 #include "workqueue/receiver.h"
 
 enum {
     MQ_QUEUE_RECOVER_NS = 1000000000,    /* who sleeps, or takes without a pause, looks for the dead so often */
-    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* and at most so often when there are places of others */
+    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* and at most so often when there are slots of others */
 };
 
 /* What one sweep knows of a row: whether its owner of this generation is dead. Rows change hands meanwhile. */
@@ -25,118 +25,120 @@ typedef struct {
     uint16_t generation;
 } mq_queue_liveness_cache;
 
-static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *inquiry,
-                                       mq_queue_liveness_cache *verdicts, uint64_t word) {
-    unsigned row = mq_word_row(word);
-    uint16_t generation = mq_word_generation(word);
-    mq_queue_liveness_cache *verdict = &verdicts[row];
+static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *probe, mq_queue_liveness_cache *cache,
+                                       uint64_t word) {
+    unsigned row = mq_slot_state_row(word);
+    uint16_t generation = mq_slot_state_generation(word);
+    mq_queue_liveness_cache *cached = &cache[row];
     const mq_queue_row *owner = &h->parts.queue->rows[row];
     if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
     if (row == h->number && generation == h->generation)
         return false; /* ourselves: our own lock looks free to us */
-    if (!verdict->asked || verdict->generation != generation) {
-        mq_liveness life = mq_row_liveness(inquiry, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
-        *verdict = (mq_queue_liveness_cache){.asked = true, .died = life == MQ_DEAD, .generation = generation};
+    if (!cached->asked || cached->generation != generation) {
+        mq_liveness liveness = mq_row_liveness(probe, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
+        *cached = (mq_queue_liveness_cache){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};
     }
-    return verdict->died;
+    return cached->died;
 }
 
-/* Put all places right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
+/* Put all slots right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
  * MQ_QUEUE_RECOVER_NS at most. */
 static inline int64_t mq_queue_reclaim(mq_queue_handle *h, int64_t now_ns) {
-    mq_queue_liveness_cache verdicts[MQ_QUEUE_ROWS] = {0};
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(h->roll);
-    uint32_t tick = mq_lease_tick((uint64_t)(now_ns + h->clock_offset));
+    mq_queue_liveness_cache cache[MQ_QUEUE_ROWS] = {0};
+    mq_liveness_probe probe = mq_liveness_probe_begin(h->roll);
+    uint32_t tick = mq_job_lease_tick((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_RECOVER_NS;
-    h->looked_ns = now_ns;
-    for (uint64_t place = 0; place < h->parts.max_messages; place++) {
-        uint64_t word = mq_load_acquire_u64(&h->parts.words[place]);
-        mq_word_kind kind = mq_word_kind_of(word);
-        if (kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN)
+    h->recovered_ns = now_ns;
+    for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
+        uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
+        mq_slot_state state = mq_slot_state_of(word);
+        if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN)
             continue;
-        /* EDGE deadline: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
-        uint64_t lease = mq_load_acquire_u64(&h->parts.heads[place].lease);
-        bool leased = kind == MQ_WORD_TAKEN && mq_lease_belongs(lease, word);
-        int64_t left = leased ? (int64_t)mq_lease_left(lease, tick) * MQ_LEASE_TICK_NS : next;
-        if (left <= 0 || mq_queue_owner_died(h, &inquiry, verdicts, word)) {
-            if (kind == MQ_WORD_TAKEN)
-                mq_queue_return(h, place, word);
-            else if (mq_compare_exchange_u64(&h->parts.words[place], word, 0))
+        /* EDGE lease-end: acquire. Partner: mq_queue_set_lease. If weaker: the next sender writes while its taker copies. */
+        uint64_t lease = mq_load_acquire_u64(&h->parts.slot_headers[slot].lease);
+        bool leased = state == MQ_SLOT_TAKEN && mq_job_lease_belongs_to(lease, word);
+        int64_t left = leased ? (int64_t)mq_job_lease_ticks_left(lease, tick) * MQ_JOB_LEASE_TICK_NS : next;
+        if (left <= 0 || mq_queue_owner_died(h, &probe, cache, word)) {
+            if (state == MQ_SLOT_TAKEN)
+                mq_queue_requeue(h, slot, word);
+            else if (mq_compare_exchange_u64(&h->parts.slot_states[slot], word, 0))
                 mq_queue_wake_sender(h->parts.queue);
         } else if (left < next)
             next = left;
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return next;
 }
 
-/* Is it time to look again, after a scan that met places of others or not? */
+/* Is it time to look again, after a scan that met slots of others or not? */
 static inline bool mq_queue_reclaim_due(const mq_queue_handle *h, int64_t now_ns) {
-    return now_ns - h->looked_ns >= (h->met ? MQ_QUEUE_RECOVER_BUSY_NS : MQ_QUEUE_RECOVER_NS);
+    return now_ns - h->recovered_ns >= (h->saw_owned_slots ? MQ_QUEUE_RECOVER_BUSY_NS : MQ_QUEUE_RECOVER_NS);
 }
 
 /* ---- under the lock ---- */
 
 static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
-    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        mq_queue_bit_off(&queue->asleep[kind], row);
-    mq_queue_bit_off(&queue->notified, row);
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+        mq_queue_bit_off(&queue->sleeping_rows[role], row);
+    mq_queue_bit_off(&queue->notify_requested, row);
 }
 
-/* The ticket in `turn`, if it is the one that this row shows; else 0. */
-static inline uint64_t mq_queue_row_turn(const mq_queue *queue, unsigned row, unsigned kind) {
-    uint64_t turn = mq_load_acquire_u64(&queue->turn[kind]);
-    return turn == mq_load_relaxed_u64(&queue->rows[row].since[kind]) ? turn : 0; /* relaxed: of the dead */
+/* The ticket in `handoff_ticket`, if it is the one that this row shows; else 0. */
+static inline uint64_t mq_queue_row_handoff(const mq_queue *queue, unsigned row, unsigned role) {
+    uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
+    return handoff == mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]) ? handoff
+                                                                                 : 0; /* relaxed: of the dead */
 }
 
-static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
-    const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
-    bool idle = !mq_queue_bit_is_on(&queue->notified, row) && !mq_load_relaxed_u64(&one->owes[0]) &&
-                !mq_load_relaxed_u64(&one->owes[1]);
-    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        idle = idle && !mq_queue_bit_is_on(&queue->asleep[kind], row) && !mq_queue_row_turn(queue, row, kind);
-    return idle;
+static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {
+    const mq_queue_row *r = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
+    bool is_clean = !mq_queue_bit_is_on(&queue->notify_requested, row) && !mq_load_relaxed_u64(&r->notify_debt[0]) &&
+                    !mq_load_relaxed_u64(&r->notify_debt[1]);
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+        is_clean = is_clean && !mq_queue_bit_is_on(&queue->sleeping_rows[role], row) &&
+                   !mq_queue_row_handoff(queue, row, role);
+    return is_clean;
 }
 
 /* Nobody sleeps in this row any more, and what its owner would have told is told. */
 static inline void mq_queue_recover_row(const mq_queue_parts *parts, unsigned row) {
     mq_queue *queue = parts->queue;
-    mq_u64 *owes = queue->rows[row].owes;
-    bool owed = mq_load_relaxed_u64(&owes[0]) || mq_load_relaxed_u64(&owes[1]) ||
-                mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], row);
-    if (owed)
-        mq_store_relaxed_u64(&owes[0], 1); /* in case that we die, too, before it is told */
+    mq_u64 *notify_debt = queue->rows[row].notify_debt;
+    bool has_debt = mq_load_relaxed_u64(&notify_debt[0]) || mq_load_relaxed_u64(&notify_debt[1]) ||
+                    mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
+    if (has_debt)
+        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case that we die, too, before it is told */
     mq_queue_clear_bits(queue, row);
-    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
-        if (mq_queue_row_turn(queue, row, kind))
-            mq_queue_turn_end(parts, &queue->rows[row], (mq_queue_sleep)kind,
-                              mq_load_relaxed_u64(&queue->rows[row].since[kind]));
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+        if (mq_queue_row_handoff(queue, row, role))
+            mq_queue_handoff_end(parts, &queue->rows[row], (mq_queue_role)role,
+                                 mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]));
     mq_fence_seq_cst();
-    if (owed)
+    if (has_debt)
         mq_queue_notify_if_not_empty(parts);
-    mq_store_release_u64(&owes[0], 0);
-    mq_store_release_u64(&owes[1], 0);
+    mq_store_release_u64(&notify_debt[0], 0);
+    mq_store_release_u64(&notify_debt[1], 0);
 }
 
 static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     const mq_queue *queue = h->parts.queue;
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(h->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(h->roll);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
         const mq_identity *who = &queue->rows[row].at.who;
-        if (row != h->number && !mq_queue_row_idle(queue, row) &&
-            mq_identity_liveness(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
+        if (row != h->number && !mq_queue_row_is_clean(queue, row) &&
+            mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
             mq_queue_recover_row(&h->parts, row);
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
 }
 
 /* Look for all that the dead left. Returns as mq_queue_reclaim. */
 static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_reclaim(h, now_ns);
-    for (unsigned kind = 0; kind < MQ_SLEEPS;
-         kind++) /* calls with a time-out of 0 yield once, and may not come again */
-        mq_queue_must_yield(h, (mq_queue_sleep)kind, MQ_NO_TICKET);
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES;
+         role++) /* calls with a time-out of 0 yield once, and may not come again */
+        mq_queue_must_yield(h, (mq_queue_role)role, MQ_NO_TICKET);
     mq_fork_guard_enter(); /* a child that is forked now would keep the lock */
     int fd = mq_liveness_file_reopen(h->roll, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -147,28 +149,28 @@ static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
 
 /* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
 static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bool held) {
-    mq_queue_row *mine = &h->parts.queue->rows[row];
+    mq_queue_row *own_row = &h->parts.queue->rows[row];
     mq_queue_recover_row(&h->parts, (unsigned)row);
-    mq_copy_in(&mine->before, &mine->counts, sizeof mine->before);
-    h->row = mine, h->number = (unsigned)row;
-    h->take = mq_load_relaxed_u64(&mine->take); /* relaxed: under the lock */
-    h->generation = mq_row_table_occupy(&mine->at, self, uid, held);
+    mq_copy_in(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
+    h->row = own_row, h->number = (unsigned)row;
+    h->take_count = mq_load_relaxed_u64(&own_row->take_count); /* relaxed: under the lock */
+    h->generation = mq_row_table_occupy(&own_row->at, self, uid, held);
 }
 
 /* ---- leaving ---- */
 
 /* Bring back what this handle has taken or holds. Nobody works with it any more. */
-static inline void mq_queue_return_own(mq_queue_handle *h) {
-    for (uint64_t place = 0; place < h->parts.max_messages; place++) {
-        uint64_t word = mq_load_acquire_u64(&h->parts.words[place]);
-        mq_word_kind kind = mq_word_kind_of(word);
-        if ((kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN) || mq_word_row(word) != h->number ||
-            mq_word_generation(word) != h->generation)
+static inline void mq_queue_requeue_own(mq_queue_handle *h) {
+    for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
+        uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
+        mq_slot_state state = mq_slot_state_of(word);
+        if ((state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN) || mq_slot_state_row(word) != h->number ||
+            mq_slot_state_generation(word) != h->generation)
             continue;
-        if (kind == MQ_WORD_TAKEN)
-            mq_queue_return(h, place, word);
+        if (state == MQ_SLOT_TAKEN)
+            mq_queue_requeue(h, slot, word);
         else
-            mq_queue_drop(h, place);
+            mq_queue_release_slot(h, slot);
     }
 }
 
@@ -189,7 +191,7 @@ static inline void mq_queue_forward_room_wake(mq_queue_handle *h) {
 }
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
-    mq_queue_return_own(h);
+    mq_queue_requeue_own(h);
     mq_queue_forward_wake(h); /* it may have been used up by one who is not coming back for it */
     mq_queue_forward_room_wake(h);
     mq_queue_recover_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */

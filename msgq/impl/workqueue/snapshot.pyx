@@ -10,7 +10,7 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.endpointfile cimport participant
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue, mq_queue_bit_is_on,
+    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_QUEUE_RECEIVER, MQ_QUEUE_SENDER, MQ_QUEUE_WATCHER, mq_queue, mq_queue_bit_is_on,
     mq_queue_parts, mq_queue_row,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
@@ -23,13 +23,13 @@ from msgq.impl.workqueue.removal import remove_events
 cdef extern from "workqueue/snapshot.h" nogil:
     enum:
         MQ_QUEUE_PRIORITIES
-    ctypedef struct mq_queue_owned:
-        uint64_t held, taken
-    ctypedef struct mq_queue_census:
-        uint64_t free, held, ready, taken, nonsense, astray, redelivered, most_deliveries, leases, overdue, oldest
-        mq_queue_owned owned[128]
-    void mq_snapshot_places(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_census *out, uint32_t *by_priority)
-    uint64_t mq_snapshot_since(const mq_u64 *count, const mq_u64 *before)
+    ctypedef struct mq_queue_row_slots:
+        uint64_t filling, taken
+    ctypedef struct mq_queue_slot_counts:
+        uint64_t free, filling, ready, taken, corrupt, lost, redelivered, most_deliveries, leases, expired_leases, oldest
+        mq_queue_row_slots rows[128]
+    void mq_queue_snapshot_slots(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_slot_counts *out, uint32_t *by_priority)
+    uint64_t mq_queue_snapshot_difference(const mq_u64 *count, const mq_u64 *before)
 
 
 cdef enum:
@@ -38,50 +38,50 @@ cdef enum:
 _EVENTS = (None, "heads", "payload")  # by the number that the file has
 
 
-cdef tuple _waits(mq_queue *queue, unsigned row):
-    bits = (("receiving", mq_queue_bit_is_on(&queue.asleep[<int> MQ_RECEIVING], row)),
-            ("watching", mq_queue_bit_is_on(&queue.asleep[<int> MQ_WATCHING], row)),
-            ("sending", mq_queue_bit_is_on(&queue.asleep[<int> MQ_SENDING], row)),
-            ("notified", mq_queue_bit_is_on(&queue.notified, row)))
+cdef tuple _list_waits(mq_queue *queue, unsigned row):
+    bits = (("receiving", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_RECEIVER], row)),
+            ("watching", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_WATCHER], row)),
+            ("sending", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_SENDER], row)),
+            ("notified", mq_queue_bit_is_on(&queue.notify_requested, row)))
     return tuple([name for name, on in bits if on])
 
 
-cdef object _handles(QueueFile file, const mq_queue_census *census):
-    """Return who has it open, and rows of nobody in which something is left."""
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
+    """Return the open handles, and rows of dead handles that still have slots or requests."""
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.roll())
     cdef mq_queue_row *row
     cdef int i
-    found = []
+    handles = []
     try:
         for i in range(MQ_QUEUE_ROWS):
             row = &file.parts.queue.rows[i]
-            waits = _waits(file.parts.queue, i)
-            if not (mq_load_acquire_u64(&row.at.who.uid) or waits or census.owned[i].held or census.owned[i].taken):
+            waits = _list_waits(file.parts.queue, i)
+            if not (mq_load_acquire_u64(&row.at.who.uid) or waits or counts.rows[i].filling or counts.rows[i].taken):
                 continue
-            who = participant(&row.at.who, mq_identity_liveness(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
-            found.append(QueueHandleInfo(
-                who, i, mq_snapshot_since(&row.counts.sent, &row.before.sent),
-                mq_snapshot_since(&row.counts.received, &row.before.received),
-                mq_snapshot_since(&row.counts.acknowledged, &row.before.acknowledged),
-                mq_snapshot_since(&row.counts.returned, &row.before.returned),
-                mq_snapshot_since(&row.counts.refused, &row.before.refused),
-                census.owned[i].held, census.owned[i].taken, waits))
+            owner = participant(&row.at.who, mq_identity_liveness(&probe, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
+            handles.append(QueueHandleInfo(
+                owner, i, mq_queue_snapshot_difference(&row.counts.sent, &row.counts_before.sent),
+                mq_queue_snapshot_difference(&row.counts.received, &row.counts_before.received),
+                mq_queue_snapshot_difference(&row.counts.acknowledged, &row.counts_before.acknowledged),
+                mq_queue_snapshot_difference(&row.counts.returned, &row.counts_before.returned),
+                mq_queue_snapshot_difference(&row.counts.refused, &row.counts_before.refused),
+                counts.rows[i].filling, counts.rows[i].taken, waits))
     finally:
-        mq_liveness_probe_end(&inquiry)
-    return tuple(found)
+        mq_liveness_probe_end(&probe)
+    return tuple(handles)
 
 
-cdef tuple _highest(const uint32_t *by_priority):
-    found = []
+cdef tuple _highest_priorities(const uint32_t *by_priority):
+    highest = []
     cdef int priority = MQ_QUEUE_PRIORITIES
-    while priority and len(found) < LISTED:
+    while priority and len(highest) < LISTED:
         priority -= 1
         if by_priority[priority]:
-            found.append((priority, by_priority[priority]))
-    return tuple(found)
+            highest.append((priority, by_priority[priority]))
+    return tuple(highest)
 
 
-cdef dict _totals(mq_queue *queue):
+cdef dict _sum_counts(mq_queue *queue):
     cdef int i
     totals = dict.fromkeys(("sent", "received", "acknowledged", "returned", "refused", "events_lost"), 0)
     for i in range(MQ_QUEUE_ROWS):
@@ -94,30 +94,30 @@ cdef dict _totals(mq_queue *queue):
     return totals
 
 
-cdef object _look(QueueFile file):
-    cdef mq_queue_census census
+cdef object _measure(QueueFile file):
+    cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
     if by_priority == NULL:
         raise MemoryError()
     try:
         with nogil:
-            mq_snapshot_places(&file.parts, now, &census, by_priority)
-        priorities = _highest(by_priority)
+            mq_queue_snapshot_slots(&file.parts, now, &counts, by_priority)
+        priorities = _highest_priorities(by_priority)
     finally:
         PyMem_Free(by_priority)
     stats = QueueStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, file.creator, file.created_ns,
-        file.parts.max_messages, file.parts.max_message_size, file.schema, census.ready, census.taken, census.held,
-        census.free, census.nonsense, census.astray, census.oldest or None,
-        max(0, <object> now - census.oldest) if census.oldest else None, priorities, census.redelivered,
-        census.most_deliveries, census.leases, census.overdue, handles=_handles(file, &census),
-        events=_EVENTS[file.parts.events], **_totals(file.parts.queue))
+        file.parts.max_messages, file.parts.max_message_size, file.schema, counts.ready, counts.taken, counts.filling,
+        counts.free, counts.corrupt, counts.lost, counts.oldest or None,
+        max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
+        counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handles(file, &counts),
+        events=_EVENTS[file.parts.events], **_sum_counts(file.parts.queue))
     file.check_whole()
     return stats
 
 
-cdef QueueFile _found(str name, str in_prefix):
+cdef QueueFile _open_file(str name, str in_prefix):
     file = queue_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing()
@@ -130,7 +130,7 @@ cdef class QueueWatch:
     cdef QueueFile _file
 
     def __init__(self, str name, str in_prefix):
-        self._file = _found(name, in_prefix)
+        self._file = _open_file(name, in_prefix)
 
     def counts(self):
         cdef uint64_t sent = 0, received = 0
@@ -142,15 +142,15 @@ cdef class QueueWatch:
         return EndpointCounts(sent, None, 0, received)
 
     def stats(self):
-        return _look(self._file)
+        return _measure(self._file)
 
 
 def remove_queue(str name, str in_prefix, wanted):
-    cdef QueueFile file = _found(name, in_prefix)
+    cdef QueueFile file = _open_file(name, in_prefix)
 
     def leaves():
         """Say whether it is to go; its events go first, for as long as it has its name nobody can make it anew."""
-        if not wanted(_look(file)):
+        if not wanted(_measure(file)):
             return False
         remove_events(name, in_prefix)
         return True

@@ -28,7 +28,7 @@ typedef struct {
 
 /* A message that was taken, until it is acknowledged or returned. Its fields are the library's. */
 typedef struct {
-    uint64_t place, key, word, length, deliveries, sent_time, origin_time;
+    uint64_t slot, key, word, length, deliveries, sent_time, origin_time;
     int64_t taken_time;
 } msgq_job;
 

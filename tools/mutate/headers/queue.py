@@ -6,16 +6,16 @@ layout = mutants_of("msgq/impl/workqueue/layout.h", "queue")
 handle = mutants_of("msgq/impl/workqueue/handle.h", "queue")
 sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
 receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
-repair = mutants_of("msgq/impl/workqueue/recovery.h", "queue")
-words = mutants_of("msgq/impl/workqueue/words.h", "queue")
-turn = mutants_of("msgq/impl/workqueue/turn.h", "queue_turns")
-outlook = mutants_of("msgq/impl/workqueue/poll_state.h", "queue")
+recovery = mutants_of("msgq/impl/workqueue/recovery.h", "queue")
+slot_state = mutants_of("msgq/impl/workqueue/slot_state.h", "queue")
+handoff = mutants_of("msgq/impl/workqueue/handoff.h", "queue_handoff")
+poll_state = mutants_of("msgq/impl/workqueue/poll_state.h", "queue")
 peek = mutants_of("msgq/impl/workqueue/peek.h", "queue")
 
 MUTANTS = [
     sender(
-        "a returned message is not counted in `ready`",
-        "return false; } mq_fetch_add_u64(&h->parts.queue->ready, 1);",
+        "a returned message is not counted in `ready_count`",
+        "return false; } mq_fetch_add_u64(&h->parts.queue->ready_count, 1);",
         "return false; }",
         "returned_message_is_found_by_a_scan_that_has_passed_its_place",
         "returned_message_wakes_a_receiver_and_is_notified",
@@ -29,7 +29,7 @@ MUTANTS = [
     ),
     sender(
         "a returned message is not notified",
-        "if (mq_queue_bits_any(&h->parts.queue->notified)) mq_queue_notify_not_empty(h->parts.queue);",
+        "if (mq_queue_bits_any(&h->parts.queue->notify_requested)) mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
@@ -41,115 +41,116 @@ MUTANTS = [
     ),
     sender(
         "the notification witness ignores the fill count",
-        "&& mq_load_acquire_u64(entered) == before;",
-        "&& mq_load_acquire_u64(entered) >= before;",
+        "&& mq_load_acquire_u64(fill_count) == before;",
+        "&& mq_load_acquire_u64(fill_count) >= before;",
         "queue_sleepers-message_is_notified_though_its_witness_has_an_equal_successor",
     ),
     sender(
         "the notification witness is looked at once",
-        "there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) "
-        "== before;",
+        "witness_stayed = witness_stayed && mq_load_acquire_u64(&h->parts.slot_states[witness_slot]) == witness && "
+        "mq_load_acquire_u64(fill_count) == before;",
         "",
         "queue_sleepers-message_is_notified_though_its_witness_has_an_equal_successor",
         "queue_sleepers-message_is_notified_when_its_witness_goes_before_it_comes",
     ),
     sender(
         "a message is notified though a receiver waits",
-        "if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))",
-        "if (!there)",
+        "if (!witness_stayed && !mq_queue_bits_any(&h->parts.queue->sleeping_rows[MQ_QUEUE_RECEIVER]))",
+        "if (!witness_stayed)",
         "queue_sleepers-message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
     ),
     sender(
         "a notification requested during a send is not made",
-        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) mq_queue_notify_not_empty(h->parts.queue);",
+        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notify_requested))) "
+        "mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "queue_sleepers-notification_that_is_requested_during_a_send_is_made",
     ),
     sender(
         "a sender owes no notification",
-        "mq_store_relaxed_u64(&h->row->owes[0], 1);",
+        "mq_store_relaxed_u64(&h->row->notify_debt[0], 1);",
         "",
         "queue_sleepers-sender_owes_a_notification_from_ready_on",
     ),
     sender(
         "a sender's debt stays",
-        "mq_queue_commit_watched(h, place, key); mq_store_release_u64(&h->row->owes[0], 0);",
-        "mq_queue_commit_watched(h, place, key);",
+        "mq_queue_commit_and_notify(h, slot, key); mq_store_release_u64(&h->row->notify_debt[0], 0);",
+        "mq_queue_commit_and_notify(h, slot, key);",
         "queue_sleepers-sender_owes_a_notification_from_ready_on",
     ),
     sender(
         "a message is counted before it is READY",
-        "mq_store_release_u64(&h->parts.words[place], key); mq_fetch_add_u64(&h->parts.queue->ready, 1); if",
-        "mq_fetch_add_u64(&h->parts.queue->ready, 1); mq_store_release_u64(&h->parts.words[place], key); if",
+        "mq_store_release_u64(&h->parts.slot_states[slot], key); mq_fetch_add_u64(&h->parts.queue->ready_count, 1); if",
+        "mq_fetch_add_u64(&h->parts.queue->ready_count, 1); mq_store_release_u64(&h->parts.slot_states[slot], key); if",
         "commit_makes_the_word_ready_before_it_counts",
     ),
     sender(
         "`entered` is not counted",
-        "mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);",
+        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK], 1);",
         "",
         "message_in_a_cached_block_is_found",
         "commit_makes_the_word_ready_before_it_counts",
     ),
     sender(
         "the lease of the previous message stays",
-        "mq_store_relaxed_u64(&head->lease, 0);",
+        "mq_store_relaxed_u64(&header->lease, 0);",
         "",
         "message_inherits_nothing_from_the_previous_one_in_its_place",
     ),
     sender(
         "a message inherits the deliveries of the previous one",
-        "mq_store_relaxed_u64(&head->deliveries, 0);",
+        "mq_store_relaxed_u64(&header->deliveries, 0);",
         "",
         "message_inherits_nothing_from_the_previous_one_in_its_place",
     ),
     sender(
-        "a dropped place wakes no sender",
-        "mq_word_held(h->number, h->generation), 0)) mq_queue_wake_sender(h->parts.queue);",
-        "mq_word_held(h->number, h->generation), 0)) return;",
+        "a dropped slot wakes no sender",
+        "mq_slot_state_filling(h->number, h->generation), 0)) mq_queue_wake_sender(h->parts.queue);",
+        "mq_slot_state_filling(h->number, h->generation), 0)) return;",
         "queue_sleepers-dropped_place_wakes_a_sender",
     ),
     sender(
         "a message without a key is lost",
-        "key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));",
+        "key = mq_slot_state_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));",
         "key = 0;",
         "message_without_a_key_comes_back_as_well",
     ),
     receiver(
         '"same key twice" ignores the slot',
-        "found.key == last.key && found.place == last.place)",
-        "found.key == last.key)",
+        "best.key == last.key && best.slot == last.slot)",
+        "best.key == last.key)",
         "equal_keys_of_two_places_are_two_messages",
     ),
     receiver(
-        "`ready` is not looked at again",
-        "if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)",
+        "`ready_count` is not looked at again",
+        "if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready)",
         "if (ready || !ready)",
         "returned_message_is_found_by_a_scan_that_has_passed_its_place",
         "equal_keys_of_two_places_are_two_messages",
     ),
     receiver(
-        "a block with places of others is cached",
+        "a block with slots of others is cached",
         ".known = !owned};",
         ".known = true};",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
         "a taken message stays cached as READY",
-        "mq_queue_cache_invalidate(h, found.place / MQ_QUEUE_BLOCK);",
+        "mq_queue_cache_invalidate(h, best.slot / MQ_QUEUE_BLOCK);",
         "",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
-        "places of others are not noted",
-        "h->met |= owned;",
+        "slots of others are not noted",
+        "h->saw_owned_slots |= owned;",
         "",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
         "a lease is stored with the previous take",
-        "mq_lease_of(taken->word, deadline_tick));",
-        "mq_lease_of(taken->word - 1, deadline_tick));",
+        "mq_job_lease_pack(delivery->word, deadline_tick));",
+        "mq_job_lease_pack(delivery->word - 1, deadline_tick));",
         "lease_belongs_to_the_take_that_it_was_given_to",
         "sweep_asks_in_time_for_the_next_lease",
     ),
@@ -161,138 +162,138 @@ MUTANTS = [
     ),
     receiver(
         "a returned message is freed",
-        "if (!mq_compare_exchange_u64(&h->parts.words[taken->place], taken->word, 0)) return false;",
-        "mq_store_release_u64(&h->parts.words[taken->place], 0);",
+        "if (!mq_compare_exchange_u64(&h->parts.slot_states[delivery->slot], delivery->word, 0)) return false;",
+        "mq_store_release_u64(&h->parts.slot_states[delivery->slot], 0);",
         "free_of_a_message_that_came_back_fails",
     ),
     receiver(
-        "a length beyond the place is believed",
-        "return taken->length <= h->parts.max_message_size;",
-        "return taken->length <= h->parts.max_message_size + 1;",
+        "a length beyond the slot is believed",
+        "return delivery->length <= h->parts.max_message_size;",
+        "return delivery->length <= h->parts.max_message_size + 1;",
         "message_longer_than_the_limit_is_reported_and_can_be_freed",
     ),
     receiver(
         "deliveries are not counted",
-        "mq_store_relaxed_u64(&head->deliveries, taken->deliveries);",
+        "mq_store_relaxed_u64(&header->deliveries, delivery->deliveries);",
         "",
         "returned_message_is_found_by_a_scan_that_has_passed_its_place",
     ),
-    repair(
-        "looks for the dead leave turns",
-        "mq_queue_must_yield(h, (mq_queue_sleep)kind, MQ_NO_TICKET);",
+    recovery(
+        "looks for the dead leave handoffs",
+        "mq_queue_must_yield(h, (mq_queue_role)role, MQ_NO_TICKET);",
         "(void)kind;",
-        "queue_turns-looks_for_the_dead_end_a_turn_that_leaves_a_message",
+        "queue_handoff-looks_for_the_dead_end_a_turn_that_leaves_a_message",
     ),
-    repair(
+    recovery(
         "freeing a filling slot wakes no sender",
-        "else if (mq_compare_exchange_u64(&h->parts.words[place], word, 0)) mq_queue_wake_sender(h->parts.queue);",
-        "else mq_compare_exchange_u64(&h->parts.words[place], word, 0);",
+        "else if (mq_compare_exchange_u64(&h->parts.slot_states[slot], word, 0)) mq_queue_wake_sender(h->parts.queue);",
+        "else mq_compare_exchange_u64(&h->parts.slot_states[slot], word, 0);",
         "sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender",
     ),
-    repair(
+    recovery(
         "a leaving handle forwards no wake",
         "mq_queue_forward_wake(h); mq_queue_forward_room_wake(h);",
         "mq_queue_forward_room_wake(h);",
         "queue_sleepers-leave_passes_a_wake_on_to_a_receiver",
     ),
-    repair(
+    recovery(
         "a leaving handle forwards no free room",
         "mq_queue_forward_room_wake(h); mq_queue_recover_row",
         "mq_queue_recover_row",
         "queue_sleepers-leave_passes_free_room_on_to_a_sender",
     ),
-    repair(
+    recovery(
         "a leaving handle does not notify about remaining messages",
-        "if (owed) mq_queue_notify_if_not_empty(parts);",
+        "if (has_debt) mq_queue_notify_if_not_empty(parts);",
         "",
         "queue_sleepers-leave_notifies_about_messages_that_were_left_to_its_handle",
         "queue_sleepers-leave_with_a_debt_notifies",
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
-    repair(
+    recovery(
         "a leaving handle notifies without a debt",
-        "if (owed) mq_queue_notify_if_not_empty(parts);",
+        "if (has_debt) mq_queue_notify_if_not_empty(parts);",
         "mq_queue_notify_if_not_empty(parts);",
         "queue_sleepers-leave_without_a_debt_makes_no_notification",
     ),
-    repair(
+    recovery(
         "a waiting handle owes no notification",
-        "|| mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], row); if (owed)",
-        "; if (owed)",
+        "|| mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row); if (has_debt)",
+        "; if (has_debt)",
         "queue_sleepers-leave_notifies_about_messages_that_were_left_to_its_handle",
     ),
-    repair(
+    recovery(
         "a debt of the dead is not kept until it is paid",
-        "mq_store_relaxed_u64(&owes[0], 1);",
+        "mq_store_relaxed_u64(&notify_debt[0], 1);",
         ";",
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
-    repair(
+    recovery(
         "a waiter that gives up notifies no process",
         "mq_queue_forward_wake(h); mq_queue_notify_if_not_empty(&h->parts);",
         "mq_queue_forward_wake(h);",
         "queue_sleepers-giving_up_passes_the_wake_on_and_notifies",
     ),
-    repair(
+    recovery(
         "bits of the living are cleared",
-        "mq_identity_liveness(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_recover_row",
-        "mq_identity_liveness(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_recover_row",
+        "mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_recover_row",
+        "mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_recover_row",
         "queue_sleepers-settle_leaves_rows_of_the_living",
     ),
-    repair(
+    recovery(
         "a request for notification outlives its owner",
-        "mq_queue_bit_off(&queue->notified, row);",
+        "mq_queue_bit_off(&queue->notify_requested, row);",
         "",
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
-    repair(
+    recovery(
         "an owner of unknown liveness is dead",
-        ".died = life == MQ_DEAD,",
-        ".died = life != MQ_ALIVE,",
+        ".died = liveness == MQ_DEAD,",
+        ".died = liveness != MQ_ALIVE,",
         "sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver",
     ),
-    repair(
+    recovery(
         "a handle takes itself for dead",
         "if (row == h->number && generation == h->generation) return false;",
         "if (row == h->number && generation != h->generation) return false;",
         "sweep_takes_nothing_from_its_own_handle",
     ),
-    repair(
+    recovery(
         "a lease lasts one tick longer",
         "if (left <= 0 ||",
         "if (left < 0 ||",
         "lease_belongs_to_the_take_that_it_was_given_to",
     ),
-    repair(
+    recovery(
         "a sweep returns the end of the last lease",
         "} else if (left < next) next = left;",
         "} else next = left;",
         "sweep_asks_in_time_for_the_next_lease",
     ),
-    repair(
+    recovery(
         "a leaving handle returns nothing",
-        "if (kind == MQ_WORD_TAKEN) mq_queue_return(h, place, word); else mq_queue_drop",
-        "if (kind != MQ_WORD_TAKEN) mq_queue_drop",
+        "if (state == MQ_SLOT_TAKEN) mq_queue_requeue(h, slot, word); else mq_queue_release_slot",
+        "if (state != MQ_SLOT_TAKEN) mq_queue_release_slot",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     # Equivalent: mq_queue_owner_died without its look at the generation. mq_row_liveness compares it as well, and the
     # next sweep finds a row that changes hands during a sweep.
-    repair(
-        "a leaving handle frees places of others",
-        "|| mq_word_row(word) != h->number || mq_word_generation(word) != h->generation)",
+    recovery(
+        "a leaving handle frees slots of others",
+        "|| mq_slot_state_row(word) != h->number || mq_slot_state_generation(word) != h->generation)",
         ")",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
-    words(
+    slot_state(
         "a lease of another take counts",
-        "(uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);",
-        "(uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0);",
+        "(uint64_t)mq_slot_state_row(word) << 24 | (mq_slot_state_take_number(word) & 0xFFFFFF);",
+        "(uint64_t)mq_slot_state_row(word) << 24 | (mq_slot_state_take_number(word) & 0);",
         "lease_belongs_to_the_take_that_it_was_given_to",
     ),
-    words(
+    slot_state(
         "messages of one priority come in the reverse order",
-        "(MQ_WORD_ORDER_MASK - (order & MQ_WORD_ORDER_MASK));",
-        "(order & MQ_WORD_ORDER_MASK);",
+        "(MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));",
+        "(order & MQ_SLOT_ORDER_MASK);",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
     ),
     handle(
@@ -315,94 +316,94 @@ MUTANTS = [
     ),
     handle(
         "a message wakes no watchers",
-        "mq_queue_wake(queue, MQ_WATCHING, MQ_QUEUE_ROWS);",
+        "mq_queue_wake(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);",
         "(void)queue;",
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
     ),
     handle(
         "a message wakes all receivers",
-        "mq_queue_wake(queue, MQ_RECEIVING, messages);",
-        "mq_queue_wake(queue, MQ_RECEIVING, MQ_QUEUE_ROWS + messages);",
+        "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, messages);",
+        "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, MQ_QUEUE_ROWS + messages);",
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
     ),
     handle(
         "an arrival wakes nobody",
-        "mq_futex_wake_all(mq_futex_word(&queue->arrived));",
+        "mq_futex_wake_all(mq_futex_word(&queue->notify_seq));",
         "",
         "queue_sleepers-message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
     ),
-    turn(
-        "calls with a smaller ticket yield to a turn",
-        "mq_unlikely(turn != 0) && turn < ticket &&",
-        "mq_unlikely(turn != 0) && turn != ticket &&",
+    handoff(
+        "calls with a smaller ticket yield to a handoff",
+        "mq_unlikely(handoff != 0) && handoff < ticket &&",
+        "mq_unlikely(handoff != 0) && handoff != ticket &&",
         "calls_with_a_larger_ticket_yield_to_a_turn",
     ),
-    turn(
-        "a younger call keeps the turn",
+    handoff(
+        "a younger call keeps the handoff",
         "if ((owner && owner <= ticket) ||",
         "if (owner ||",
         "oldest_call_takes_over_the_turn_of_a_younger_one",
         "oldest_call_is_not_overtaken_for_ever_by_calls_that_have_turns",
     ),
-    turn(
+    handoff(
         "a wake without result is not counted",
         "wait->overtaken++; wait->expected = 0;",
         "wait->expected = 0;",
         "call_that_was_overtaken_twice_takes_the_turn",
     ),
-    turn(
-        "the end of a turn wakes nobody",
-        "mq_queue_wake(parts->queue, kind, mq_queue_available(parts, kind));",
+    handoff(
+        "the end of a handoff wakes nobody",
+        "mq_queue_wake(parts->queue, role, mq_queue_available(parts, role));",
         "(void)kind;",
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
-    turn(
-        "the end of a turn notifies nobody",
-        "if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts);",
+    handoff(
+        "the end of a handoff notifies nobody",
+        "if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts);",
         "",
         "end_of_a_turn_notifies_about_what_others_left",
     ),
-    turn(
-        "the debt of a turn is paid before its end is known",
-        "if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts); } mq_queue_debt_clear(row, 1);",
-        "mq_queue_debt_clear(row, 1); if (kind == MQ_RECEIVING) mq_queue_notify_if_not_empty(parts); }",
+    handoff(
+        "the debt of a handoff is paid before its end is known",
+        "if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); } mq_queue_debt_clear(row, 1);",
+        "mq_queue_debt_clear(row, 1); if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); }",
         "end_of_a_turn_notifies_about_what_others_left",
     ),
-    turn(
-        "a call keeps its turn when it ends",
-        "mq_queue_turn_end(&h->parts, h->row, wait->kind, wait->ticket);",
+    handoff(
+        "a call keeps its handoff when it ends",
+        "mq_queue_handoff_end(&h->parts, h->row, wait->role, wait->ticket);",
         "(void)h;",
         "call_that_was_overtaken_twice_takes_the_turn",
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
-    outlook(
+    poll_state(
         "the first watcher takes the bit away",
-        "if (--outlook->watching == 0)",
-        "if (outlook->watching--)",
+        "if (--state->watching == 0)",
+        "if (state->watching--)",
         "queue_sleepers-last_watcher_of_a_handle_takes_its_bit_away",
     ),
-    outlook(
+    poll_state(
         "a descriptor counts as a watcher each time",
-        "outlook->fd_watches = true;",
+        "state->fd_watches = true;",
         "",
         "queue_sleepers-last_watcher_of_a_handle_takes_its_bit_away",
     ),
-    outlook(
+    poll_state(
         "a notification is consumed repeatedly",
-        "mq_store_release_u32(&notice->seen, arrived); return due;",
+        "mq_store_release_u32(&notification->seen, notify_seq); return due;",
         "return due;",
         "queue_sleepers-notice_is_taken_once",
     ),
     peek(
         "an equal word of the next message is the same",
-        "return mq_load_relaxed_u64(&parts->heads[it->place].sent_time) == it->sent_time;",
+        "return mq_load_relaxed_u64(&parts->slot_headers[message->slot].sent_time) == message->sent_time;",
         "return true;",
         "queue_sleepers-peek_of_a_message_that_was_replaced_fails",
     ),
     peek(
         "a head is not validated",
-        "return mq_peek_stands(parts, it) && it->length <= parts->max_message_size;",
-        "return it->length <= parts->max_message_size;",
+        "return mq_peek_is_unchanged(parts, message) && message->length <= parts->max_message_size;",
+        "return message->length <= parts->max_message_size;",
         "queue_sleepers-peek_of_a_message_that_was_replaced_fails",
     ),
     layout(
@@ -418,14 +419,14 @@ MUTANTS = [
         "queue_that_does_not_fit_into_its_file_is_rejected",
     ),
     layout(
-        "the last places are in no block",
+        "the last slots are in no block",
         "return (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK;",
         "return max_messages / MQ_QUEUE_BLOCK;",
         "queue_plan_has_room_for_each_place",
     ),
     layout(
         "payloads overlap",
-        "uint64_t end = payloads + max_messages * mq_queue_lines(max_message_size);",
+        "uint64_t end = payloads + max_messages * mq_queue_round_up_to_line(max_message_size);",
         "uint64_t end = payloads + max_messages * max_message_size;",
         "queue_plan_has_room_for_each_place",
     ),

@@ -1,4 +1,4 @@
-"""Who is told when a message comes to an empty queue. One thread a process waits for all of them."""
+"""Notifies of messages that come to empty queues. One thread of the process waits for all registrations."""
 
 from __future__ import annotations
 
@@ -12,49 +12,52 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msgq.impl.workqueue.notice import Notice
+    from msgq.impl.workqueue.notification import QueueNotification
     from msgq.impl.workqueue.options import Notification
 
 _EVENT = (1).to_bytes(8, sys.byteorder)
 
 
 class Registration:
-    """A handle's wish to be told, until it is cancelled.
+    """A handle's request to be notified, until it is cancelled.
 
     Parameters
     ----------
     queue : the handle; it is referred to weakly.
-    notice : of the queue.
-    how : what was asked for; it is kept, so that a descriptor stays open.
-    wanted : the same, checked.
-    once : only the first time.
+    notification : of the queue.
+    target : the argument of `MessageQueue.notify`; it is kept, so that a descriptor stays open.
+    action : the same, checked.
+    once : notify only the first time.
     """
 
-    def __init__(self, queue: Any, notice: Notice, how: Any, wanted: Notification, once: bool) -> None:
-        self.queue, self.notice, self.how, self.wanted, self.once = weakref.ref(queue), notice, how, wanted, once
-        self.fd = notice.fileno()
+    def __init__(
+        self, queue: Any, notification: QueueNotification, target: Any, action: Notification, once: bool
+    ) -> None:
+        self.queue, self.notification, self.once = weakref.ref(queue), notification, once
+        self.target, self.action = target, action
+        self.fd = notification.fileno()
         _thread.add(self)
 
     def cancel(self) -> None:
-        """Be told no more. A call that has begun goes on."""
+        """End the notifications. A call that has begun continues."""
         _thread.remove(self)
-        self.notice.close()
+        self.notification.close()
 
-    def tell(self) -> None:
-        """Do what was asked for, if there is reason to."""
+    def notify(self) -> None:
+        """Run the action, if a message came to the empty queue."""
         queue = self.queue()
-        if queue is None or self.notice.closed or not self.notice.taken():
+        if queue is None or self.notification.closed or not self.notification.consume():
             return
         if self.once:
-            queue._forget(self)
-        if self.wanted.function is not None:
-            self.wanted.function(queue)
-        elif self.wanted.signal is not None:
+            queue._cancel_registration(self)
+        if self.action.function is not None:
+            self.action.function(queue)
+        elif self.action.signal is not None:
             # Python runs handlers in the main thread: it shall notice, also when it sleeps.
-            signal.pthread_kill(threading.main_thread().ident or 0, self.wanted.signal)
-        elif self.wanted.descriptor is not None:
+            signal.pthread_kill(threading.main_thread().ident or 0, self.action.signal)
+        elif self.action.descriptor is not None:
             with contextlib.suppress(OSError):  # full, or closed by now
-                os.write(self.wanted.descriptor, _EVENT)
+                os.write(self.action.descriptor, _EVENT)
 
 
 class _Thread:
@@ -80,7 +83,7 @@ class _Thread:
                 self.ready.unregister(registration.fd)
 
     def run(self) -> None:
-        """Tell whoever wants to know, for ever; not in a child that a callback forked and that came back here."""
+        """Notify for ever; not in a child that a callback forked and that came back here."""
         ready = self.ready
         while ready is not None and self is _thread:
             for fd, _ in ready.poll():
@@ -90,8 +93,8 @@ class _Thread:
                     registration = self.registrations.get(fd)
                 try:
                     if registration is not None:
-                        registration.tell()
-                except BaseException:  # the callback's, which is nobody's to catch: others are told no less
+                        registration.notify()
+                except BaseException:  # an error of the callback: other registrations are still notified
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
                 registration = None  # keeps nothing alive while it waits
 
@@ -99,10 +102,10 @@ class _Thread:
 _thread = _Thread()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """In a forked child there is no such thread, and the registrations are the parent's."""
     global _thread
     _thread = _Thread()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""A notification that was asked for, as something to wait for: it is there when a message came to an empty queue."""
+"""A requested notification as a waitable: it is ready when a message came to an empty queue."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -12,47 +12,47 @@ from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_RECOVER_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_load_acquire_u32, mq_queue, mq_queue_bit_is_on,
-    mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce, mq_queue_notice_due, mq_queue_notice_has_more,
-    mq_queue_notice_take,
+    mq_queue_bit_on, mq_queue_notification, mq_queue_notification_prepare_wait, mq_queue_notification_is_due, mq_queue_notification_has_more,
+    mq_queue_notification_consume,
 )
-from msgq.impl.workqueue.events cimport Log
+from msgq.impl.workqueue.events cimport EventBuffer
 from msgq.impl.workqueue.handle cimport Handle
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
 
 @cython.no_gc_clear  # its mapping is needed to the last
-cdef class Notice(Waitable):
-    """See notice.pyi."""
+cdef class QueueNotification(Waitable):
+    """See notification.pyi."""
     cdef QueueFile _file
-    cdef mq_queue_notice _notice
-    cdef Log _log               # of the handle, for what the watcher brings back
+    cdef mq_queue_notification _notification
+    cdef EventBuffer _event_buffer  # of the handle, for what the watcher brings back
 
     def __cinit__(self, Handle queue not None):
         queue._enter()  # another thread may have closed it while this one waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
-        self._notice.h = queue._h
-        if queue._outlet is not None:
-            self._log = queue._outlet.watched
-            self._notice.h.log = &self._log.c
+        self._notification.h = queue._h
+        if queue._event_publisher is not None:
+            self._event_buffer = queue._event_publisher.watcher_buffer
+            self._notification.h.event_buffer = &self._event_buffer.c
         self._ticket = self._generation = fork_generation
-        mq_queue_notice_take(&self._notice)
-        mq_queue_bit_on(&self._notice.h.parts.queue.notified, self._notice.h.number)  # the queue takes it off
+        mq_queue_notification_consume(&self._notification)
+        mq_queue_bit_on(&self._notification.h.parts.queue.notify_requested, self._notification.h.number)  # the queue takes it off
 
     def __dealloc__(self):
         if self._ticket == fork_generation:
             self._leave()
 
-    def taken(self):
+    def consume(self):
         self._enter()
-        due = mq_queue_notice_take(&self._notice)
+        due = mq_queue_notification_consume(&self._notification)
         self._settle_fd()
         return due
 
     cdef bint _has_more(self) noexcept:
-        return mq_queue_notice_due(&self._notice)
+        return mq_queue_notification_is_due(&self._notification)
 
     cdef mq_u32 *_word(self) noexcept:
-        return &self._notice.h.parts.queue.arrived
+        return &self._notification.h.parts.queue.notify_seq
 
     cdef uint32_t _announce(self) noexcept:
         return mq_load_acquire_u32(self._word())
@@ -61,24 +61,24 @@ cdef class Notice(Waitable):
         return MQ_QUEUE_RECOVER_NS
 
     cdef mq_poll_ops _lookout(self) noexcept:
-        return mq_poll_ops(mq_queue_notice_has_more, &self._notice, self._word(), mq_queue_notice_announce, NULL, True)
+        return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._word(), mq_queue_notification_prepare_wait, NULL, True)
 
 
-def exclusive_notice(Handle queue not None):
+def new_exclusive_notification(Handle queue not None):
     """Return a notice if no other living process has one of this queue; else None."""
-    cdef mq_liveness_probe inquiry
+    cdef mq_liveness_probe probe
     cdef mq_queue *shared = queue._h.parts.queue
     cdef int row
     cdef int fd = queue._file.lock()
     try:
-        inquiry = mq_liveness_probe_begin(queue._h.roll)
-        others = False
+        probe = mq_liveness_probe_begin(queue._h.roll)
+        is_exclusive = True
         for row in range(MQ_QUEUE_ROWS):
-            if (mq_queue_bit_is_on(&shared.notified, row)
+            if (mq_queue_bit_is_on(&shared.notify_requested, row)
                     and mq_load_relaxed_u64(&shared.rows[row].at.who.pid) != this_process().pid
-                    and mq_identity_liveness(&inquiry, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
-                others = True
-        mq_liveness_probe_end(&inquiry)
-        return None if others else Notice(queue)
+                    and mq_identity_liveness(&probe, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
+                is_exclusive = False
+        mq_liveness_probe_end(&probe)
+        return QueueNotification(queue) if is_exclusive else None
     finally:
         unlock_file(fd)

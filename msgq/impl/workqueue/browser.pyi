@@ -8,7 +8,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 
 @disjoint_base
-class Onlooker:
+class QueueBrowser:
     """Looks at the messages of a queue. Its file is mapped read-only: a right to read is enough, and nobody notices.
 
     Each look is at all places of the queue. What others take meanwhile is left out, and nothing is seen half. It stays
@@ -40,7 +40,7 @@ class Onlooker:
     def messages(self, limit: int | None = None) -> list[QueueMessage]:
         """Return copies of what waits, those first that would be received first; see `msgq.stats.queue_messages`."""
 
-    def news(self, limit: int | None = None) -> list[QueueMessage]:
+    def unseen(self, limit: int | None = None) -> list[QueueMessage]:
         """Return those of `messages` that this has not returned before. The first call returns all that wait.
 
         One that was taken and came back is not new. Which messages were returned is remembered by place, so it takes 16

@@ -1,0 +1,104 @@
+"""What waits in a queue, copied without taking it: mapped read-only, without a row or a trace. See browser.pyi."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport uint8_t, uint64_t
+
+from msgq.impl.workqueue.core cimport mq_queue, mq_queue_parts, mq_slot_state_priority
+from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
+
+from msgq.common.stats.workqueue import QueueMessage
+from msgq.impl.workqueue import options
+
+
+cdef extern from "workqueue/peek.h" nogil:
+    ctypedef struct mq_queue_pending_message:
+        uint64_t slot, word, length, deliveries, sent_time, origin_time
+    ctypedef struct mq_queue_seen_message:
+        pass
+    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
+    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
+    bint mq_peek_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    void mq_peek_mark_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    uint64_t mq_peek_sent_count(const mq_queue *queue)
+
+
+cdef extern from "workqueue/events.h" nogil:
+    uint64_t mq_queue_event_number(uint64_t key, uint64_t slot)
+
+
+cdef class QueueBrowser:
+    """See browser.pyi."""
+
+    cdef QueueFile _file
+    cdef mq_queue_seen_message *_seen  # a slot each
+
+    def __cinit__(self, str name not None, str in_prefix not None):
+        cdef QueueFile file = queue_file(name, in_prefix, None, None)
+        if not file.open(False):
+            raise file.missing()
+        self._seen = <mq_queue_seen_message *> PyMem_Calloc(file.parts.max_messages, sizeof(mq_queue_seen_message))
+        if self._seen == NULL:
+            raise MemoryError()
+        self._file = file
+
+    def __dealloc__(self):
+        PyMem_Free(self._seen)
+
+    @property
+    def schema(self):
+        return self._file.schema
+
+    @property
+    def events(self):
+        return bool(self._file.parts.events)
+
+    @property
+    def sent(self):
+        sent = mq_peek_sent_count(self._file.parts.queue)
+        self._file.check_whole()
+        return sent
+
+    def messages(self, limit=None):
+        return self._messages(options.check_limit(limit, self._file.name), False)
+
+    def unseen(self, limit=None):
+        return self._messages(options.check_limit(limit, self._file.name), True)
+
+    cdef list _messages(self, uint64_t max_count, bint only_new):
+        """Return what waits, the best first; or of that what was not returned so before."""
+        cdef mq_queue_pending_message pending
+        cdef uint64_t slot
+        seen = []
+        for word, slot in self._list_slots(only_new):
+            if <uint64_t> len(seen) >= max_count:
+                break
+            if not mq_peek_read(&self._file.parts, slot, &pending) or pending.word != word:
+                continue  # somebody has taken it since
+            data = PyBytes_FromStringAndSize(NULL, pending.length)
+            if not mq_peek_copy(&self._file.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
+                continue
+            if only_new:
+                mq_peek_mark_seen(self._seen, &pending)
+            number = mq_queue_event_number(word, slot)
+            seen.append(QueueMessage(mq_slot_state_priority(pending.word), number, pending.deliveries, pending.sent_time, pending.origin_time,
+                                     data))
+        self._file.check_whole()
+        return seen
+
+    cdef list _list_slots(self, bint only_new):
+        """Return word and slot of all that waits, the best first; or of what is not known so far."""
+        cdef mq_queue_pending_message pending
+        cdef uint64_t slot
+        slots = []
+        for slot in range(self._file.parts.max_messages):
+            if not mq_peek_read(&self._file.parts, slot, &pending):
+                continue
+            if not (only_new and mq_peek_was_seen(self._seen, &pending)):
+                slots.append((pending.word, slot))
+        slots.sort(key=lambda pair: (-pair[0], pair[1]))
+        return slots
+
+
+def queue_messages(str name, str in_prefix, limit=None):
+    return QueueBrowser(name, in_prefix).messages(limit)

@@ -1,0 +1,180 @@
+/* Waiting calls are served in the order in which they began to wait, and barging is bounded (docs/queue-protocol.md). A call
+ * barges if it takes a message before an older waiting call that was woken for it.
+ *
+ *   ticket           the position of a waiting call in that order. The call draws it once, and keeps it until it returns
+ *   oldest_ticket    the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
+ *   handoff_ticket   the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none. Calls with
+ *                    larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone
+ *
+ * Linux's mutexes and rwsems have handoffs for the same purpose. Tickets decide which row is woken, but a call that never
+ * sleeps can still barge. A handoff stops it, except for a call that loaded `handoff_ticket` before: that one can barge once.
+ *
+ *   request the handoff   after the announcement: handoff_ticket = ticket, if it is 0 or larger; then the scan before the
+ *                         sleep
+ *   yield                 if a message is there and `handoff_ticket` is smaller: leave the message there, and sleep
+ *   end the handoff       if handoff_ticket = ticket: handoff_ticket = 0; then wake a row for each message, because a call
+ *                         that yields consumes a wake
+ *
+ * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the handoff is over (EDGE sleeper-bit). If an
+ * older call took over the handoff of another call, that one ends nothing: the older call ends the handoff for both.
+ *
+ *   owner killed                  the next recovery ends the handoff, if the row shows this ticket
+ *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_HANDOFF_NS, or has found a message at
+ *                                 two recoveries, ends the handoff
+ *   killed before the wake        sleepers scan once a second; a pending notification
+ */
+#ifndef MQ_WORKQUEUE_HANDOFF_H
+#define MQ_WORKQUEUE_HANDOFF_H
+
+#include "workqueue/handle.h"
+
+enum {
+    MQ_QUEUE_OVERTAKEN_MAX = 2,     /* times that a call is overtaken before it requests a handoff */
+    MQ_QUEUE_HANDOFF_NS = 10000000, /* a handoff ends if its owner leaves a message there for this time */
+};
+#define MQ_NO_TICKET UINT64_MAX /* for calls that have not waited */
+
+/* ---- scans of all words, without a cache, for any thread ---- */
+
+/* Is there a message? */
+static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
+    mq_load_acquire_u64(&parts->queue->ready_count); /* each counted message is found */
+    for (uint64_t i = 0; i < parts->max_messages; i++)
+        if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
+            return true;
+    return false;
+}
+
+/* Is there a free slot? */
+static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
+    for (uint64_t i = 0; i < parts->max_messages; i++)
+        if (mq_load_acquire_u64(&parts->slot_states[i]) == 0)
+            return true;
+    return false;
+}
+
+static inline bool mq_queue_has(const mq_queue_parts *parts, mq_queue_role role) {
+    return role == MQ_QUEUE_SENDER ? mq_queue_has_free(parts) : mq_queue_has_ready(parts);
+}
+
+/* Number of messages, or of free slots. */
+static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_role role) {
+    int count = 0;
+    for (uint64_t i = 0; i < parts->max_messages; i++) {
+        uint64_t word = mq_load_acquire_u64(&parts->slot_states[i]);
+        count += role == MQ_QUEUE_SENDER ? word == 0 : mq_slot_state_is_ready(word);
+    }
+    return count;
+}
+
+/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
+static inline void mq_queue_notify_if_not_empty(const mq_queue_parts *parts) {
+    if (!mq_queue_bits_any(&parts->queue->notify_requested))
+        return;
+    /* EDGE empty-notify: sequentially consistent. A message was taken, then the others are loaded. Partner:
+     * mq_queue_commit_and_notify, which may have seen that message. If weaker: as there. */
+    mq_fence_seq_cst();
+    if (mq_queue_has_ready(parts))
+        mq_queue_notify_not_empty(parts->queue);
+}
+
+/* ---- handoffs ---- */
+
+/* Request the handoff, unless a call with a smaller ticket has it. */
+static inline void mq_queue_handoff_request(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+    mq_u64 *handoff = &h->parts.queue->handoff_ticket[role];
+    for (unsigned tries = 0; tries < MQ_ATTENTION_TRIES; tries++) {
+        uint64_t owner = mq_load_acquire_u64(handoff);
+        if ((owner && owner <= ticket) || mq_compare_exchange_u64(handoff, owner, ticket))
+            return;
+    }
+}
+
+/* End the handoff, if this ticket has it; then notify. A call that yielded notified no process of the message that it left, and
+ * a process that receives when it is notified may have yielded itself. Until then the notification is a debt of `row`. */
+static inline void mq_queue_handoff_end(const mq_queue_parts *parts, mq_queue_row *row, mq_queue_role role,
+                                        uint64_t ticket) {
+    mq_queue_debt_add(row, 1);
+    if (mq_compare_exchange_u64(&parts->queue->handoff_ticket[role], ticket, 0)) {
+        /* EDGE sleeper-bit: sequentially consistent. The handoff is over, then words and bits are loaded. Partner:
+         * mq_queue_bit_on. */
+        mq_fence_seq_cst();
+        mq_queue_wake(parts->queue, role, mq_queue_available(parts, role));
+        if (role == MQ_QUEUE_RECEIVER)
+            mq_queue_notify_if_not_empty(parts);
+    }
+    mq_queue_debt_clear(row, 1);
+}
+
+/* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was ended. */
+static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+    mq_queue_yield_state *yields = &h->yields[role];
+    if (!mq_queue_has(&h->parts, role)) {
+        yields->ticket = 0;
+        return true;
+    }
+    int64_t now = mq_now_ns();
+    if (yields->ticket != ticket)
+        *yields = (mq_queue_yield_state){.ticket = ticket, .until_ns = now + MQ_QUEUE_HANDOFF_NS};
+    if (now < yields->until_ns)
+        return true;
+    mq_queue_handoff_end(&h->parts, h->row, role, ticket);
+    return false;
+}
+
+/* Must a call with this ticket leave a message (a slot) to a call with a smaller one? */
+static inline bool mq_queue_must_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+    uint64_t handoff = mq_load_seq_cst_u64(&h->parts.queue->handoff_ticket[role]);
+    return mq_unlikely(handoff != 0) && handoff < ticket && mq_queue_yield(h, role, handoff);
+}
+
+/* ---- waiting calls ---- */
+
+typedef struct {
+    mq_queue_role role;
+    bool takes; /* false: it only watches, and neither yields nor requests a handoff */
+    uint64_t ticket;
+    uint32_t expected;  /* attention in the last sleep; 0: it has not slept, or the wake is counted */
+    uint32_t overtaken; /* wakes without result, and messages that it saw and other calls took */
+} mq_queue_wait;
+
+static inline mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bool takes) {
+    return (mq_queue_wait){
+        .role = role, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->last_ticket, 1) + 1};
+}
+
+/* Another call took the message that this one was woken for, or saw. */
+static inline void mq_queue_wait_overtaken(mq_queue_wait *wait) {
+    wait->overtaken++;
+    wait->expected = 0;
+}
+
+/* As mq_queue_prepare_sleep. `oldest`: the smallest ticket of the row. */
+static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest) {
+    uint32_t now = mq_load_acquire_u32(mq_queue_eventcount(h, wait->role));
+    if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_ATTENTION_FLAGS)
+        mq_queue_wait_overtaken(wait);
+    wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
+    if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
+        mq_queue_handoff_request(
+            h, wait->role, wait->ticket); /* after its ticket is shown, by which others end the handoff of a dead row */
+    return wait->expected;
+}
+
+/* Is there a message (slot) that this call may take? */
+static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait) {
+    return mq_queue_has(&h->parts, wait->role) && !(wait->takes && mq_queue_must_yield(h, wait->role, wait->ticket));
+}
+
+/* Longest sleep: `nap_ns`, or less while this call yields, because a handoff may end without a wake. */
+static inline int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns) {
+    uint64_t handoff = mq_load_acquire_u64(&h->parts.queue->handoff_ticket[wait->role]);
+    return handoff && handoff < wait->ticket && nap_ns > MQ_QUEUE_HANDOFF_NS ? MQ_QUEUE_HANDOFF_NS : nap_ns;
+}
+
+static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait) {
+    if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
+        mq_queue_handoff_end(&h->parts, h->row, wait->role, wait->ticket);
+}
+
+#endif

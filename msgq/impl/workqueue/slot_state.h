@@ -1,0 +1,77 @@
+/* What the word of a slot says.
+ *
+ *   FREE    0             nobody's
+ *   FILLING    01 at the top a sender fills it: its row and generation
+ *   READY   bit 63        a message that waits: its priority, and its order counted down, so that the largest is the next
+ *   TAKEN   10 at the top a consumer has it: its row and generation, and which of its takes this is
+ *
+ *   FREE -> FILLING -> READY -> TAKEN -> FREE       a message's life; each step is one store or exchange
+ *           FILLING -> FREE, TAKEN -> READY         its owner is dead, gave it back, or its lease is over
+ *
+ * Everything else is nonsense: it is never taken and never freed. A word that names a row alone would be ambiguous once the
+ * row has another owner, so it names the generation as well.
+ */
+#ifndef MQ_WORKQUEUE_SLOT_STATE_H
+#define MQ_WORKQUEUE_SLOT_STATE_H
+
+#include "workqueue/layout.h"
+
+typedef enum { MQ_SLOT_FREE, MQ_SLOT_FILLING, MQ_SLOT_TAKEN, MQ_SLOT_READY, MQ_SLOT_CORRUPT } mq_slot_state;
+
+#define MQ_SLOT_READY_BIT ((uint64_t)1 << 63)
+#define MQ_SLOT_ORDER_MASK (((uint64_t)1 << 48) - 1)
+
+/* Of messages of one priority the one with the smaller order is the larger word. After 2^48 messages (326 days at ten
+ * million a second) the order begins anew, and those on both sides of that moment are taken in the wrong order. */
+static inline uint64_t mq_slot_state_ready(uint64_t priority, uint64_t order) {
+    return MQ_SLOT_READY_BIT | priority << 48 | (MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));
+}
+static inline uint64_t mq_slot_state_filling(unsigned row, uint16_t generation) {
+    return (uint64_t)1 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32;
+}
+static inline uint64_t mq_slot_state_taken(unsigned row, uint16_t generation, uint32_t take) {
+    return (uint64_t)2 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32 | take;
+}
+
+static inline bool mq_slot_state_is_ready(uint64_t word) { return word & MQ_SLOT_READY_BIT; }
+static inline unsigned mq_slot_state_priority(uint64_t word) { return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX); }
+static inline uint64_t mq_slot_state_order(uint64_t key) { return MQ_SLOT_ORDER_MASK - (key & MQ_SLOT_ORDER_MASK); }
+/* Of FILLING and TAKEN words: */
+static inline unsigned mq_slot_state_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
+static inline uint16_t mq_slot_state_generation(uint64_t word) { return (uint16_t)(word >> 32); }
+static inline uint32_t mq_slot_state_take_number(uint64_t word) { return (uint32_t)word; }
+
+static inline mq_slot_state mq_slot_state_of(uint64_t word) {
+    if (word == 0)
+        return MQ_SLOT_FREE;
+    if (mq_slot_state_is_ready(word))
+        return MQ_SLOT_READY;
+    bool owned = mq_slot_state_row(word) < MQ_QUEUE_ROWS && !(word >> 56 & 0x1F);
+    if (owned && word >> 61 == 1 && !mq_slot_state_take_number(word))
+        return MQ_SLOT_FILLING;
+    return owned && word >> 61 == 2 ? MQ_SLOT_TAKEN : MQ_SLOT_CORRUPT;
+}
+
+/* ---- leases: until when a taken message is its taker's ---- */
+
+enum { MQ_JOB_LEASE_TICK_NS = 10000000 };
+
+static inline uint32_t mq_job_lease_tick(uint64_t host_time_ns) {
+    return (uint32_t)(host_time_ns / MQ_JOB_LEASE_TICK_NS);
+}
+
+/* The lease of a TAKEN word: it names the row and the take, so that the lease of a former taker does not count. */
+static inline uint64_t mq_job_lease_pack(uint64_t word, uint32_t deadline_tick) {
+    uint64_t lease = (uint64_t)deadline_tick << 32 | (uint64_t)mq_slot_state_row(word) << 24 |
+                     (mq_slot_state_take_number(word) & 0xFFFFFF);
+    return lease ? lease : 1ull << 32; /* 0 means "no lease": use the next tick */
+}
+static inline bool mq_job_lease_belongs_to(uint64_t lease, uint64_t word) {
+    return lease && (uint32_t)lease == (uint32_t)mq_job_lease_pack(word, 0);
+}
+/* Ticks until it is over; not above 0: it is. Right for leases of up to 248 days. */
+static inline int32_t mq_job_lease_ticks_left(uint64_t lease, uint32_t now_tick) {
+    return (int32_t)((uint32_t)(lease >> 32) - now_tick);
+}
+
+#endif
