@@ -44,7 +44,7 @@ def test_the_edges_are_found() -> None:
     rings = {"commit", "grant", "checkpoint", "send-done", "sleep", "takeover", "schema", "claim", "frame", "lease"}
     queues = {"free", "fill-count", "message", "sent", "sleeper-bit", "lease-end", "empty-notify", "taken-time"}
     records = {"cell", "value", "key"}
-    assert set(EDGES) >= rings | {"begin", "order", "slot", "pin", "unpin", "pool"} | queues | records
+    assert set(EDGES) >= rings | {"order-init", "order", "slot", "pin", "unpin", "pool"} | queues | records
 
 
 @pytest.mark.parametrize("edge", EDGES)

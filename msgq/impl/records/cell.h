@@ -1,21 +1,22 @@
-/* One element: written by several processes, read by any number, which never wait for a writer.
+/* One element: a seqcount latch (Linux seqcount_latch_t) with an owner field. Several processes write it. Any number of
+ * processes read it, and never wait for a writer.
  *
- *   version   times that it was written (bits 63..24; mq_cell_next) | row of who writes it, + 1 (23..16; 0: nobody) |
- *             generation of that row (15..0)
- *   copies    2 or 4. The value is in copy (times mod copies)
+ *   version   number of writes (bits 63..24; mq_cell_next) | row of the writer, + 1 (23..16; 0: no writer) | generation of
+ *             that row (15..0)
+ *   copies    2 or 4. The value is in copy (number of writes mod copies)
  *
- * A writer fills the copy that is not read, the oldest, and then says that it was written once more. So what is read stays
- * as it is until the writer after next, and a writer that dies or is stopped in the middle leaves the value before.
+ * A writer fills the oldest copy, which is not read, and then increments the number of writes. A copy stays unchanged until
+ * the writer after next, and a writer that dies or stops in the middle leaves the previous value.
  *
- *   (n, nobody)  -> (n, w)         w takes it                     mq_cell_try_acquire
- *   (n, w)       -> (n, v)         v takes it from w, who is dead mq_cell_steal
- *   (n, w)       -> (n + 1, nobody)  w has written                mq_cell_commit
- *   (n, w)       -> (n, nobody)    w is dead, and its row is taken by another (writers.h)
+ *   (n, no writer) -> (n, w)              w acquires the element              mq_cell_try_acquire
+ *   (n, w)         -> (n, v)              v takes it from w, which is dead    mq_cell_steal
+ *   (n, w)         -> (n + 1, no writer)  w has written                       mq_cell_commit
+ *   (n, w)         -> (n, no writer)      w is dead, and its row is reused    mq_record_reclaim_row (writer.h)
  *
- * Where one handle alone may write (it owns the file, or the key of a board), the version has nobody in it all the time:
- * (n, nobody) -> (n + 1, nobody) by a store.
+ * An element with an exclusive writer (the owner of the file, or of a board's key) never names it:
+ * (n, no writer) -> (n + 1, no writer) by a store.
  *
- * docs/record-protocol.md has the argument and what a kill at each step leaves.
+ * docs/record-protocol.md has the argument, and the result of a kill at each step.
  */
 #ifndef MQ_RECORDS_CELL_H
 #define MQ_RECORDS_CELL_H
@@ -23,31 +24,31 @@
 #include "records/layout.h"
 
 enum {
-    MQ_CELL_COUNT_SHIFT = 24,      /* where in the version the times begin */
-    MQ_CELL_ROW_SHIFT = 16,        /* and the row */
+    MQ_CELL_COUNT_SHIFT = 24,      /* of the count in the version */
+    MQ_CELL_ROW_SHIFT = 16,        /* of the row */
     MQ_CELL_AHEAD_NS = 1000000000, /* the time of a write is at most so much before another's */
 };
 #define MQ_CELL_COUNT_MAX ((1ull << (64 - MQ_CELL_COUNT_SHIFT)) - 1)
 
 static inline uint64_t mq_cell_count(uint64_t version) { return version >> MQ_CELL_COUNT_SHIFT; }
 
-/* The times after one more write. MQ_CELL_COUNT_MAX is followed by the number of copies, because 0 means "never written"
+/* The count after one more write. MQ_CELL_COUNT_MAX is followed by the number of copies, because 0 means "never written"
  * and both select the same copy. */
 static inline uint64_t mq_cell_next(const mq_record_parts *parts, uint64_t count) {
     return mq_likely(count != MQ_CELL_COUNT_MAX) ? count + 1 : parts->config.copies;
 }
 
-/* Number of writes from the times `before` to the times `now`. */
+/* Number of writes from the count `before` to the count `now`. */
 static inline uint64_t mq_cell_writes(const mq_record_parts *parts, uint64_t before, uint64_t now) {
     return now < before ? now - before + MQ_CELL_COUNT_MAX + 1 - parts->config.copies : now - before;
 }
 
-/* Who writes, as it is in a version, and in words that name an owner; 0: nobody. */
+/* The owner in a version, and in other words that name an owner; 0: none. */
 static inline uint64_t mq_cell_owner(uint64_t version) { return version & ((1u << MQ_CELL_COUNT_SHIFT) - 1); }
 static inline uint64_t mq_cell_owner_of(unsigned row, uint16_t generation) {
     return (uint64_t)(row + 1) << MQ_CELL_ROW_SHIFT | generation;
 }
-/* The row of who is somebody; MQ_RECORD_ROWS or more: of nobody there is. */
+/* The row of an owner that is not 0; MQ_RECORD_ROWS or more: there is no such row. */
 static inline unsigned mq_cell_row(uint64_t owner) { return (unsigned)(owner >> MQ_CELL_ROW_SHIFT) - 1; }
 static inline uint16_t mq_cell_generation(uint64_t owner) { return (uint16_t)owner; }
 

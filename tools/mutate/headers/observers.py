@@ -112,8 +112,8 @@ MUTANTS = [
     ),
     records(
         "elements of previous owners count for the present one",
-        "return own ? row : MQ_RECORD_ROWS;",
-        "return own || row ? row : row;",
+        "return is_current ? row : MQ_RECORD_ROWS;",
+        "return is_current || row ? row : row;",
         "census_of_records_separates_present_from_previous_owners",
     ),
     taken(
@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     record_source(
         "a value that was taken is returned again",
-        "r->seen[r->at] = value.times;",
+        "r->seen[r->at] = value.count;",
         "",
         "board_source_gives_values_of_named_keys",
     ),
@@ -172,7 +172,7 @@ MUTANTS = [
     ),
     record_meter(
         "a write that was counted is counted again",
-        "r->seen[i] = value.times;",
+        "r->seen[i] = value.count;",
         "",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),

@@ -84,8 +84,8 @@ MUTANTS = [
     relaxed(
         "msgq/impl/records/cell.h",
         "value",
-        "mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);",
-        "mq_store_relaxed_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT);",
+        "mq_store_release_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);",
+        "mq_store_relaxed_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);",
     ),
     relaxed(
         "msgq/impl/records/board.h",

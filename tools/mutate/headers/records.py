@@ -11,8 +11,8 @@ layout = mutants_of("msgq/impl/records/layout.h", "records")
 MUTANTS = [
     writer(
         "a record write lacks the fence after its store",
-        "if (alone) mq_fence_seq_cst();",
-        "(void)alone;",
+        "if (exclusive) mq_fence_seq_cst();",
+        "(void)exclusive;",
         "exclusive_write_asks_for_sleepers_after_a_fence",
         "board_value_has_its_length",
     ),
@@ -32,20 +32,20 @@ MUTANTS = [
     ),
     writer(
         "an element is taken from a holder of unknown liveness",
-        "mq_record_owner_liveness(w->parts.record, &inquiry, who) == MQ_DEAD;",
-        "mq_record_owner_liveness(w->parts.record, &inquiry, who) != MQ_ALIVE;",
+        "mq_record_owner_liveness(w->parts.header, &inquiry, holder) == MQ_DEAD;",
+        "mq_record_owner_liveness(w->parts.header, &inquiry, holder) != MQ_ALIVE;",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     writer(
         "the version that is taken is loaded after the question",
-        "return died && mq_cell_steal(version, held, w->who);",
-        "return died && mq_cell_steal(version, mq_load_acquire_u64(version), w->who);",
+        "return is_dead && mq_cell_steal(version, held, w->owner);",
+        "return is_dead && mq_cell_steal(version, mq_load_acquire_u64(version), w->owner);",
         "wrest_takes_nothing_from_the_next_owner_of_a_row",
     ),
     writer(
         "a joining writer keeps the elements of the dead owner of its row",
-        "mq_record_reclaim_row(&w->parts, row); w->who",
-        "(void)row; w->who",
+        "mq_record_reclaim_row(&w->parts, row); w->owner",
+        "(void)row; w->owner",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     writer(
         "a file is owned by a row's next owner",
-        "if (owner && mq_cell_row(owner) == row) mq_store_release_u64(&parts->record->owner, 0);",
+        "if (owner && mq_cell_row(owner) == row) mq_store_release_u64(&parts->header->owner, 0);",
         "(void)owner;",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
@@ -68,27 +68,27 @@ MUTANTS = [
     ),
     writer(
         "a leaving writer clears the ownership of another one",
-        "{ mq_compare_exchange_u64(owner, w->who, 0); }",
+        "{ mq_compare_exchange_u64(owner, w->owner, 0); }",
         "{ (void)w; mq_store_release_u64(owner, 0); }",
         "claim_takes_from_the_dead_alone",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
     ),
     writer(
         "a leaving writer keeps its last key",
-        "for (uint64_t i = 0; board && i < w->parts.shape.length; i++) mq_record_release",
-        "for (uint64_t i = 0; board && i + 1 < w->parts.shape.length; i++) mq_record_release",
+        "for (uint64_t i = 0; is_board && i < w->parts.config.length; i++) mq_record_release",
+        "for (uint64_t i = 0; is_board && i + 1 < w->parts.config.length; i++) mq_record_release",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
     ),
     cell(
         "times that were counted to the end begin at 0",
-        "mq_likely(times != MQ_CELL_COUNT_MAX) ? times + 1 : parts->shape.copies;",
-        "mq_likely(times != MQ_CELL_COUNT_MAX) || !parts ? times + 1 : 0;",
+        "mq_likely(count != MQ_CELL_COUNT_MAX) ? count + 1 : parts->config.copies;",
+        "mq_likely(count != MQ_CELL_COUNT_MAX) || !parts ? count + 1 : 0;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
         "writes across the wrap are counted as if 0 were used",
-        "? now - before + MQ_CELL_COUNT_MAX + 1 - parts->shape.copies : now - before;",
-        "? now - before + MQ_CELL_COUNT_MAX + 1 : now - before + 0 * parts->shape.copies;",
+        "? now - before + MQ_CELL_COUNT_MAX + 1 - parts->config.copies : now - before;",
+        "? now - before + MQ_CELL_COUNT_MAX + 1 : now - before + 0 * parts->config.copies;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
@@ -99,8 +99,8 @@ MUTANTS = [
     ),
     cell(
         "the copy that is read is filled",
-        "mq_u64 *copy = mq_cell_copy(parts, version, times + 1);",
-        "mq_u64 *copy = mq_cell_copy(parts, version, times);",
+        "mq_u64 *copy = mq_cell_copy(parts, version, count + 1);",
+        "mq_u64 *copy = mq_cell_copy(parts, version, count);",
         "element_has_the_old_or_the_new_value_at_each_step",
     ),
     cell(
@@ -111,33 +111,33 @@ MUTANTS = [
     ),
     cell(
         "an element is taken by a store",
-        "mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0",
-        "(mq_store_release_u64(version, now | who), true) ? 0",
+        "mq_likely(mq_compare_exchange_u64(version, now, now | owner)) ? 0",
+        "(mq_store_release_u64(version, now | owner), true) ? 0",
         "take_that_another_one_overtakes_fails",
     ),
     cell(
         "an element that another writer took is committed",
-        "return mq_compare_exchange_u64(version, times << MQ_CELL_COUNT_SHIFT | who, mq_cell_next(parts, times) "
+        "return mq_compare_exchange_u64(version, count << MQ_CELL_COUNT_SHIFT | owner, mq_cell_next(parts, count) "
         "<< MQ_CELL_COUNT_SHIFT);",
-        "return who && (mq_store_release_u64(version, mq_cell_next(parts, times) << MQ_CELL_COUNT_SHIFT), true);",
+        "return owner && (mq_store_release_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT), true);",
         "turn_of_an_element_that_was_wrested_reports_it",
     ),
     cell(
         "wresting counts as a write",
-        "(held & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | who);",
-        "((mq_cell_count(held) + 1) << MQ_CELL_COUNT_SHIFT) | who);",
+        "(current & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | owner);",
+        "((mq_cell_count(current) + 1) << MQ_CELL_COUNT_SHIFT) | owner);",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     cell(
         "a value is accepted that was written over",
-        "<= parts->shape.copies - 2;",
-        "<= parts->shape.copies - 1;",
+        "<= parts->config.copies - 2;",
+        "<= parts->config.copies - 1;",
         "read_that_one_write_overtakes_with_two_copies_reads_again",
         "board_value_has_its_length",
     ),
     cell(
         "a value is rejected that other copies leave alone",
-        "<= parts->shape.copies - 2;",
+        "<= parts->config.copies - 2;",
         "== 0 && parts;",
         "read_that_one_write_overtakes_with_four_copies_keeps_its_value",
     ),
@@ -155,8 +155,8 @@ MUTANTS = [
     ),
     vector(
         "the last element is not looked at",
-        "const uint64_t stride = parts->stride, length = parts->shape.length;",
-        "const uint64_t stride = parts->stride, length = parts->shape.length - 1;",
+        "const uint64_t stride = parts->stride, length = parts->config.length;",
+        "const uint64_t stride = parts->stride, length = parts->config.length - 1;",
         "changed_finds_each_element_that_was_written",
     ),
     vector(
@@ -167,8 +167,8 @@ MUTANTS = [
     ),
     vector(
         "an index equal to the length is accepted",
-        "all &= (uint64_t)list[i] < parts->shape.length;",
-        "all &= (uint64_t)list[i] <= parts->shape.length;",
+        "all &= (uint64_t)list[i] < parts->config.length;",
+        "all &= (uint64_t)list[i] <= parts->config.length;",
         "has_all_rejects_indices_outside",
     ),
     vector(
@@ -191,14 +191,14 @@ MUTANTS = [
     ),
     board(
         "a key is named beyond the last element",
-        "if (i == parts->shape.length) return MQ_BOARD_NO_KEY; char name",
+        "if (i == parts->config.length) return MQ_BOARD_NO_KEY; char name",
         "char name",
         "board_key_is_named_after_its_name_is_whole",
     ),
     board(
         "a length beyond the element is believed",
-        "value->nonsense = length > mq_board_value_bytes(parts);",
-        "value->nonsense = length > mq_board_value_bytes(parts) + 8;",
+        "value->is_corrupt = length > mq_board_value_bytes(parts);",
+        "value->is_corrupt = length > mq_board_value_bytes(parts) + 8;",
         "board_value_longer_than_the_limit_is_corrupt",
     ),
     layout(
