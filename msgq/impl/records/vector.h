@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
 }
 
 /* Returns how many were read: fewer than selected if one was written again and again. `to` has their values in turn,
- * `times`, if it is there, how often each was written. */
+ * `counts`, if it is there, the number of writes of each. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const mq_record_parts *parts,
                                                                            const mq_selection *selection, uint8_t *to,
                                                                            size_t item_bytes, uint64_t *counts) {
