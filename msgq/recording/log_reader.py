@@ -20,10 +20,10 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.mcap_io.scan import TIME_MAX, Columns
+from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, attachments, metadata
 from msgq.recording.reader.column_batches import MessageBatch, log_order
 from msgq.recording.reader.log_view import HOST, Contents
@@ -112,7 +112,7 @@ class LogReader:
     @property
     def size(self) -> int:
         """Bytes of all that may have to be read, before compression, as the files say."""
-        return sum(stretch.size for _, stretch in self.contents.stretches())
+        return sum(block.size for _, block in self.contents.blocks())
 
     def split(self, size: int) -> list[LogReader]:
         """Return readers of pieces of this log, in its order, each of at least one chunk.
@@ -174,25 +174,25 @@ class LogReader:
 
     def _runs(self) -> Iterator[Iterable[Message]]:
         """Give the messages, many at a time."""
-        columns = Columns(_ROWS)
-        stretches = sorted(self.contents.stretches(), key=lambda pair: pair[1].start)
+        columns = ScanColumns(_ROWS)
+        blocks = sorted(self.contents.blocks(), key=lambda pair: pair[1].start)
         waiting = Waiting(_OVERLAP * self.contents.max_chunk_bytes)
-        for number, (file, stretch) in enumerate(stretches):
-            yield waiting.before(stretch.start)
-            found = self._found_messages(file, stretch, columns)
-            following = stretches[number + 1][1].start if number + 1 < len(stretches) else TIME_MAX
+        for number, (file, block) in enumerate(blocks):
+            yield waiting.before(block.start)
+            found = self._found_messages(file, block, columns)
+            following = blocks[number + 1][1].start if number + 1 < len(blocks) else TIME_MAX
             if found is None:
                 continue
             if not waiting and found.last_time <= following:
                 yield from self._messages(found)
             elif not waiting.add(number, chain.from_iterable(self._messages(found)), found.size):
                 text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                self.contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
+                self.contents.note(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
         yield waiting.before(TIME_MAX + 1)
 
-    def _found_messages(self, file: LogFile, stretch: Stretch, columns: Columns) -> FoundMessages | None:
-        """Return the messages of a stretch in the order of log_time; None: there are none."""
-        scans = self.contents.stretch_scans(file, stretch, columns)
+    def _found_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> FoundMessages | None:
+        """Return the messages of a block in the order of log_time; None: there are none."""
+        scans = self.contents.scan_block(file, block, columns)
         found = [FoundMessages.of(content, columns) for content in scans if columns.rows]
         return FoundMessages.together(found) if found else None
 
@@ -301,14 +301,14 @@ class LogReader:
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
         only = self.contents.only(endpoint)
-        columns, ends = Columns(_ROWS), np.empty(_ROWS, np.int32)
+        columns, ends = ScanColumns(_ROWS), np.empty(_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
-        for content in only.scans(columns):
+        for content in only.scan_all(columns):
             piece = np.empty(columns.payload_bytes(0), np.uint8)
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        dtype = _only_dtype(endpoint, [one for one in only.channels if not one.hidden.unrecorded])
+        dtype = _only_dtype(endpoint, [one for one in only.channels if not one.boundary_losses.unrecorded])
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
             raise RecordingError(text, endpoint)
@@ -354,12 +354,12 @@ class LogReader:
     @cached_property
     def end_time(self) -> int | None:
         """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
-        columns = Columns(_ROWS)
+        columns = ScanColumns(_ROWS)
         last = -1
-        for file, stretch in sorted(self.contents.stretches(), key=lambda pair: pair[1].end, reverse=True):
-            if stretch.end < last:
+        for file, block in sorted(self.contents.blocks(), key=lambda pair: pair[1].end, reverse=True):
+            if block.end < last:
                 break
-            for _ in self.contents.stretch_scans(file, stretch, columns):
+            for _ in self.contents.scan_block(file, block, columns):
                 last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
         return None if last < 0 else last
 
@@ -393,7 +393,7 @@ def _only_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
 def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     files = []
     for path in map(Path, paths):
-        segments = recording_files.segments(path)
+        segments = recording_files.find_segments(path)
         if not segments:
             raise RecordingError(f"{path} has no {recording_files.SUFFIX} file in it")
         files += segments

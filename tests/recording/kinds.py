@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from mcap import records
 
-from tests.recording.logs import MAGIC, channel, chunk, encoded, head, message
+from tests.recording.logs import MAGIC, channel, chunk, encode, head, message
 
 FIRST = chunk(channel(1, "a"), message(1, 0, 5, b"first"))
 LAST = chunk(channel(1, "a"), message(1, 1, 9, b"last"))
 FOUND = [("a", b"first"), ("a", b"last")]
-DATA_END = encoded(records.DataEnd(0))
+DATA_END = encode(records.DataEnd(0))
 
 
 class Case(NamedTuple):
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 def index(number: int, log_time: int) -> bytes:
-    return encoded(records.MessageIndex(number, [(log_time, 0)]))
+    return encode(records.MessageIndex(number, [(log_time, 0)]))
 
 
 def longer(record: bytes) -> bytes:
@@ -56,7 +56,7 @@ def lying(record: bytes, more: int) -> bytes:
 def file(*data: bytes, start: bytes | None = None) -> bytes:
     """Return a file without a summary: these records between the two chunks."""
     begin = head() if start is None else start
-    end = encoded(records.Footer(0, 0, 0)) + MAGIC
+    end = encode(records.Footer(0, 0, 0)) + MAGIC
     return begin + FIRST + index(1, 5) + b"".join(data) + LAST + index(1, 9) + DATA_END + end
 
 
@@ -66,7 +66,7 @@ def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
     change : of the record of each chunk's index. footer : makes one of the summary's offset and its CRC.
     """
     begin, data = head(), b""
-    summary = encoded(channel(1, "a"))
+    summary = encode(channel(1, "a"))
     for part, log_time in ((FIRST, 5), (LAST, 9)):
         place = len(begin + data)
         entry = records.ChunkIndex(
@@ -81,11 +81,11 @@ def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
             message_index_offsets={1: place + len(part)},
         )
         data += part + index(1, log_time)
-        summary += change(encoded(entry)) if change else encoded(entry)
+        summary += change(encode(entry)) if change else encode(entry)
     data, summary = data + DATA_END, summary + b"".join(more)
     start = len(begin + data)
     crc = zlib.crc32(summary + struct.pack("<BQQQ", 2, 20, start, 0))
-    end = footer(start, crc) if footer else encoded(records.Footer(start, 0, crc))
+    end = footer(start, crc) if footer else encode(records.Footer(start, 0, crc))
     return begin + data + summary + end + MAGIC
 
 
@@ -132,14 +132,14 @@ IN_SUMMARY = {
 }
 PART = chunk(channel(2, "b"), message(2, 0, 7, b"middle"))
 WITH_PART = [FOUND[0], ("b", b"middle"), FOUND[1]]
-SINGLE = encoded(message(1, 7, 7, b"middle"))
+SINGLE = encode(message(1, 7, 7, b"middle"))
 WITH_SINGLE = [FOUND[0], ("a", b"middle"), FOUND[1]]
-HEADER = encoded(records.Header("other", "test"))
+HEADER = encode(records.Header("other", "test"))
 
 
 def _cases() -> Iterator[tuple[str, Case]]:
     for name, (record, says) in BESIDE.items():
-        data = encoded(record)
+        data = encode(record)
         yield f"{name}", Case(file(data), FOUND, "")
         yield f"{name}, longer", Case(file(longer(data)), FOUND, "")
         yield f"{name}, shorter", Case(file(shorter(data)), FOUND, says)
@@ -152,13 +152,13 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"{name}, opcode of a footer", Case(file(b"\x02" + data[1:]), FOUND, "which they do not")
         yield f"{name}, private opcode", Case(file(b"\x80" + data[1:]), FOUND, "")
     for name, (record, says) in IN_SUMMARY.items():
-        data = encoded(record)
+        data = encode(record)
         yield f"summary: {name}", Case(summarized(data), FOUND, "")
         yield f"summary: {name}, longer", Case(summarized(longer(data)), FOUND, "")
         yield f"summary: {name}, shorter", Case(summarized(shorter(data)), FOUND, says)
         yield f"summary: {name}, length too large", Case(summarized(lying(data, 3)), FOUND, "no summary")
         yield f"summary: {name}, length too small", Case(summarized(lying(data, -3)), FOUND, None)
-    yield "summary: statistics that lie", Case(summarized(encoded(LIES)), FOUND, "")
+    yield "summary: statistics that lie", Case(summarized(encode(LIES)), FOUND, "")
     yield "summary: a chunk in it", Case(summarized(PART), [*FOUND, ("b", b"middle")], "no summary")
     yield from _containers()
     yield from _ends()
@@ -191,7 +191,7 @@ def _containers() -> Iterator[tuple[str, Case]]:
             Case(file(chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name, crc=0)), WITH_PART, ""),
         )
     for name, data in (("zstd", b"\x28\xb5\x2f\xfd\x04\x00\x01\x00\x00"), ("lz4", b"\x04\x22\x4d\x18\x64\x40\xa7")):
-        part = encoded(records.Chunk(name, data + b"garbage", 7, 7, 0, 100))
+        part = encode(records.Chunk(name, data + b"garbage", 7, 7, 0, 100))
         yield f"chunk of {name}, corrupt within", Case(file(part), FOUND, f"{name} cannot decompress")
     nested = chunk(PART, channel(2, "b"), message(2, 0, 7, b"middle"))
     yield "chunk in a chunk", Case(file(nested), WITH_PART, None)
@@ -215,17 +215,17 @@ def _ends() -> Iterator[tuple[str, Case]]:
     yield "chunk index missing", Case(summarized(change=lambda _: b""), FOUND, "")
     shifted = Case(summarized(change=_shifted), FOUND, "")
     yield "chunk index that points elsewhere", shifted._replace(problem=None)
-    yield "footer without offset", Case(summarized(footer=lambda *_: encoded(records.Footer(0, 0, 0))), FOUND, "")
+    yield "footer without offset", Case(summarized(footer=lambda *_: encode(records.Footer(0, 0, 0))), FOUND, "")
     wrong = {"into a chunk": 120, "to a chunk": len(head()), "beyond the end": 2**40, "to the magic": 0 + len(MAGIC)}
     for where, offset in wrong.items():
-        made = summarized(footer=lambda *_, to=offset: encoded(records.Footer(to, 0, 0)))
+        made = summarized(footer=lambda *_, to=offset: encode(records.Footer(to, 0, 0)))
         yield f"footer that points {where}", Case(made, FOUND, "walking the file instead")
-    wrong_crc = summarized(footer=lambda start, crc: encoded(records.Footer(start, 0, crc ^ 1)))
+    wrong_crc = summarized(footer=lambda start, crc: encode(records.Footer(start, 0, crc ^ 1)))
     yield "footer with a wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
-    no_crc = summarized(footer=lambda start, _: encoded(records.Footer(start, 0, 0)))
+    no_crc = summarized(footer=lambda start, _: encode(records.Footer(start, 0, 0)))
     yield "footer without a CRC", Case(no_crc, FOUND, "")
-    yield "footer longer", Case(summarized(footer=lambda s, c: longer(encoded(records.Footer(s, 0, c)))), FOUND, "")
-    yield "footer shorter", Case(summarized(footer=lambda s, c: shorter(encoded(records.Footer(s, 0, c)))), FOUND, "")
+    yield "footer longer", Case(summarized(footer=lambda s, c: longer(encode(records.Footer(s, 0, c)))), FOUND, "")
+    yield "footer shorter", Case(summarized(footer=lambda s, c: shorter(encode(records.Footer(s, 0, c)))), FOUND, "")
     yield "magic at the end missing", Case(summarized()[: -len(MAGIC)], FOUND, "")
     yield "bytes behind the end", Case(summarized() + b"more", FOUND, "4 bytes follow")
     yield "two files in one", Case(summarized() + file(PART), [*FOUND, *WITH_PART], "another file")

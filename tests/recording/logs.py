@@ -21,7 +21,7 @@ from msgq.common.schema import Schema
 MAGIC = b"\x89MCAP0\r\n"
 
 
-def encoded(*parts: Any) -> bytes:
+def encode(*parts: Any) -> bytes:
     builder = RecordBuilder()
     for part in parts:
         part.write(builder)
@@ -44,12 +44,12 @@ def message(number: int, sequence: int, log_time: int, data: bytes = b"data") ->
 
 def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: int | None = None) -> bytes:
     """Return a chunk record with these records (or bytes) in it."""
-    data = b"".join(part if isinstance(part, bytes) else encoded(part) for part in parts)
+    data = b"".join(part if isinstance(part, bytes) else encode(part) for part in parts)
     times = [part.log_time for part in parts if isinstance(part, records.Message)] or [0]
     compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
     crc = zlib.crc32(data) if crc is None else crc
     size = len(data) if size is None else size
-    return encoded(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
+    return encode(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
 
 
 def chunks(path: Path) -> list[records.Chunk]:
@@ -60,12 +60,12 @@ def chunks(path: Path) -> list[records.Chunk]:
 
 def head(run: str = "ab" * 16) -> bytes:
     """Return how a file of ours begins."""
-    return MAGIC + encoded(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
+    return MAGIC + encode(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
 
 
 def write(path: Path, *parts: Any) -> Path:
     """Write a file of ours that nobody closed."""
-    path.write_bytes(head() + b"".join(part if isinstance(part, bytes) else encoded(part) for part in parts))
+    path.write_bytes(head() + b"".join(part if isinstance(part, bytes) else encode(part) for part in parts))
     return path
 
 

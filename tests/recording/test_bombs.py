@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -21,12 +22,12 @@ from msgq.errors import RecordingError
 from msgq.recording import LogReader, compare
 from msgq.recording.comparison import compare as comparing_module
 from msgq.recording.mcap_io.compression import decompress
-from msgq.recording.mcap_io.record_structs import encoded as record
-from msgq.recording.mcap_io.record_structs import summary
+from msgq.recording.mcap_io.record_structs import build_summary as summary
+from msgq.recording.mcap_io.record_structs import encode as record
 from msgq.recording.repair.recover import recover
 from tests.command import main
 from tests.fork_server import ForkedProcess
-from tests.recording.logs import channel, chunk, encoded, head, message, write
+from tests.recording.logs import channel, chunk, encode, head, message, write
 from tests.support import LONGER
 
 MIB = 1 << 20
@@ -36,13 +37,13 @@ MEMORY = 512 * MIB  # of address space, in addition to that of Python with its l
 
 def raw_chunk(content: bytes, compression: str = "zstd", start: int = 0, end: int = 0) -> bytes:
     compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
-    return encoded(records.Chunk(compression, compress(content), end, start, zlib.crc32(content), len(content)))
+    return encode(records.Chunk(compression, compress(content), end, start, zlib.crc32(content), len(content)))
 
 
 def many_messages(count: int, first: int = 0) -> bytes:
     """Return messages of nothing, one after the other."""
     one = struct.pack("<BQHIQQ", 5, 22, 1, 0, first, first)
-    return encoded(channel(1, "a")) + one * count
+    return encode(channel(1, "a")) + one * count
 
 
 def sparse(path: Path, opcode: int, length: int) -> Path:
@@ -83,7 +84,7 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
         path,
         GOOD,
         *(
-            raw_chunk(encoded(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4))))
+            raw_chunk(encode(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4))))
             for i in range(1, 100, 4)
         ),
         GOOD,
@@ -131,7 +132,7 @@ def test_a_bomb_costs_little_memory_and_the_good_is_read(tmp_path: Path, bomb: s
     info = in_little_memory("info", path)
     assert info.code == 0, info.stderr
     good = 1 if bomb == "a channel summary" else 2
-    assert f"messages  {good}\n" in info.stdout, info.stderr
+    assert re.search(rf"^messages +{good}$", info.stdout, re.MULTILINE), info.stderr
     assert ("skipped: " in info.stderr) == (bomb not in ("unknown records", "a hole in an attachment"))
     assert "MemoryError" not in info.stderr
     assert in_little_memory("diff", path, path).stdout.startswith(f"the same: {good} messages")
@@ -177,7 +178,7 @@ def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> N
 
 def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
     large = chunk(channel(1, "a"), message(1, 1, 6, b"x" * 2 * MIB))
-    path = write(tmp_path / "a.mcap", GOOD, large, encoded(message(1, 2, 7, bytes(3 * MIB))), GOOD)
+    path = write(tmp_path / "a.mcap", GOOD, large, encode(message(1, 2, 7, bytes(3 * MIB))), GOOD)
     assert [len(m.data) for m in LogReader(path)] == [4, 4, 2 * MIB, 3 * MIB]
     log = LogReader(path, max_chunk_bytes=MIB)
     assert [len(m.data) for m in log] == [4, 4]
@@ -203,7 +204,7 @@ def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
 
 def test_what_is_no_message_is_passed_over_within_a_chunk_only(tmp_path: Path) -> None:
     private = struct.pack("<BQ3s", 0x90, 3, b"abc")
-    loose = [encoded(message(1, 0, 5)), private, encoded(message(1, 1, 6))]
+    loose = [encode(message(1, 0, 5)), private, encode(message(1, 1, 6))]
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), private, message(1, 0, 4), private), *loose)
     log = LogReader(path)
     assert [m.log_time for m in log] == [4, 5, 6]

@@ -8,7 +8,7 @@ import pytest
 
 import msgq
 from msgq.impl.sources import open_source
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.capture import Capture
 from tests.support import DEADLINE, Task
 
@@ -20,7 +20,7 @@ def capture(prefix: str) -> Capture:
 
 def run(capture: Capture) -> tuple[bool, int]:
     """Run until somebody interrupts; return whether the chunk was full, and how many messages it holds."""
-    chunk = Chunk(1 << 20, 1 << 10)
+    chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
     full = capture.run(chunk, 2 * DEADLINE)
     assert time.monotonic() - begin < DEADLINE
@@ -48,7 +48,7 @@ def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
     capture.interrupt()
     capture.interrupt()
     assert run(capture) == (False, 0)
-    chunk = Chunk(1 << 20, 1 << 10)
+    chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
     assert not capture.run(chunk, 0.01)
     assert time.monotonic() - begin >= 0.01  # both were for the one before
@@ -57,7 +57,7 @@ def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
 def test_a_run_among_many_messages_is_interrupted(capture: Capture) -> None:
     pub = msgq.pub_sock("busy", segment_size=4096)
     capture.add(open_source("busy"))
-    chunk = Chunk(64 << 20, 1 << 10)
+    chunk = ChunkBuffer(64 << 20, 1 << 10)
     running = Task(capture.run, chunk, 2 * DEADLINE)
     while running.is_alive():
         pub.send_many([b"%64d" % number for number in range(100)])

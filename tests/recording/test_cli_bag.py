@@ -229,9 +229,9 @@ def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.mcap", *((f"e{i % 3}", 10**18 + i, bytes(100_000)) for i in range(60)))
     bag("filter", log, "-o", tmp_path / "b.mcap", "--compression", "lz4")  # so that no chunk is taken as it is
     (file,) = LogReader(tmp_path / "b.mcap").files
-    assert len(file.stretches) > 3
-    for part in file.stretches:
-        content, position, described = file.content(part) or b"", 0, set()
+    assert len(file.blocks) > 3
+    for part in file.blocks:
+        content, position, described = file.read_block(part) or b"", 0, set()
         while position < len(content):
             opcode, length = HEAD.unpack_from(content, position)
             if opcode == Opcode.CHANNEL:

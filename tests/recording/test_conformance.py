@@ -100,7 +100,7 @@ def test_nothing_is_wrong_with_them(folder: Path) -> None:
         attached = [(one.name, one.read()) for one in log.attachments]
         assert attached == [("myFile", b"\x01\x02\x03")] * len(variant.of("Attachment"))
         assert log.problems == []
-        extras = [Opcode(extra.opcode) for extra in log.files[0].extras]
+        extras = [Opcode(extra.opcode) for extra in log.files[0].extra_records]
         assert extras == [Opcode.ATTACHMENT] * len(variant.of("Attachment")) + [Opcode.METADATA] * len(
             variant.of("Metadata")
         )

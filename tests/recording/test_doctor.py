@@ -16,9 +16,9 @@ import msgq
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encoded
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encode
 from msgq.recording.mcap_io.scan import crc32
-from msgq.recording.repair.chunk_parser import parsed
+from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.doctor import Examination, Finding, examine
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
 from tests.support import wait_until
@@ -51,8 +51,8 @@ def changed(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> byt
     """Return a file with another value in a record, which is as long as before."""
     start, end = place(data, opcode, number)
     read = {Opcode.CHUNK: records.Chunk.read, Opcode.MESSAGE_INDEX: records.MessageIndex.read}.get(opcode)
-    record = read(RecordStream(data[start + HEAD.size : end])) if read else parsed(data[start:end])
-    other = encoded(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
+    record = read(RecordStream(data[start + HEAD.size : end])) if read else parse_record(data[start:end])
+    other = encode(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
     assert len(other) == end - start
     return resealed(data[:start] + other + data[end:])
 
@@ -154,14 +154,14 @@ CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "a summary offset": ("summary offset", lambda d: changed(d, Opcode.SUMMARY_OFFSET, 1, group_length=more)),
     "no summary offset": ("summary offset", lambda d: without(d, Opcode.SUMMARY_OFFSET, 1)),
     "mixed groups": ("groups", lambda d: mixed(d)),
-    "a message in the summary": ("damage", lambda d: before_footer(d, encoded(message(1, 0, 5)))),
+    "a message in the summary": ("damage", lambda d: before_footer(d, encode(message(1, 0, 5)))),
     "a footer without DataEnd": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
     "no end": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]]),
-    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encoded(statistics()))),
-    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encoded(records.Header("", "x")))),
+    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encode(statistics()))),
+    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encode(records.Header("", "x")))),
     "a stray message index": (
         "message index",
-        lambda d: before(d, Opcode.ATTACHMENT, encoded(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))),
+        lambda d: before(d, Opcode.ATTACHMENT, encode(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))),
     ),
     "an unknown record": ("unknown", lambda d: before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
     "a record of zeros": ("damage", lambda d: before(d, Opcode.CHUNK, bytes(50))),
@@ -295,7 +295,7 @@ def test_it_counts_what_it_sees(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     examination = Examination(path)
     assert not list(examination)
-    assert (examination.facts.counts.total(), len(examination.facts.chunks)) == (
+    assert (examination.data_stats.counts.total(), len(examination.data_stats.chunks)) == (
         300,
-        len(LogReader(path).files[0].stretches),
+        len(LogReader(path).files[0].blocks),
     )

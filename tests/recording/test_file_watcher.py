@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.file_watcher import Arrival, Arrivals
 from tests.support import DEADLINE, Task, in_fork
@@ -91,14 +91,14 @@ def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: Arrivals
     capture.watch(arrivals)
     (folder / "a_1").touch()
     for _ in range(2):
-        assert Task(capture.run, Chunk(1024, 1024), 2 * DEADLINE).result() is False
+        assert Task(capture.run, ChunkBuffer(1024, 1024), 2 * DEADLINE).result() is False
     assert told(arrivals) == [f"{folder}/a_1"]
 
 
 def test_a_run_opens_what_comes_and_ends(arrivals: Arrivals, folder: Path) -> None:
     capture = Capture()
     capture.watch(arrivals)
-    running = Task(capture.run, Chunk(1024, 1024), 2 * DEADLINE)
+    running = Task(capture.run, ChunkBuffer(1024, 1024), 2 * DEADLINE)
     running.wait_asleep()
     (folder / "b_1").touch()  # which nobody wants to know
     running.wait_asleep()
@@ -111,7 +111,7 @@ def test_a_run_opens_what_comes_and_ends(arrivals: Arrivals, folder: Path) -> No
     assert arrival.fd >= 0
     capture.watch(None)
     (folder / "a_2").touch()
-    assert not capture.run(Chunk(1024, 1024), 0.01)
+    assert not capture.run(ChunkBuffer(1024, 1024), 0.01)
 
 
 def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path) -> None:
@@ -246,7 +246,7 @@ def test_nothing_is_left_open(folder: Path) -> None:
     (folder / "b_1").touch()
     capture = Capture()
     capture.watch(arrivals)
-    capture.run(Chunk(1024, 1024), 10)
+    capture.run(ChunkBuffer(1024, 1024), 10)
     del found, arrivals, capture
     assert os.listdir("/proc/self/fd") == before
 

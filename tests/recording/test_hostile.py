@@ -13,8 +13,8 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import summary
-from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encoded, head, message, write, write_foreign
+from msgq.recording.mcap_io.record_structs import build_summary as summary
+from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encode, head, message, write, write_foreign
 
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
 BAD: dict[str, tuple[bytes, str]] = {
@@ -23,13 +23,13 @@ BAD: dict[str, tuple[bytes, str]] = {
     "claims more than it has": (chunk(channel(2, "b"), message(2, 0, 1), size=2**30), "instead of 1073741824"),
     "lz4 claims less": (chunk(channel(2, "b"), message(2, 0, 1), compression="lz4", size=20), "instead of 20"),
     "unknown compression": (chunk(channel(2, "b"), message(2, 0, 1)).replace(b"zstd", b"zst?"), "zst?"),
-    "cut within": (chunk(channel(2, "b"), encoded(message(2, 0, 1))[:-1]), "beyond the end"),
+    "cut within": (chunk(channel(2, "b"), encode(message(2, 0, 1))[:-1]), "beyond the end"),
     "huge within": (chunk(channel(2, "b"), struct.pack("<BQ", 5, 2**63)), "beyond the end"),
     "unknown channel": (chunk(message(7, 0, 1)), "which nothing describes"),
     "impossible time": (chunk(channel(2, "b"), message(2, 0, 2**63)), "impossible time"),
     "short message": (chunk(channel(2, "b"), struct.pack("<BQ3s", 5, 3, b"abc")), "too short"),
     "short channel": (chunk(struct.pack("<BQ3s", 4, 3, b"abc")), "makes no sense"),
-    "no UTF-8": (chunk(encoded(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
+    "no UTF-8": (chunk(encode(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
     "missing schema": (chunk(channel(2, "b", schema_id=9), message(2, 0, 1)), "schema 9, which is not there"),
     "other channel, same id": (chunk(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
     "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "too short"),
@@ -66,8 +66,8 @@ def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
     part = chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
     start = len(head())
     index = records.ChunkIndex(len(part), start, "zstd", 50, 7, 0, {}, 5, 90)
-    parts: list[tuple[int, bytes]] = [(Opcode.CHUNK_INDEX, encoded(index))]
-    data = head() + part + encoded(records.DataEnd(0))
+    parts: list[tuple[int, bytes]] = [(Opcode.CHUNK_INDEX, encode(index))]
+    data = head() + part + encode(records.DataEnd(0))
     path.write_bytes(data + summary(len(data), parts))
     log = LogReader(path)
     assert log.files[0].complete

@@ -26,7 +26,7 @@ from msgq.recording.mcap_io.record_structs import HEAD
 from msgq.recording.merge import merge
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.reader.totals import said
-from tests.recording.logs import channel, chunk, encoded, head, message, write
+from tests.recording.logs import channel, chunk, encode, head, message, write
 
 SECOND = 10**9
 BEGIN = 1_700_000_000 * SECOND
@@ -127,7 +127,7 @@ def told(path: Path, is_indexed: bool = True) -> Told:
     assert isinstance(header, records.Header)
     by_id = {one.id: one for one in read if isinstance(one, records.Schema)}
     schemas = {number: (one.name, one.encoding, one.data) for number, one in by_id.items()}
-    ours = (metadata_keys.FIGURES,)
+    ours = (metadata_keys.STATISTICS,)
     return Told(
         header.profile,
         set(schemas.values()),
@@ -309,8 +309,8 @@ def test_segments_with_the_same_ids_are_copied_as_they_are(tmp_path: Path) -> No
 
 def index(number: int, time: int) -> bytes:
     """Return the index of a chunk with one message behind its channel."""
-    offset = len(encoded(channel(number, "a")))
-    return encoded(records.MessageIndex(channel_id=number, records=[(time, offset)]))
+    offset = len(encode(channel(number, "a")))
+    return encode(records.MessageIndex(channel_id=number, records=[(time, offset)]))
 
 
 def test_channels_that_differ_by_their_ids_alone_stay_two(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
         for n in range(500):
             writer.write(number, bytes(10), n)
     write_mcap([LogReader(path, start=5)], tmp_path / "copy.mcap")
-    text = LogReader(tmp_path / "copy.mcap").files[0].metadata[metadata_keys.FIGURES]["1"]
+    text = LogReader(tmp_path / "copy.mcap").files[0].metadata[metadata_keys.STATISTICS]["1"]
     assert json.loads(text) == {"messages": 495, "first_time": 5, "last_time": 499}
     assert LogReader(tmp_path / "copy.mcap").endpoints["a"].lost == 0
 
@@ -438,7 +438,7 @@ def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["time", "count", "channel", "offset", "none"])
 def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) -> None:
-    offset = len(encoded(channel(1, "a")))
+    offset = len(encode(channel(1, "a")))
     entries = {
         "time": [(11, offset)],
         "count": [(10, offset)] * 9,
@@ -447,7 +447,7 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
         "none": [],
     }[wrong]
     of = 2 if wrong == "channel" else 1
-    bad = encoded(records.MessageIndex(channel_id=of, records=entries))
+    bad = encode(records.MessageIndex(channel_id=of, records=entries))
     one, two = chunk(channel(1, "a"), message(1, 0, 10)), chunk(channel(1, "a"), message(1, 1, 20))
     path = write(tmp_path / "a.mcap", one + bad, two + index(1, 20))
     assert write_mcap([LogReader(path)], tmp_path / "copy.mcap") == 2
@@ -460,7 +460,7 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
 
 
 def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(tmp_path: Path) -> None:
-    good = encoded(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
+    good = encode(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
     bad = HEAD.pack(Opcode.ATTACHMENT, len(good) - HEAD.size - 1) + good[HEAD.size : -1]
     path = write(tmp_path / "a.mcap", bad, good, chunk(channel(1, "a"), message(1, 0, 10)))
     log = LogReader(path)

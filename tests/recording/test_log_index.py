@@ -15,7 +15,7 @@ import msgq
 from msgq import stats
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.player import log_index
 from msgq.recording.player.log_index import Outline
 from tests.recording.logs import FOREIGN, write_foreign, write_log
@@ -28,13 +28,13 @@ BEGIN = 1_700_000_000 * NS
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The places of what was read."""
     places: list[int] = []
-    content = LogFile.content
+    content = McapFile.read_block
 
-    def noted(self: Any, stretch: Stretch) -> bytes | None:
-        places.append(stretch.offset)
-        return content(self, stretch)
+    def noted(self: Any, block: DataBlock) -> bytes | None:
+        places.append(block.offset)
+        return content(self, block)
 
-    monkeypatch.setattr(LogFile, "content", noted)
+    monkeypatch.setattr(McapFile, "content", noted)
     return places
 
 
@@ -62,7 +62,7 @@ def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -
     messages = ((f"e{i % 3}", BEGIN + i * NS // 10, bytes(500)) for i in range(5000))
     path = write_log(tmp_path / "a.mcap", *messages)
     with Player(path):
-        assert len(LogReader(path).contents.files[0].stretches) > 500
+        assert len(LogReader(path).contents.files[0].blocks) > 500
         assert len(read) < 15
 
 
@@ -102,10 +102,10 @@ def test_figures_that_lie_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: A
         for i in range(4):
             writer.write(number, bytes(10 if i % 2 else 500_000), BEGIN + i)
     metadata = LogReader(path).files[0].metadata
-    metadata[metadata_keys.FIGURES]["1"] = json.dumps(
-        json.loads(metadata[metadata_keys.FIGURES]["1"]) | {"largest": said}
+    metadata[metadata_keys.STATISTICS]["1"] = json.dumps(
+        json.loads(metadata[metadata_keys.STATISTICS]["1"]) | {"largest": said}
     )
-    monkeypatch.setattr(LogFile, "metadata", metadata)
+    monkeypatch.setattr(McapFile, "metadata", metadata)
     with Player(path) as player:
         assert stats.topic("e").data_bytes < 10 << 20
         done = player.run()

@@ -13,7 +13,7 @@ from mcap import records
 from msgq import Schema
 from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, encoded, message, write, write_foreign
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, encode, message, write, write_foreign
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
@@ -66,7 +66,7 @@ def test_selects_endpoints_and_times(tmp_path: Path) -> None:
 def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
-    damaged = LogReader(path).files[0].stretches[3]
+    damaged = LogReader(path).files[0].blocks[3]
     data[damaged.offset + 80] ^= 0xFF
     path.write_bytes(data)
     assert len(LogReader(path).problems) == 0  # opening reads no chunk
@@ -222,7 +222,7 @@ def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
 def test_a_cut_index_hides_no_messages(tmp_path: Path) -> None:
     """What a reader sees of a chunk that is just being written: the chunk, and a part of its index."""
     both = chunk(channel(1, "a"), channel(2, "b"), message(1, 0, 10), message(2, 0, 20))
-    index = encoded(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))
+    index = encode(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))
     path = tmp_path / "a.mcap"
     for size in range(0, len(index), 7):
         write(path, both, index[:size])

@@ -27,8 +27,8 @@ from msgq import errors, stats
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import Compressor, channel_records
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, encode_channel
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
@@ -316,9 +316,9 @@ def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
 
 def write_payload(output: Output, number: int) -> None:
     """Append a chunk with one message of 100 kB, uncompressed."""
-    chunk = Chunk(1 << 10, 100_000)
+    chunk = ChunkBuffer(1 << 10, 100_000)
     assert chunk.append(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
-    output.write(chunk, {1: channel_records(1, "e", None, 1, metadata_keys.PUBLISHED)}, dict)
+    output.write(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHED)}, dict)
 
 
 def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
     left = []
     for number in range(7):
         write_payload(output, number)
-        left.append([int(path.stem) for path in recording_files.segments(tmp_path / "log")])
+        left.append([int(path.stem) for path in recording_files.find_segments(tmp_path / "log")])
     output.close({})
     assert left == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]
     assert output.removed_segments == 3

@@ -24,8 +24,8 @@ from msgq.common import naming
 from msgq.common.selection import Selection
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import Compressor, Segment
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.recorder import frame_receiver
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
@@ -170,7 +170,7 @@ def begin_on_a_full_disk(path: str) -> list[str]:
     before = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     with pytest.raises(errors.RecordingError, match="cannot write"):
-        Segment(Path(path), Compressor("none", None), {})
+        SegmentWriter(Path(path), Compressor("none", None), {})
     assert os.listdir("/proc/self/fd") == before
     return os.listdir(Path(path).parent)
 
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_begun_is_not_left(prefix: str, tmp_path: Path) ->
 
 
 def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
-    capture, chunk = Capture(), Chunk(4096, 1024)
+    capture, chunk = Capture(), ChunkBuffer(4096, 1024)
     sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
         sources.look()
@@ -202,7 +202,7 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
 
 
 def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:
-    capture, chunk = Capture(), Chunk(1024, 1024)
+    capture, chunk = Capture(), ChunkBuffer(1024, 1024)
     sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
         sources.look()

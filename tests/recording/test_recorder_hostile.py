@@ -13,7 +13,7 @@ import msgq
 from msgq.common import naming
 from msgq.impl.sources import open_source
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.recorder import Recorder
@@ -107,7 +107,7 @@ def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
     with open(path, "rb") as file:
         at = file.read(1 << 16).index((5).to_bytes(8, "little"), 4096)
     scribble(path, at, (1 << 39).to_bytes(8, "little"))
-    capture, chunk = Capture(), Chunk(1 << 16, 0)
+    capture, chunk = Capture(), ChunkBuffer(1 << 16, 0)
     capture.add(open_source("channel/c", prefix, whole=True))
     assert not capture.run(chunk, 0)
     assert (capture.passed(0), capture.needed, len(chunk)) == (1, 0, 0)

@@ -19,7 +19,7 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.chunk_buffer import RECORD_HEADER, Chunk
+from msgq.recording.mcap_io.chunk_buffer import RECORD_HEADER, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder
@@ -96,8 +96,8 @@ def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, 
 # ---- the bound ----
 
 
-def chunk_of(size: int) -> Chunk:
-    chunk = Chunk(1024, size)
+def chunk_of(size: int) -> ChunkBuffer:
+    chunk = ChunkBuffer(1024, size)
     assert chunk.append(1, 0, 1, 1, bytes(size - RECORD_HEADER))
     return chunk
 

@@ -20,13 +20,14 @@ from mcap.reader import make_reader
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import HEAD, summary
-from msgq.recording.mcap_io.record_structs import encoded as record
+from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import build_summary as summary
+from msgq.recording.mcap_io.record_structs import encode as record
 from msgq.recording.repair import recover as module
 from msgq.recording.repair.doctor import examine
 from msgq.recording.repair.recover import Recovery, recover, reindex
-from msgq.recording.repair.repair_plan import Survey
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, encoded, head, message, write, write_foreign
+from msgq.recording.repair.repair_plan import RepairPlan
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, encode, head, message, write, write_foreign
 from tests.support import in_fork
 
 
@@ -72,7 +73,7 @@ def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -
 def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"
-    last = LogReader(whole).files[0].stretches[-1]
+    last = LogReader(whole).files[0].blocks[-1]
     for size in range(last.offset + last.length - 3, len(data), 37):
         path.write_bytes(data[:size])
         before = found(path)
@@ -84,7 +85,7 @@ def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
 def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp_path: Path, in_place: bool) -> None:
     """Its schemas and channels are in the summary as well, which has to outlive the recovery."""
     path = write_foreign(tmp_path / "a.mcap")
-    first = LogReader(path).files[0].stretches[0]
+    first = LogReader(path).files[0].blocks[0]
     flip(path, first.offset + 70)
     before = found(path)
     assert 280 < len(before) < 300
@@ -126,7 +127,7 @@ def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["payload", "length", "opcode"])
 def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    damaged = LogReader(path).files[0].stretches[4]
+    damaged = LogReader(path).files[0].blocks[4]
     flip(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
     expected = [m for m in found(path) if not damaged.start <= m[2] <= damaged.end]
     done = recover(path, in_place=True)
@@ -140,7 +141,7 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
 
 def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    last = LogReader(path).files[0].stretches[-1]
+    last = LogReader(path).files[0].blocks[-1]
     flip(path, last.offset + last.length - 5)
     before = found(path)
     done = recover(path, in_place=True)
@@ -150,7 +151,7 @@ def test_a_damaged_last_chunk(tmp_path: Path) -> None:
 
 def test_a_damaged_message_index(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    chunk_end = (lambda stretch: stretch.offset + stretch.length)(LogReader(path).files[0].stretches[3])
+    chunk_end = (lambda block: block.offset + block.length)(LogReader(path).files[0].blocks[3])
     flip(path, chunk_end + 30)
     before = found(path)
     assert len(before) == 300
@@ -188,7 +189,7 @@ def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
 
 def test_wrong_statistics(tmp_path: Path) -> None:
     parts = (chunk(channel(1, "a"), message(1, 0, 5)),)
-    data = head() + b"".join(parts) + encoded(records.DataEnd(0))
+    data = head() + b"".join(parts) + encode(records.DataEnd(0))
     wrong = records.Statistics(0, 1, {1: 7}, 1, 7, 5, 0, 5, 0)
     path = tmp_path / "a.mcap"
     path.write_bytes(data + summary(len(data), [(11, record(wrong))]))
@@ -197,12 +198,12 @@ def test_wrong_statistics(tmp_path: Path) -> None:
     check_whole(path, [("a", b"data", 5)])
 
 
-# Descriptions
+# ChannelRegistry
 
 
 def test_what_nothing_describes_is_there_at_least_as_bytes(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
-    flip(path, LogReader(path).files[0].stretches[0].offset + 70)
+    flip(path, LogReader(path).files[0].blocks[0].offset + 70)
     assert not found(path)
     done = recover(path)
     assert "3 channels or schemas that nothing describes" in said(done)
@@ -272,7 +273,7 @@ def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
 
 def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> None:
     short = struct.pack("<BQ", 5, 10) + bytes(10)
-    no_schema = encoded(records.Schema(0, b"", "", "none"))
+    no_schema = encode(records.Schema(0, b"", "", "none"))
     bad = chunk(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
     path = write(tmp_path / "a.mcap", bad)
     done = recover(path)
@@ -282,16 +283,16 @@ def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> 
 def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = found(path)
-    flip(path, LogReader(path).files[0].stretches[2].offset + 9 + 1)
+    flip(path, LogReader(path).files[0].blocks[2].offset + 9 + 1)
     done = recover(path)
     assert "it says that its messages are from" in said(done)
     check_whole(Path(done.output), before)
 
 
 def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: Path) -> None:
-    content = encoded(channel(1, "a"), message(1, 0, 5))
+    content = encode(channel(1, "a"), message(1, 0, 5))
     packed = lz4.frame.compress(content)[:-4]  # without its end mark
-    bad = encoded(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
+    bad = encode(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
     path = write(tmp_path / "a.mcap", bad)
     done = recover(path)
     assert "its lz4 frame has no end" in said(done)
@@ -306,7 +307,7 @@ def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> 
     path = Path(recover(tmp_path / "a.mcap").output)
     before, data = found(path), path.read_bytes()
     at = data.index(private)
-    following = LogReader(path).files[0].stretches[2].offset
+    following = LogReader(path).files[0].blocks[2].offset
     path.write_bytes(data[:at] + HEAD.pack(0x90, following - at - HEAD.size) + data[at + HEAD.size :])
     assert len(found(path)) == 2
     check_whole(Path(recover(path).output), before)
@@ -371,12 +372,12 @@ def test_a_file_with_fewer_messages_gets_no_name(
     path = truncated(tmp_path / "a.mcap")
     before = path.read_bytes()
 
-    class Careless(Survey):
+    class Careless(RepairPlan):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             del self.steps[3]
 
-    monkeypatch.setattr(module, "Survey", Careless)
+    monkeypatch.setattr(module, "RepairPlan", Careless)
     with pytest.raises(RecordingError, match=r"of the 5 messages in .*, 4 would be left"):
         recover(path, in_place=in_place)
     assert os.listdir(tmp_path) == ["a.mcap"]
@@ -420,7 +421,7 @@ def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
     Failure would mean: what was readable before is not readable any more, or a half file has got the name.
     """
     original = write_foreign(tmp_path / "original", 100)
-    flip(original, LogReader(original).files[0].stretches[0].offset + 70)
+    flip(original, LogReader(original).files[0].blocks[0].offset + 70)
     content, before = original.read_bytes(), found(original)
     folder, seen = tmp_path / "folder", set()
     for step in range(1, 200):

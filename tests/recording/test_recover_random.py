@@ -119,7 +119,7 @@ def large(path: Path) -> Path:
     """Write a file whose recovery takes some time, the descriptions of which are in its summary only."""
     write_foreign(path, 30_000, chunk_size=1 << 16)
     data = bytearray(path.read_bytes())
-    data[LogReader(path).files[0].stretches[0].offset + 70] ^= 1
+    data[LogReader(path).files[0].blocks[0].offset + 70] ^= 1
     path.write_bytes(data)
     return path
 

@@ -266,7 +266,7 @@ def test_a_damaged_compressed_file_is_read_up_to_there(tmp_path: Path) -> None:
 def test_a_copy_that_has_no_room_is_an_error_that_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mcap.zstd"
     path.write_bytes(compress(write_bag(tmp_path / "plain").read_bytes()))
-    monkeypatch.setattr("msgq.recording.mcap_io.file_source._ROOM_BYTES", 1 << 62)
+    monkeypatch.setattr("msgq.recording.mcap_io.file_source._RESERVE_BYTES", 1 << 62)
     before = descriptors()
     with pytest.raises(RecordingError, match=r"has no room .* TMPDIR") as raised:
         LogReader(path)

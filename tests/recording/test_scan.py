@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.scan import TALLY, Columns, crc32
-from tests.recording.logs import encoded, message
+from msgq.recording.mcap_io.scan import TALLY, ScanColumns, crc32
+from tests.recording.logs import encode, message
 
 CODES = np.zeros(4, np.int32)
 
@@ -23,9 +23,9 @@ def test_crc_is_zlibs() -> None:
             assert crc32(data[start:size], start + 77) == zlib.crc32(data[start:size], start + 77)
 
 
-def filled() -> tuple[Columns, bytes]:
-    data = encoded(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
-    columns = Columns(10)
+def filled() -> tuple[ScanColumns, bytes]:
+    data = encode(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
+    columns = ScanColumns(10)
     columns.scan(data, 0, CODES, 0, 1000)
     assert columns.rows == 4
     return columns, data
@@ -48,7 +48,7 @@ def test_gathers_within_bounds_only() -> None:
         lambda: columns.count(np.zeros(0, TALLY), 0, np.zeros(9, np.int32)),
         lambda: columns.count(np.zeros(9, TALLY), 0, np.zeros(0, np.int32)),
         lambda: columns.count(np.zeros(9, TALLY), 0, np.full(9, 9, np.int32)),
-        lambda: Columns(0),
+        lambda: ScanColumns(0),
     ):
         with pytest.raises(InvalidValueError):
             wrong()

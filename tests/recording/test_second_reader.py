@@ -63,7 +63,7 @@ def test_has_the_same_descriptions(recording: Path) -> None:
         counts = reader.get_statistics().channel_message_counts
         by_name = {channel.topic: channel for channel in reader.get_channels().values()}
         assert {name: counts[channel.id] for name, channel in by_name.items()} == {"number": 200, "raw": 200}
-        assert len(reader.get_chunk_indexes()) == len(log.files[0].stretches) > 3
+        assert len(reader.get_chunk_indexes()) == len(log.files[0].blocks) > 3
         schema = reader.get_channel_schema(by_name["number"].id)
         assert schema is not None
         assert (schema.name, schema.encoding, schema.data) == ("Number", "jsonschema", SCHEMA.data)
@@ -80,7 +80,7 @@ def test_has_the_same_messages_after_a_recovery(recording: Path, share: float) -
 
 
 def test_has_the_same_messages_after_damage_was_passed_over(recording: Path) -> None:
-    damaged = LogReader(recording).files[0].stretches[2]
+    damaged = LogReader(recording).files[0].blocks[2]
     data = bytearray(recording.read_bytes())
     for place in range(damaged.offset + damaged.length - 40, damaged.offset + damaged.length - 20):
         data[place] ^= 0xFF  # a single bit may be one that decompression does not look at

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.cli.stages.hop_tree import Origins, hops
+from msgq.cli.stages.hop_tree import HopTreeCollector, hops
 from msgq.common import timing
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until
@@ -17,7 +17,7 @@ NAMES = ["camera", "model", "plan"]
 
 
 def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: str, tmp_path: Path) -> None:
-    view = Origins(lambda _: True, 600.0)
+    view = HopTreeCollector(lambda _: True, 600.0)
     with Child(stage_actors.chain, NAMES, 300) as child, stage_actors.timings("planner", "model") as beside:
         child.hear()
         view.look()

@@ -20,7 +20,7 @@ from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.mcap_io import metadata_keys, origins
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.repair.recover import recover
 
@@ -99,8 +99,8 @@ def test_batches_and_pieces_have_them(log: Any) -> None:
     pieces = reader.split(1000)
     assert len(pieces) > 3
     assert [message.origin_time for piece in pieces for message in piece] == wanted
-    stretches = reader.files[0].stretches
-    spans = [(s.offset + s.length, t.offset + t.length) for s, t in pairwise(stretches)]
+    blocks = reader.files[0].blocks
+    spans = [(s.offset + s.length, t.offset + t.length) for s, t in pairwise(blocks)]
     in_spans = [m.origin_time for span in spans for m in LogReader(path, endpoints=["tracked"], span=span)]
     assert in_spans == wanted[-len(in_spans) :]
 
@@ -159,16 +159,16 @@ def test_records_that_make_no_sense_cost_the_origins_only(log: Any, tmp_path: Pa
 
 def test_hostile_records(tmp_path: Path) -> None:
     """Places where there is nothing, channels that are not there, sizes that are cut: only what it says is lost."""
-    columns = Columns(4)
+    columns = ScanColumns(4)
     columns.code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
     codes = np.array([-1, 0, 1], np.int32)
     by_place = struct.pack("<QqQqQq", 300, 5, 100, 99, 2**64 - 1, 1)
     by_number = struct.pack("<HIqHIq", 1, 7, 99, 65535, 7, 5)
     for magic, rows, expected in ((b"msgqorat", by_place, [99, 0, 5, 0]), (b"msgqorig", by_number, [99, 0, 0, 0])):
         good = HEAD.pack(origins.OPCODE, 8 + len(rows)) + magic + rows
-        assert origins.Origins(good, codes).of(columns, slice(0, 4)).tolist() == expected
+        assert origins.Origins(good, codes).lookup(columns, slice(0, 4)).tolist() == expected
         empty = origins.Origins(good[: HEAD.size + 8], codes)
-        assert empty.of(columns, slice(0, 2)).tolist() == [0, 0]
+        assert empty.lookup(columns, slice(0, 2)).tolist() == [0, 0]
         for bad in (b"", good[:-1], good[: HEAD.size + 7]):
             with pytest.raises(ValueError, match="no origins"):
                 origins.Origins(bad, codes)

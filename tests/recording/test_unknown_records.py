@@ -194,11 +194,11 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
     path = write(tmp_path / "a.mcap", *chunks)
     log = LogReader(path)
     assert [one.endpoint for one in log] == ["a", "b"]
-    assert log.files[0].described.tails == {}
+    assert log.files[0].registry.tails == {}
     copies = filtered(path, tmp_path / "b.mcap", "--endpoint", "b")
     copy = LogReader(*copies)
     assert [one.endpoint for one in copy] == ["b"]
-    assert copy.files[0].described.tails == {}
+    assert copy.files[0].registry.tails == {}
 
 
 @pytest.mark.ci

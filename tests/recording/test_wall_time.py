@@ -23,8 +23,8 @@ from msgq import errors
 from msgq.impl.base import clock
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import Compressor, Segment, channel_records
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter, encode_channel
 from msgq.recording.mcap_io.wall_time import WallTimes
 from msgq.recording.merge.log_copy import write_mcap
 from msgq.recording.reader.message import Message
@@ -33,7 +33,7 @@ from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
 from msgq.recording.recorder.wall_clock import Reading, WallClock
 from tests.command import run
-from tests.recording.logs import MAGIC, channel, encoded, message
+from tests.recording.logs import MAGIC, channel, encode, message
 from tests.support import wait_until
 
 HOUR = 3600 * 10**9
@@ -50,16 +50,16 @@ def noted(ahead: int, since: int = 0) -> tuple[str, dict[str, str]]:
 
 def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], ends: bool = True) -> Path:
     """Write a recording: of a list of log_times a chunk with such messages, of a pair (since, ahead) a note."""
-    segment = Segment(path, Compressor("zstd", None), noted(ahead)[1])
+    segment = SegmentWriter(path, Compressor("zstd", None), noted(ahead)[1])
     described = {
-        1: channel_records(1, "e", msgq.Schema("n", "struct", b'"<i8"'), 1, metadata_keys.PUBLISHED),
+        1: encode_channel(1, "e", msgq.Schema("n", "struct", b'"<i8"'), 1, metadata_keys.PUBLISHED),
     }
     sequence = 0
     for part in parts:
         if isinstance(part, tuple):
             segment.add_metadata(*noted(part[1], part[0]))
             continue
-        chunk = Chunk(1 << 16, 100)
+        chunk = ChunkBuffer(1 << 16, 100)
         for time in part:
             assert chunk.append(1, sequence, time, time - 30, time.to_bytes(8, "little"), time - 50)
             sequence += 1
@@ -70,7 +70,7 @@ def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], e
 
 def written(path: Path, *parts: Any) -> Path:
     """Write a file of one channel outside of chunks."""
-    path.write_bytes(MAGIC + encoded(records.Header("", "test"), channel(1, "e"), *parts))
+    path.write_bytes(MAGIC + encode(records.Header("", "test"), channel(1, "e"), *parts))
     return path
 
 
@@ -135,7 +135,7 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
 
 def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
-    (*_, (_, last)) = LogReader(path).contents.stretches()
+    (*_, (_, last)) = LogReader(path).contents.blocks()
     assert times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
     whole = LogReader(path, clock="wall", span=(0, path.stat().st_size))
     assert times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
@@ -270,9 +270,9 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     wall = WallClock()
     wall._readings = [Reading(0, BOOTED), Reading(now - HOUR, BOOTED + HOUR)]
     output = Output(tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
-    described = {1: channel_records(1, "e", None, 1, metadata_keys.PUBLISHED)}
+    described = {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHED)}
     for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
-        chunk = Chunk(1 << 16, 100)
+        chunk = ChunkBuffer(1 << 16, 100)
         for age in ages:
             assert chunk.append(1, 0, now - age, now - age, b"x")
         output.write(chunk, described, dict)

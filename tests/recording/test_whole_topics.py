@@ -12,7 +12,7 @@ from msgq import errors
 from msgq.common import naming
 from msgq.impl.ring.core import unlink_topic
 from msgq.impl.sources import Source, open_source
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.capture import Capture
 from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
 
@@ -21,7 +21,7 @@ SIZE = 4096  # of the ring
 
 def taken(source: Source) -> tuple[int, int | None]:
     """Return how many messages a source gives, and how many it has lost."""
-    capture, chunk = Capture(), Chunk(1 << 20, 1 << 10)
+    capture, chunk = Capture(), ChunkBuffer(1 << 20, 1 << 10)
     capture.add(source)
     while capture.redescribed():
         assert source.schema is None

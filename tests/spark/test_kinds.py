@@ -15,7 +15,7 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.segment_writer import channel_records
+from msgq.recording.mcap_io.segment_writer import encode_channel
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.lake.export import write_log
@@ -113,7 +113,7 @@ def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkey
             sources = [MessageSource("channel", "front"), MessageSource("records", key="speed")]
             names = ["channel/scans", "records/limits"]
             self.channels = {
-                number: channel_records(number, name, None, 1, "published", source=source)
+                number: encode_channel(number, name, None, 1, "published", source=source)
                 for number, (name, source) in enumerate(zip(names, sources, strict=True), 1)
             }
             self.left = [1, 2]

@@ -298,7 +298,7 @@ def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_pat
         source = RecordingSource({"path": str(path), **options})
         reader = source.reader(source.schema())
         pieces = reader.partitions()
-        os.truncate(path, LogReader(path).files[0].stretches[2].offset + 1)
+        os.truncate(path, LogReader(path).files[0].blocks[2].offset + 1)
         outcome = pytest.raises(RecordingError, match=rf"{path} at byte .* could be") if rows is None else nullcontext()
         with outcome:
             assert sum(batch.num_rows for piece in pieces for batch in reader.read(piece)) == rows

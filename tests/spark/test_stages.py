@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq.cli.stages.hop_tree import Origins, hops
-from msgq.cli.stages.timings import Timings
+from msgq.cli.stages.hop_tree import HopTreeCollector, hops
+from msgq.cli.stages.timings import StageCollector
 from msgq.common import timing
 from msgq.lake.report import plots
 from msgq.lake.report.gold_reader import lake_tables
@@ -187,7 +187,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
     """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
-    tree, said = Origins(lambda _: True, 600.0), Timings(lambda _: True, 600.0)
+    tree, said = HopTreeCollector(lambda _: True, 600.0), StageCollector(lambda _: True, 600.0)
     command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "2", "--output", str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
         while demo.poll() is None:

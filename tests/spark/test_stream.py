@@ -18,7 +18,7 @@ from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
-from tests.recording.logs import channel, chunk, encoded, head, message, write_foreign
+from tests.recording.logs import channel, chunk, encode, head, message, write_foreign
 from tests.spark.children import record
 from tests.spark.deadline import DEADLINE
 from tests.support import Child, wait_until
@@ -88,7 +88,7 @@ def test_times_by_the_wall_clock(tmp_path: Path) -> None:
     """A batch knows what was noted in its segment before it."""
     said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": "70", "since_ns": "1"}
     path = tmp_path / "000000.mcap"
-    path.write_bytes(head() + encoded(Metadata("msgq.clock", said)) + part(0))
+    path.write_bytes(head() + encode(Metadata("msgq.clock", said)) + part(0))
     first = reader(tmp_path, clock="wall").latestOffset({}, ReadAllAvailable())
     append(path, part(5), CLOSED)
     stream = reader(tmp_path, clock="wall")

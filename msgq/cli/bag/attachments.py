@@ -9,7 +9,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, in_bytes
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.log_writer import new_file
+from msgq.recording.mcap_io.log_writer import create_atomically
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -37,7 +37,7 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
             )
     output.mkdir(parents=True, exist_ok=True)
     for path, one in zip(paths, found, strict=True):
-        with new_file(path) as unfinished:
+        with create_atomically(path) as unfinished:
             unfinished.write_bytes(one.read())
         said = {"path": str(path), "name": one.name, "bytes": one.size}
         echo_json(said) if as_json else echo(f"{path}: {in_bytes(one.size)}")

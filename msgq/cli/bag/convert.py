@@ -9,7 +9,7 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import no_terminal
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.log_writer import new_file
+from msgq.recording.mcap_io.log_writer import create_atomically
 
 _FORMATS = ("parquet", "jsonl", "csv")
 _STDOUT = Path("-")
@@ -55,5 +55,5 @@ def _write(log: LogReader, output: Path, kind: str) -> int:
         return log.to_parquet(output)
     if output == _STDOUT:
         return text_export.WRITERS[kind](log.decoded(), no_terminal("the texts of others"))
-    with new_file(output) as unfinished, unfinished.open("w", newline="") as file:
+    with create_atomically(output) as unfinished, unfinished.open("w", newline="") as file:
         return text_export.WRITERS[kind](log.decoded(), file)

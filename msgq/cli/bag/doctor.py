@@ -28,7 +28,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     """
     failed = False
     output = console()
-    for path in (path for log in logs for path in recording_files.segments(log)):
+    for path in (path for log in logs for path in recording_files.find_segments(log)):
         examination, found = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for one in examination:
             found[one.severity] += 1
@@ -38,7 +38,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
                 where = styled(f"{one.severity:7}", _COLOURS[one.severity])
                 output.print(where, f"{one.path} at byte {one.offset}: {one.text} [{one.rule}]", soft_wrap=True)
         failed |= found["error"] > 0
-        facts = examination.facts
+        facts = examination.data_stats
         said = {"messages": facts.counts.total(), "chunks": len(facts.chunks)}
         said |= {f"{severity}s": count for severity, count in found.items()}
         if as_json:

@@ -17,23 +17,23 @@ _Rows = Iterator[dict[str, Any]]
 
 def _chunks(log: LogReader) -> _Rows:
     for file in log.files:
-        for stretch in file.stretches:
+        for block in file.blocks:
             yield {
                 "file": str(file.path),
-                "offset": stretch.offset,
-                "length": stretch.length,
-                "uncompressed": stretch.size,
-                "start": stretch.start,
-                "end": stretch.end,
-                "channels": None if stretch.channels is None else len(stretch.channels),
-                "chunked": stretch.is_chunk,
+                "offset": block.offset,
+                "length": block.length,
+                "uncompressed": block.size,
+                "start": block.start,
+                "end": block.end,
+                "channels": None if block.channels is None else len(block.channels),
+                "chunked": block.is_chunk,
             }
 
 
 def _channels(log: LogReader) -> _Rows:
     for file in log.files:
         counts = file.statistics.channel_message_counts if file.statistics else None
-        for number, channel in sorted(file.described.channels.items()):
+        for number, channel in sorted(file.registry.channels.items()):
             record = channel.record
             yield {
                 "file": str(file.path),

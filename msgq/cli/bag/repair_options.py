@@ -59,10 +59,10 @@ def _leave() -> NoReturn:
 def _ways(log: Path, output: Path | None, what: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
     """Give each file, and where its whole one goes; None: beside it, or to its own place."""
     if in_place or not log.is_dir():
-        yield from ((path, output) for path in recording_files.segments(log))
+        yield from ((path, output) for path in recording_files.find_segments(log))
         return
-    with _new_directory(output or recording_files.beside(Path(os.path.normpath(log)), what)) as directory:
-        yield from ((path, directory / path.name) for path in recording_files.segments(log))
+    with _new_directory(output or recording_files.sibling_path(Path(os.path.normpath(log)), what)) as directory:
+        yield from ((path, directory / path.name) for path in recording_files.find_segments(log))
 
 
 @contextmanager

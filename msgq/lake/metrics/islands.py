@@ -1,4 +1,4 @@
-"""Islands: stretches of sequences without a jump; where there is none between them, messages are missing.
+"""Islands: blocks of sequences without a jump; where there is none between them, messages are missing.
 
 The numbers of a key are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is a step
 back. Islands of any rows are joined to those of all of them, so that no message needs to be looked at twice.
@@ -22,7 +22,7 @@ EPOCH = ("run", "endpoint", "epoch")
 CELL = (*EPOCH, "key", "index")
 #: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
 #: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
-#: of the stretch, counted from `base`; low_time, high_time: log_time of these.
+#: of the block, counted from `base`; low_time, high_time: log_time of these.
 _PLACES = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
 _TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
@@ -41,7 +41,7 @@ def jumps_schema(keys: Sequence[str]) -> pa.Schema:
 
 
 def islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the stretches without a jump of `sequence` in each minute of log_time of a key: `schema`.
+    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `schema`.
 
     Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
     """

@@ -1,4 +1,4 @@
-"""Windows: what came of each endpoint in each stretch of time, and what is made of that."""
+"""Windows: what came of each endpoint in each block of time, and what is made of that."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from msgq.decoding.arrow_types import common_columns, with_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import Aside, decoded_batches, joined_rows
-from msgq.recording.mcap_io.recording_files import file_name
+from msgq.recording.mcap_io.recording_files import safe_file_name
 from msgq.recording.reader.log_view import Contents
 
 SUFFIX = ".parquet"
@@ -35,7 +35,7 @@ def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq
 
 
 def write_parquet(contents: Contents, output: Path) -> int:
-    """See LogReader.to_parquet. Files are named by `file_name`."""
+    """See LogReader.to_parquet. Files are named by `safe_file_name`."""
     is_file = output.suffix == SUFFIX
     aside = output.with_suffix(f".undecoded{SUFFIX}")
     with _working_directory(output, *([aside] if is_file else [])) as directory:
@@ -73,7 +73,7 @@ def _fill(tables: _Tables, contents: Contents, is_one: bool) -> int:
             text = "choose one (--endpoint), or give a directory: a name without .parquet"
             raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
         known = endpoint
-        tables.add(file_name(endpoint), batch.rows)
+        tables.add(safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
             tables.add(_UNDECODED, batch.undecoded)
         aside.add(endpoint, batch.undecoded)

@@ -8,7 +8,7 @@ import struct
 from mcap import records
 from mcap.exceptions import McapError
 
-from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.record_structs import HEAD, Metadata, RecordStream
 
 CRC_BYTES = 4  # after the data of an attachment
@@ -59,8 +59,8 @@ def read_metadata(fd: int, offset: int, length: int) -> Metadata:
     ValueError : it makes no sense, or is too large.
     OSError : it cannot be read.
     """
-    if length > DESCRIBING_BYTES_MAX:
-        raise ValueError(f"metadata of {length} bytes; {DESCRIBING_BYTES_MAX} are all that is read")
+    if length > METADATA_BYTES_MAX:
+        raise ValueError(f"metadata of {length} bytes; {METADATA_BYTES_MAX} are all that is read")
     data = os.pread(fd, length - HEAD.size, offset + HEAD.size)
     try:
         stream = RecordStream(data)

@@ -24,44 +24,46 @@ LOST_MAX = 1 << 62
 _TURN = 1 << 32  # a sequence has 32 bits
 
 
-class Hidden(NamedTuple):
+class BoundaryLoss(NamedTuple):
     """Messages lost next to a message. lost : their number; None: unknown."""
 
     sequence: int
     lost: int | None
 
 
-class HiddenLosses(NamedTuple):
+class BoundaryLosses(NamedTuple):
     """What a channel states. None, 0: nothing. unrecorded : all losses of an endpoint without any message."""
 
-    before: Hidden | None = None
-    after: Hidden | None = None
+    before: BoundaryLoss | None = None
+    after: BoundaryLoss | None = None
     unrecorded: int = 0
 
     @property
-    def ends(self) -> tuple[Hidden | None, Hidden | None]:
+    def ends(self) -> tuple[BoundaryLoss | None, BoundaryLoss | None]:
         """Return the losses before and after messages."""
         return self.before, self.after
 
     def metadata(self) -> dict[str, str]:
         """Return these losses as metadata of a channel."""
-        said = _stated(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _stated(self.after, LAST_SEQUENCE, LOST_AFTER)
+        said = _format_loss(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _format_loss(
+            self.after, LAST_SEQUENCE, LOST_AFTER
+        )
         return said | ({UNRECORDED: str(self.unrecorded)} if self.unrecorded else {})
 
 
-NONE_HIDDEN = HiddenLosses()
+NO_BOUNDARY_LOSSES = BoundaryLosses()
 
 
-def hidden_losses(metadata: Mapping[str, str]) -> HiddenLosses:
+def parse_boundary_losses(metadata: Mapping[str, str]) -> BoundaryLosses:
     """Return the losses in the metadata of a channel. Impossible values count as none."""
-    return HiddenLosses(
-        _hidden(metadata.get(FIRST_SEQUENCE), metadata.get(LOST_BEFORE)),
-        _hidden(metadata.get(LAST_SEQUENCE), metadata.get(LOST_AFTER)),
-        _count(metadata.get(UNRECORDED), LOST_MAX) or 0,
+    return BoundaryLosses(
+        _parse_loss(metadata.get(FIRST_SEQUENCE), metadata.get(LOST_BEFORE)),
+        _parse_loss(metadata.get(LAST_SEQUENCE), metadata.get(LOST_AFTER)),
+        _parse_number(metadata.get(UNRECORDED), LOST_MAX) or 0,
     )
 
 
-def lost_at_ends(stated: Iterable[HiddenLosses], first: int, last: int) -> int | None:
+def count_boundary_losses(stated: Iterable[BoundaryLosses], first: int, last: int) -> int | None:
     """Return the losses of a numbering that are no gaps; None: unknown.
 
     Parameters
@@ -77,21 +79,21 @@ def lost_at_ends(stated: Iterable[HiddenLosses], first: int, last: int) -> int |
     return sum(lost or 0 for lost in (*before, *after))
 
 
-def _stated(hidden: Hidden | None, sequence: str, lost: str) -> dict[str, str]:
+def _format_loss(hidden: BoundaryLoss | None, sequence: str, lost: str) -> dict[str, str]:
     if hidden is None:
         return {}
     return {sequence: str(hidden.sequence), lost: UNKNOWN if hidden.lost is None else str(hidden.lost)}
 
 
-def _hidden(sequence: str | None, lost: str | None) -> Hidden | None:
-    number = _count(sequence, _TURN)
+def _parse_loss(sequence: str | None, lost: str | None) -> BoundaryLoss | None:
+    number = _parse_number(sequence, _TURN)
     if number is None or lost is None:
         return None
-    count = _count(lost, LOST_MAX)
-    return None if count is None and lost != UNKNOWN else Hidden(number, count)
+    count = _parse_number(lost, LOST_MAX)
+    return None if count is None and lost != UNKNOWN else BoundaryLoss(number, count)
 
 
-def _count(text: str | None, bound: int) -> int | None:
+def _parse_number(text: str | None, bound: int) -> int | None:
     """Parse a decimal number below a bound; None if the text is not one."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 20):
         return None

@@ -19,15 +19,15 @@ from mcap.opcode import Opcode
 from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.boundary_losses import NONE_HIDDEN, HiddenLosses, hidden_losses
+from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryLosses, parse_boundary_losses
 from msgq.recording.mcap_io.record_structs import RecordStream
 from msgq.recording.mcap_io.scan import UNKNOWN
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
-DESCRIBING_BYTES_MAX = 32 << 20
+METADATA_BYTES_MAX = 32 << 20
 #: Other descriptions of channels that a file already had: MCAP wants that there are none, files in a row have some.
 CHANGES_MAX = 1 << 16
-CLOCKS_MAX = 4096
+CLOCK_NOTES_MAX = 4096
 _OVERHEAD_BYTES = 256  # of Python, for each
 _READ: dict[Opcode, Callable[[ReadDataStream], Any]] = {
     Opcode.SCHEMA: records.Schema.read,
@@ -53,7 +53,7 @@ class ChannelRecord(NamedTuple):
     schema: SchemaRecord | None = None
 
 
-_NOTHING = ChannelRecord()
+_EMPTY_RECORD = ChannelRecord()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,62 +67,62 @@ class Channel:
     schema: Schema | None
     tracked: bool = False  # messages had stamps, which their origins are from
     source: MessageSource = TOPIC
-    record: ChannelRecord = _NOTHING
-    hidden: HiddenLosses = NONE_HIDDEN
+    record: ChannelRecord = _EMPTY_RECORD
+    boundary_losses: BoundaryLosses = NO_BOUNDARY_LOSSES
 
 
-class Room:
+class MetadataBudget:
     """Counts what a file's descriptions take."""
 
     def __init__(self) -> None:
         self._taken: dict[tuple[int, bytes], int] = {}
         self._bytes = 0
 
-    def takes(self, key: tuple[int, bytes], size: int) -> bool:
+    def reserve(self, key: tuple[int, bytes], size: int) -> bool:
         """Return whether there is room for a description, instead of an earlier one with this key."""
         more = size + _OVERHEAD_BYTES - self._taken.get(key, 0)
-        if self._bytes + more > DESCRIBING_BYTES_MAX:
+        if self._bytes + more > METADATA_BYTES_MAX:
             return False
         self._taken[key] = size + _OVERHEAD_BYTES
         self._bytes += more
         return True
 
-    def adds(self, size: int) -> bool:
+    def reserve_more(self, size: int) -> bool:
         """Return whether there is room for one more description, which replaces none."""
-        if self._bytes + size + _OVERHEAD_BYTES > DESCRIBING_BYTES_MAX:
+        if self._bytes + size + _OVERHEAD_BYTES > METADATA_BYTES_MAX:
             return False
         self._bytes += size + _OVERHEAD_BYTES
         return True
 
 
-class Descriptions:
+class ChannelRegistry:
     """What was learnt so far. One thread at a time.
 
     Attributes
     ----------
     header : of the file.
     metadata : the newest Metadata record of each name.
-    clocks : all that say what the wall clock was.
+    clock_notes : all that say what the wall clock was.
     channels : by id.
     schemas : by id.
     schema_ids : of each channel, by its id; 0: it has none.
     tails : unknown fields of the header, of schemas and of channels, by opcode and id.
     codes : of each channel id below its length; see scan.pyi.
     changes : how often a channel was described as another one than before.
-    code_of : gives a channel its code.
+    assign_code : gives a channel its code.
     """
 
-    def __init__(self, code_of: Callable[[Channel], int], problem: Callable[[int, str], None]) -> None:
+    def __init__(self, assign_code: Callable[[Channel], int], problem: Callable[[int, str], None]) -> None:
         """Begin with nothing. problem : is told of each problem, with its place in the file."""
         self.header = records.Header(profile="", library="")
         self.metadata: dict[str, dict[str, str]] = {}
-        self.clocks: list[dict[str, str]] = []
+        self.clock_notes: list[dict[str, str]] = []
         self._runs: set[str] = set()
         self.channels: dict[int, Channel] = {}
         self.codes = np.empty(0, np.int32)
         self.changes = 0
-        self.code_of, self._problem = code_of, problem
-        self._room = Room()
+        self.assign_code, self._problem = assign_code, problem
+        self._budget = MetadataBudget()
         self.schemas: dict[int, records.Schema] = {}
         self.schema_ids: dict[int, int] = {}
         self.tails: dict[tuple[int, int], bytes] = {}
@@ -130,25 +130,25 @@ class Descriptions:
         self._awaited: dict[int, set[int]] = {}  # by id: schemas, and the channels that wait for them
         self._known: dict[tuple[int, bytes], bytes] = {}
 
-    def copy(self, code_of: Callable[[Channel], int], problem: Callable[[int, str], None]) -> Self:
+    def copy(self, assign_code: Callable[[Channel], int], problem: Callable[[int, str], None]) -> Self:
         """Return the same for somebody who reads on elsewhere, and who takes no part in what this one learns."""
         other = copy(self)
-        other.code_of, other._problem = code_of, problem
+        other.assign_code, other._problem = assign_code, problem
         other.channels, other.codes, other._known = dict(self.channels), self.codes.copy(), {}
         other.schemas, other.schema_ids = dict(self.schemas), dict(self.schema_ids)
         other.tails = dict(self.tails)
         other._waiting = dict(self._waiting)
         other._awaited = {number: set(channels) for number, channels in self._awaited.items()}
-        other._room = Room()
+        other._budget = MetadataBudget()
         return other
 
-    def knows(self, number: int) -> bool:
+    def is_known(self, number: int) -> bool:
         """Return whether a channel is described, with its schema if it has one."""
         return number in self.channels and number not in self._waiting
 
-    def adopt(self, others: Descriptions, number: int) -> bool:
+    def copy_channel(self, others: ChannelRegistry, number: int) -> bool:
         """Take a channel that others know; return whether they do."""
-        if not others.knows(number):
+        if not others.is_known(number):
             return False
         self._waiting.pop(number, None)
         key = (int(Opcode.CHANNEL), number.to_bytes(2, "little"))
@@ -156,10 +156,10 @@ class Descriptions:
         self.schemas = others.schemas | self.schemas
         self.tails = others.tails | self.tails
         self.channels[number], self.schema_ids[number] = others.channels[number], others.schema_ids[number]
-        self.set_code(number, self.code_of(others.channels[number]))
+        self.set_code(number, self.assign_code(others.channels[number]))
         return True
 
-    def settle(self, number: int, offset: int) -> bool:
+    def drop_missing_schema(self, number: int, offset: int) -> bool:
         """Do without the schema that a channel waits for, and tell of it; return whether the channel is known now."""
         record = self._waiting.pop(number, None)
         if record is not None:
@@ -171,10 +171,10 @@ class Descriptions:
         """Return whether messages of a channel are wanted, or nobody can know."""
         return number >= len(self.codes) or bool(self.codes[number] >= UNKNOWN)
 
-    def code_anew(self) -> None:
+    def refresh_codes(self) -> None:
         """Ask for the codes of all channels again."""
         for number, channel in self.channels.items():
-            self.set_code(number, self.code_of(channel))
+            self.set_code(number, self.assign_code(channel))
 
     def set_code(self, number: int, code: int) -> None:
         """Give the messages of a channel a code."""
@@ -182,7 +182,7 @@ class Descriptions:
             self.codes = np.concatenate((self.codes, np.full(number + 1 - len(self.codes), UNKNOWN, np.int32)))
         self.codes[number] = code
 
-    def take(self, opcode: int, content: bytes, offset: int) -> None:
+    def learn(self, opcode: int, content: bytes, offset: int) -> None:
         """Learn from a header, a schema, a channel or metadata; a repetition costs nothing.
 
         Parameters
@@ -193,33 +193,33 @@ class Descriptions:
         key = (opcode, content[:2])
         if self._known.get(key) == content or (opcode == Opcode.CHANNEL and self.changes > CHANGES_MAX):
             return
-        if not self._room.takes(_description(opcode, content), len(content)):
-            text = f"{DESCRIBING_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
+        if not self._budget.reserve(_budget_key(opcode, content), len(content)):
+            text = f"{METADATA_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
             self._problem(offset, text)
             return
         if opcode != Opcode.METADATA:
             self._known[key] = content
         stream = RecordStream(content)
-        record = parsed(_READ[Opcode(opcode)], stream, offset, self._problem)
+        record = parse_or_report(_READ[Opcode(opcode)], stream, offset, self._problem)
         changes, former = self.changes, self.schemas.get(getattr(record, "id", 0))
-        self._learn(record, offset)
+        self._store(record, offset)
         if opcode != Opcode.METADATA and record is not None:
             is_other = self.changes > changes or (opcode == Opcode.SCHEMA and former not in (None, record))
-            self._keep_tail((opcode, getattr(record, "id", 0)), content[stream.count :], is_other)
+            self._keep_unknown_fields((opcode, getattr(record, "id", 0)), content[stream.count :], is_other)
 
-    def _keep_tail(self, key: tuple[int, int], tail: bytes, is_other: bool) -> None:
+    def _keep_unknown_fields(self, key: tuple[int, int], tail: bytes, is_other: bool) -> None:
         """Keep unknown fields, of the first description that has some. is_other : it replaces one with other fields."""
         if is_other:
             self.tails.pop(key, None)
         if tail:
             self.tails.setdefault(key, tail)
 
-    def _learn(self, record: Any, offset: int) -> None:
+    def _store(self, record: Any, offset: int) -> None:
         if isinstance(record, records.Header):
             self.header = record
         elif isinstance(record, records.Metadata):
             self.metadata[record.name] = record.metadata
-            self._take_clock(record.name, record.metadata, offset)
+            self._add_clock_note(record.name, record.metadata, offset)
         elif isinstance(record, records.Schema):
             self.schemas[record.id] = record
             for number in self._awaited.pop(record.id, ()):
@@ -233,16 +233,18 @@ class Descriptions:
             self._waiting.pop(record.id, None)
             self._describe(record, offset)
 
-    def _take_clock(self, name: str, metadata: dict[str, str], offset: int) -> None:
+    def _add_clock_note(self, name: str, metadata: dict[str, str], offset: int) -> None:
         """Keep what a recorder noted of the clocks; in a file that is of several runs, nothing is."""
         run = metadata.get("run", "")
         if name != metadata_keys.RECORDING and (name != metadata_keys.CLOCK or run not in self._runs):
             return
-        if len(self.clocks) < CLOCKS_MAX:
+        if len(self.clock_notes) < CLOCK_NOTES_MAX:
             self._runs.add(run)
-            self.clocks.append({name: text for name, text in metadata.items() if name in metadata_keys.CLOCK_NAMES})
+            self.clock_notes.append(
+                {name: text for name, text in metadata.items() if name in metadata_keys.CLOCK_NAMES}
+            )
         else:
-            self._problem(offset, f"the wall clock was set {CLOCKS_MAX} times, more than that is not kept")
+            self._problem(offset, f"the wall clock was set {CLOCK_NOTES_MAX} times, more than that is not kept")
 
     def _describe(self, record: records.Channel, offset: int) -> None:
         epoch = record.metadata.get(metadata_keys.EPOCH, "")
@@ -252,11 +254,11 @@ class Descriptions:
             self.metadata.get(metadata_keys.RECORDING, {}).get("run", ""),
             int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0,
             record.metadata.get(metadata_keys.SEQUENCE) == metadata_keys.PUBLISHED,
-            _schema(record, schema),
+            _message_schema(record, schema),
             record.metadata.get(metadata_keys.TRACKED) == "1",
             parse_metadata(record.metadata),
             ChannelRecord(record.message_encoding, tuple(record.metadata.items()), schema),
-            hidden_losses(record.metadata),
+            parse_boundary_losses(record.metadata),
         )
         before = self.channels.get(record.id)
         if before is not None and before != channel:
@@ -264,14 +266,14 @@ class Descriptions:
             self.changes += 1
         self.channels[record.id] = channel
         self.schema_ids[record.id] = record.schema_id
-        self.set_code(record.id, self.code_of(channel))
+        self.set_code(record.id, self.assign_code(channel))
 
     def _schema_record(self, number: int) -> SchemaRecord | None:
         record = self.schemas.get(number) if number else None
         return None if record is None else SchemaRecord(record.name, record.encoding, record.data)
 
 
-def parsed(
+def parse_or_report(
     read: Callable[[ReadDataStream], Any], stream: RecordStream, offset: int, problem: Callable[[int, str], None]
 ) -> Any:
     """Return a record of the library's, or None, and tell of the problem, when its bytes make no sense."""
@@ -282,14 +284,14 @@ def parsed(
         return None
 
 
-def _description(opcode: int, content: bytes) -> tuple[int, bytes]:
+def _budget_key(opcode: int, content: bytes) -> tuple[int, bytes]:
     """Return what a later description has in common with one that it replaces: the id, or the name of metadata."""
     if opcode != Opcode.METADATA:
         return opcode, content[:2]
     return opcode, content[: 4 + int.from_bytes(content[:4], "little")]
 
 
-def _schema(channel: records.Channel, record: SchemaRecord | None) -> Schema | None:
+def _message_schema(channel: records.Channel, record: SchemaRecord | None) -> Schema | None:
     """Return what messages of a channel mean; None: nothing says it."""
     if record is None:
         return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None

@@ -10,10 +10,10 @@ import numpy as np
 from mcap import records
 
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, Chunk
+from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, ChunkBuffer
 from msgq.recording.mcap_io.scan import TALLY
 
-AT = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
+OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
 
 
 class Numbering(NamedTuple):
@@ -32,7 +32,7 @@ class Numbering(NamedTuple):
     last: int
 
 
-class Figures:
+class ChannelStatistics:
     """Counts what is written. For one thread at a time."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Figures:
         self._numberings = np.arange(CHANNEL_IDS, dtype=np.uint16)
         self._first: dict[tuple[str, str], int] = {}
         self._counted: set[int] = set()
-        self._unread: set[int] = set()
+        self._unscanned: set[int] = set()
 
     def add_channel(self, channel: records.Channel) -> None:
         """Let messages of a channel be counted. Those of one endpoint and epoch have one numbering."""
@@ -49,11 +49,11 @@ class Figures:
             self._numberings[channel.id] = self._first.setdefault(numbering, channel.id)
             self._counted.add(channel.id)
 
-    def count(self, chunk: Chunk) -> None:
+    def count(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk, whose channels were added."""
         chunk.count(self._tallies, self._numberings)
 
-    def add_unread(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
+    def add_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
         """Count messages of which nothing more is known: their sizes and losses are left out."""
         tally = self._tallies[channel]
         if tally["messages"]:
@@ -61,9 +61,9 @@ class Figures:
             last_time = max(last_time, int(tally["last_time"]))
         tally["first_time"], tally["last_time"] = first_time, last_time
         tally["messages"] += messages
-        self._unread.add(channel)
+        self._unscanned.add(channel)
 
-    def take_over(self, tallies: Mapping[int, Any]) -> None:
+    def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
         """Know what is known of all messages where they came from, if that is as many as were counted.
 
         tallies : of dtype TALLY, by the channels' ids.
@@ -79,7 +79,7 @@ class Figures:
                 numbering[name] = tally[name]
         if (found["messages"] == self._tallies["messages"]).all():
             self._tallies = found
-            self._unread.clear()
+            self._unscanned.clear()
 
     def metadata(self, at: int) -> dict[str, str]:
         """Return the record's content: of each channel that has messages, by its id, a JSON object.
@@ -87,13 +87,13 @@ class Figures:
         at : where in the file the record will be.
         """
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
-        unknown = {int(self._numberings[number]) for number in self._unread}
+        unknown = {int(self._numberings[number]) for number in self._unscanned}
         said: set[int] = set()
-        figures = {AT: str(at)}
+        figures = {OFFSET_KEY: str(at)}
         for number in numbers:
             tally, numbering = self._tallies[number], int(self._numberings[number])
             names = ["messages", "first_time", "last_time"]
-            names += [] if number in self._unread else ["bytes", "largest"]
+            names += [] if number in self._unscanned else ["bytes", "largest"]
             figure: dict[str, Any] = {name: int(tally[name]) for name in names}
             if number in self._counted and numbering not in unknown:
                 figure |= self._losses(numbering) if numbering not in said else {"lost": 0}

@@ -39,5 +39,5 @@ cdef extern from "mcap_io/chunk_buffer.h" nogil:
     void mq_log_chunk_count(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings)
 
 
-cdef class Chunk:
+cdef class ChunkBuffer:
     cdef mq_log_chunk _chunk

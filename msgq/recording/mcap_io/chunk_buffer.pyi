@@ -7,15 +7,15 @@ import numpy as np
 
 #: Bytes of a message record before its payload.
 RECORD_HEADER: int
-#: NumPy dtype of `Chunk.entries`, as its descr.
+#: NumPy dtype of `ChunkBuffer.entries`, as its descr.
 ENTRY: list[tuple[str, str]]
-#: What `Chunk.take` appends: a message whose payload lies at `offset` of one of several contents.
+#: What `ChunkBuffer.take` appends: a message whose payload lies at `offset` of one of several contents.
 ROW: np.dtype[Any]
 #: How many ids there can be of channels.
 CHANNEL_IDS: int
 
 @final
-class Chunk:
+class ChunkBuffer:
     """A buffer for message records, and an entry for each that says where it is. For one thread at a time."""
 
     def __new__(cls, enough: int, largest: int) -> Self:
@@ -68,7 +68,7 @@ class Chunk:
         origin_time : of what the message comes from, ns since the epoch; 0: it is not known.
         """
 
-    def take(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
+    def append_rows(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
         """Append messages that lie in other bytes, from row `start` on, until it is full or the next does not fit.
 
         Parameters
@@ -103,10 +103,10 @@ class Chunk:
         Releases the GIL.
         """
 
-    def channels(self) -> dict[int, int]:
+    def count_by_channel(self) -> dict[int, int]:
         """Return how many messages each channel has, by its id, in the order of these."""
 
-    def index(self, shift: int) -> bytes:
+    def build_index(self, shift: int) -> bytes:
         """Return the MessageIndex records of all channels, in the order of `channels`.
 
         Parameters

@@ -26,7 +26,7 @@ cdef enum:
 cdef class _Bytes:
     """Some bytes of a chunk, as a buffer that keeps the chunk."""
 
-    cdef Chunk _chunk
+    cdef ChunkBuffer _chunk
     cdef void *_start
     cdef Py_ssize_t _size
 
@@ -34,7 +34,7 @@ cdef class _Bytes:
         PyBuffer_FillInfo(buffer, self, self._start, self._size, True, flags)
 
 
-cdef object _view(Chunk chunk, void *start, Py_ssize_t size):
+cdef object _view(ChunkBuffer chunk, void *start, Py_ssize_t size):
     cdef _Bytes view = _Bytes.__new__(_Bytes)
     view._chunk, view._start, view._size = chunk, start, size
     return memoryview(view)
@@ -48,7 +48,7 @@ cdef void *_zeros(size_t size) except NULL:
     return zeros
 
 
-cdef class Chunk:
+cdef class ChunkBuffer:
     """See chunk.pyi."""
 
     def __cinit__(self, uint64_t enough, uint64_t largest):
@@ -90,7 +90,7 @@ cdef class Chunk:
         return mq_log_chunk_append(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
                                    data.shape[0])
 
-    def take(self, rows not None, int64_t start, contents not None):
+    def append_rows(self, rows not None, int64_t start, contents not None):
         cdef Py_ssize_t count = len(contents)
         cdef const uint8_t[::1] data
         cdef const uint8_t[::1] one
@@ -125,7 +125,7 @@ cdef class Chunk:
         with nogil:
             mq_log_chunk_count(&self._chunk, <mq_tally *> &numbers[0], &numberings[0])
 
-    def channels(self):
+    def count_by_channel(self):
         cdef uint32_t *counts = <uint32_t *> _zeros(sizeof(uint32_t))
         cdef uint32_t channel
         try:
@@ -134,13 +134,13 @@ cdef class Chunk:
         finally:
             free(counts)
 
-    def index(self, uint64_t shift):
+    def build_index(self, uint64_t shift):
         cdef uint8_t **places = <uint8_t **> _zeros(sizeof(uint8_t *))
         cdef uint8_t *to
         cdef uint16_t channel
         cdef uint32_t count
         try:
-            counts = self.channels()
+            counts = self.count_by_channel()
             size = len(counts) * MQ_INDEX_HEADER + self._chunk.entries_used * <Py_ssize_t> MQ_INDEX_ENTRY
             records = PyBytes_FromStringAndSize(NULL, size)
             to = <uint8_t *> PyBytes_AS_STRING(records)

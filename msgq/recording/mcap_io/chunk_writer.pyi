@@ -5,13 +5,13 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, Segment
+from msgq.recording.mcap_io.segment_writer import EncodedChannel, SegmentWriter
 
 @final
-class Filling:
+class ChunkWriter:
     """Fills chunks, and writes those that are full. For one thread at a time."""
 
-    def __new__(cls, segment: Segment, channels: dict[int, ChannelRecords], chunk_bytes: int) -> Self:
+    def __new__(cls, segment: SegmentWriter, channels: dict[int, EncodedChannel], chunk_bytes: int) -> Self:
         """Begin with no messages.
 
         Parameters
@@ -22,7 +22,7 @@ class Filling:
         """
 
     @property
-    def channels(self) -> dict[int, ChannelRecords]:
+    def channels(self) -> dict[int, EncodedChannel]:
         """What messages may have, by id."""
 
     @property
@@ -30,10 +30,10 @@ class Filling:
         """How many were taken so far."""
 
     @property
-    def newest(self) -> int:
+    def latest_time(self) -> int:
         """The last log_time of all, ns since the epoch; 0 without messages."""
 
-    def add_channel(self, records: ChannelRecords) -> None:
+    def add_channel(self, records: EncodedChannel) -> None:
         """Let messages of `write` have a channel, too, and be numbered from 0."""
 
     def write(
@@ -56,7 +56,7 @@ class Filling:
         RecordingError : the disk is full, or fails.
         """
 
-    def number(
+    def assign_sequences(
         self,
         channels: np.ndarray[Any, np.dtype[np.int64]],
         sequences: np.ndarray[Any, np.dtype[np.int64]] | None = None,
@@ -73,7 +73,7 @@ class Filling:
         InvalidValueError : there is no such channel.
         """
 
-    def take(self, rows: np.ndarray[Any, Any], contents: Sequence[Any]) -> None:
+    def append_rows(self, rows: np.ndarray[Any, Any], contents: Sequence[Any]) -> None:
         """Take messages that lie in other bytes.
 
         Parameters
@@ -87,7 +87,7 @@ class Filling:
         RecordingError : the disk is full, or fails.
         """
 
-    def forget_channels(self) -> None:
+    def close_channels(self) -> None:
         """Let there be no channel for `write` and `number`."""
 
     def flush(self) -> None:

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""Messages on their way into chunks, below Python: see filling.pyi."""
+"""Messages on their way into chunks, below Python: see chunk_writer.pyi."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
-from msgq.recording.mcap_io.chunk_buffer cimport Chunk, mq_log_chunk_append
+from msgq.recording.mcap_io.chunk_buffer cimport ChunkBuffer, mq_log_chunk_append
 
 import numpy as np
 
@@ -19,27 +19,27 @@ cdef int64_t END = _TIME_MAX
 cdef int64_t IDS = _CHANNEL_IDS
 
 
-cdef class Filling:
+cdef class ChunkWriter:
     """See filling.pyi."""
 
     cdef readonly dict channels
     cdef readonly int64_t messages
-    cdef readonly int64_t newest
+    cdef readonly int64_t latest_time
     cdef object _segment
-    cdef Chunk _chunk
+    cdef ChunkBuffer _chunk
     cdef uint64_t _chunk_bytes
-    cdef int64_t[::1] _following
+    cdef int64_t[::1] _next_sequence
 
     def __cinit__(self, segment, dict channels not None, uint64_t chunk_bytes):
         self.channels = channels
         self._segment, self._chunk_bytes = segment, chunk_bytes
-        self._chunk = Chunk(chunk_bytes, 0)
-        self._following = np.full(_CHANNEL_IDS, UNKNOWN, np.int64)
+        self._chunk = ChunkBuffer(chunk_bytes, 0)
+        self._next_sequence = np.full(_CHANNEL_IDS, UNKNOWN, np.int64)
 
     def add_channel(self, records not None):
         cdef uint16_t number = records.channel.id
         self.channels[number] = records
-        self._following[number] = 0
+        self._next_sequence[number] = 0
 
     def write(self, int64_t channel, data, int64_t log_time, publish_time, sequence, int64_t origin_time):
         cdef int64_t published = log_time if publish_time is None else publish_time
@@ -48,7 +48,7 @@ cdef class Filling:
         self._check(channel)
         if not (0 <= log_time < END and 0 <= published < END):
             raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {END - 1}")
-        number = self._following[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
+        number = self._next_sequence[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
         if PyBytes_CheckExact(data):
             self._append(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
                          PyBytes_GET_SIZE(data))
@@ -58,7 +58,7 @@ cdef class Filling:
                 self._append(channel, number, log_time, published, origin_time, view.buf, view.len)
             finally:
                 PyBuffer_Release(&view)
-        self._following[channel] = <uint32_t> (number + 1)
+        self._next_sequence[channel] = <uint32_t> (number + 1)
 
     cdef int _append(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
                      int64_t origin_time, const void *data, uint64_t size) except -1:
@@ -66,23 +66,23 @@ cdef class Filling:
                                       publish_time, origin_time, data, size):
             self._make_room(size)
         self.messages += 1
-        self.newest = max(self.newest, log_time)
+        self.latest_time = max(self.latest_time, log_time)
         if self._chunk._chunk.used >= self._chunk_bytes:
             self.flush()
         return 0
 
     cdef int _check(self, int64_t channel) except -1:
-        if not 0 <= channel < IDS or self._following[channel] == UNKNOWN:
+        if not 0 <= channel < IDS or self._next_sequence[channel] == UNKNOWN:
             raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
         return 0
 
     cdef int _make_room(self, uint64_t size) except -1:
         self.flush()
         if size > self._chunk._chunk.room - self._chunk_bytes:
-            self._chunk = Chunk(self._chunk_bytes, size)
+            self._chunk = ChunkBuffer(self._chunk_bytes, size)
         return 0
 
-    def number(self, const int64_t[:] channels not None, const int64_t[:] sequences=None):
+    def assign_sequences(self, const int64_t[:] channels not None, const int64_t[:] sequences=None):
         cdef Py_ssize_t count = channels.shape[0]
         cdef Py_ssize_t i
         cdef int64_t number
@@ -93,26 +93,26 @@ cdef class Filling:
         for i in range(count):
             self._check(channels[i])
         for i in range(count):
-            number = self._following[channels[i]] if sequences is None else sequences[i]
+            number = self._next_sequence[channels[i]] if sequences is None else sequences[i]
             numbers[i] = <uint32_t> number
-            self._following[channels[i]] = <uint32_t> (number + 1)
+            self._next_sequence[channels[i]] = <uint32_t> (number + 1)
         return found
 
-    def take(self, rows not None, contents not None):
+    def append_rows(self, rows not None, contents not None):
         cdef int64_t done = 0
         while True:
-            done = self._chunk.take(rows, done, contents)
+            done = self._chunk.append_rows(rows, done, contents)
             if done == len(rows):
                 break
             self._make_room(rows["length"][done])
         self.messages += done
         if done:
-            self.newest = max(self.newest, <int64_t> rows["log_time"].max())
+            self.latest_time = max(self.latest_time, <int64_t> rows["log_time"].max())
         if self._chunk._chunk.used >= self._chunk_bytes:
             self.flush()
 
-    def forget_channels(self):
-        self._following[:] = UNKNOWN
+    def close_channels(self):
+        self._next_sequence[:] = UNKNOWN
 
     def flush(self):
         if len(self._chunk):

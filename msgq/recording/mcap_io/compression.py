@@ -29,9 +29,9 @@ def decompress(name: str, data: memoryview[int], size: int) -> bytes:
     if name == "":
         content = bytes(data)
     elif name == "zstd":
-        content = _zstd(data, size)
+        content = _decompress_zstd(data, size)
     elif name == "lz4":
-        content = _lz4(data, size)
+        content = _decompress_lz4(data, size)
     else:
         raise ValueError(f"it is compressed with {name[:40]!r}, which MCAP does not know")
     if len(content) != size:
@@ -39,7 +39,7 @@ def decompress(name: str, data: memoryview[int], size: int) -> bytes:
     return content
 
 
-def zstd_frame(data: bytes, most: int) -> bytes:
+def decompress_zstd_frame(data: bytes, most: int) -> bytes:
     """Return what a frame was before it was compressed.
 
     Raises
@@ -53,12 +53,16 @@ def zstd_frame(data: bytes, most: int) -> bytes:
             raise ValueError(
                 f"its {size} bytes are more than what is left of max_chunk_bytes (--max-chunk-bytes), {most}"
             )
-        return _zstd(memoryview(data), size) if said >= 0 else zstandard.ZstdDecompressor().decompress(data, most)
+        return (
+            _decompress_zstd(memoryview(data), size)
+            if said >= 0
+            else zstandard.ZstdDecompressor().decompress(data, most)
+        )
     except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 
 
-def zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
+def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
     """Give what a file was before it was compressed, in blocks.
 
     Raises
@@ -78,7 +82,7 @@ def zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 
 
-def flaw(name: str, data: memoryview[int], size: int) -> str:
+def compatibility_error(name: str, data: memoryview[int], size: int) -> str:
     """Return why other readers may refuse compressed data which `decompress` takes; "": they take them, too."""
     try:
         if name == "lz4":
@@ -92,7 +96,7 @@ def flaw(name: str, data: memoryview[int], size: int) -> str:
     return ""
 
 
-def said_size(name: str, data: memoryview[int]) -> int | None:
+def decompressed_size(name: str, data: memoryview[int]) -> int | None:
     """Return how many bytes the compressed data say that they are; None where they do not.
 
     Raises
@@ -110,7 +114,7 @@ def said_size(name: str, data: memoryview[int]) -> int | None:
     return len(data)
 
 
-def _zstd(data: memoryview[int], size: int) -> bytes:
+def _decompress_zstd(data: memoryview[int], size: int) -> bytes:
     if not len(data):  # some writers compress nothing to nothing, which is no frame
         return b""
     try:
@@ -125,7 +129,7 @@ def _zstd(data: memoryview[int], size: int) -> bytes:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 
 
-def _lz4(data: memoryview[int], size: int) -> bytes:
+def _decompress_lz4(data: memoryview[int], size: int) -> bytes:
     try:
         content: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
         return content

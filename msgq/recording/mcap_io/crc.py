@@ -14,28 +14,28 @@ class DataCrc:
 
     Attributes
     ----------
-    here : up to where.
+    position : end of the bytes that were added.
     value : of what is before.
     """
 
     def __init__(self) -> None:
-        self.here = self.value = 0
+        self.position = self.value = 0
 
     def add(self, fd: int, data: memoryview[int], start: int) -> None:
         """Take what was read at a place, and read what is before it."""
-        self.reach(fd, start)
+        self.advance(fd, start)
         self.value = crc32(data, self.value)
-        self.here += len(data)
+        self.position += len(data)
 
-    def reach(self, fd: int, place: int) -> None:
+    def advance(self, fd: int, place: int) -> None:
         """Read up to a place; a file that is shorter now has another CRC."""
-        while self.here < place:
-            data = os.pread(fd, min(_BLOCK_BYTES, place - self.here), self.here)
+        while self.position < place:
+            data = os.pread(fd, min(_BLOCK_BYTES, place - self.position), self.position)
             self.value = crc32(data, self.value)
-            self.here = self.here + len(data) if data else place
+            self.position = self.position + len(data) if data else place
 
 
-def crc_between(fd: int, start: int, end: int) -> int:
+def crc_of_range(fd: int, start: int, end: int) -> int:
     """Return the CRC-32 of what is between two places."""
     crc = 0
     for here in range(start, end, _BLOCK_BYTES):

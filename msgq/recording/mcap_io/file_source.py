@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.compression import ZSTD_MAGIC, zstd_blocks
-from msgq.recording.mcap_io.record_scanner import opened
+from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_zstd_blocks
+from msgq.recording.mcap_io.record_scanner import open_readonly
 
-_ROOM_BYTES = 64 << 20  # that a copy leaves on its disk
+_RESERVE_BYTES = 64 << 20  # that a copy leaves on its disk
 
 
-class FileBytes:
+class FileSource:
     """A file to read from, which may be compressed as a whole (as rosbag2 does it, and ``zstd``): then a copy is made.
 
     A copy has no name, so that nothing of it is left whatever happens to the process. It goes with the last one that
@@ -31,14 +31,14 @@ class FileBytes:
     def __init__(self, path: Path) -> None:
         """Open nothing yet."""
         self.path = path
-        self._copy: _Copy | None = None
+        self._copy: _DecompressedCopy | None = None
         self._is_plain = False
 
-    def __reduce__(self) -> tuple[type[FileBytes], tuple[Path]]:
-        return FileBytes, (self.path,)
+    def __reduce__(self) -> tuple[type[FileSource], tuple[Path]]:
+        return FileSource, (self.path,)
 
     @contextmanager
-    def opened(self) -> Iterator[int]:
+    def open(self) -> Iterator[int]:
         """Give a descriptor to read from with `os.pread`, valid within the block.
 
         Raises
@@ -47,12 +47,12 @@ class FileBytes:
             copy of what is compressed.
         """
         if self._copy is None:
-            with opened(self.path) as fd:
+            with open_readonly(self.path) as fd:
                 if self._is_plain or os.pread(fd, len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
                     self._is_plain = True
                     yield fd
                     return
-                self._copy = _copy_of(self.path, fd)
+                self._copy = _find_or_make_copy(self.path, fd)
         yield self._copy.fd
 
     @property
@@ -66,7 +66,7 @@ class FileBytes:
         return "" if self._copy is None else self._copy.damage
 
 
-class _Copy:
+class _DecompressedCopy:
     """A file without a name. It is closed, and thereby gone, with this object."""
 
     def __init__(self, path: Path, compressed: int) -> None:
@@ -85,9 +85,9 @@ class _Copy:
 
     def _fill(self, path: Path, original: BinaryIO, directory: str) -> None:
         try:
-            for block in zstd_blocks(original):
+            for block in iter_zstd_blocks(original):
                 left = os.statvfs(self.fd)
-                if left.f_bavail * left.f_frsize < _ROOM_BYTES + len(block):
+                if left.f_bavail * left.f_frsize < _RESERVE_BYTES + len(block):
                     size = os.fstat(self.fd).st_size
                     text = f"{path} is compressed, and {directory} has no room for it as it was before ({size} bytes"
                     text = f"{text} so far); let TMPDIR be a directory with more, or decompress it: zstd -d"
@@ -98,16 +98,16 @@ class _Copy:
             self.damage = str(error)
 
 
-_copies: weakref.WeakValueDictionary[tuple[int, ...], _Copy] = weakref.WeakValueDictionary()
+_copies: weakref.WeakValueDictionary[tuple[int, ...], _DecompressedCopy] = weakref.WeakValueDictionary()
 _copying = threading.Lock()
 
 
-def _copy_of(path: Path, fd: int) -> _Copy:
+def _find_or_make_copy(path: Path, fd: int) -> _DecompressedCopy:
     """Return the copy of a compressed file; one that is there already, if the file is the same still."""
     found = os.fstat(fd)
     key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     with _copying:
         copy = _copies.get(key)
         if copy is None:
-            copy = _copies[key] = _Copy(path, fd)
+            copy = _copies[key] = _DecompressedCopy(path, fd)
         return copy

@@ -16,9 +16,9 @@ from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS
-from msgq.recording.mcap_io.chunk_writer import Filling
+from msgq.recording.mcap_io.chunk_writer import ChunkWriter
 from msgq.recording.mcap_io.message_columns import MessageColumns, payload_columns
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, Compressor, Segment
+from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ _NUMBERS = itertools.count()  # of unfinished files, of which several may become
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def create_atomically(path: Path) -> Iterator[Path]:
     """Give a name to write to, which becomes `path` when all went well; nothing is left otherwise.
 
     Raises
@@ -93,15 +93,17 @@ class Writer:
         self._schemas: dict[tuple[str, str, bytes], records.Schema] = {}
         compressor = Compressor(compression, level)
         with ExitStack() as stack:
-            self._segment = Segment(stack.enter_context(new_file(self.path)), compressor, profile=profile)
-            self._filling = Filling(self._segment, {}, chunk_bytes)
+            self._segment = SegmentWriter(
+                stack.enter_context(create_atomically(self.path)), compressor, profile=profile
+            )
+            self._chunk_writer = ChunkWriter(self._segment, {}, chunk_bytes)
             self._file = stack.pop_all()
         self._closed = False
 
     @property
     def messages(self) -> int:
         """How many were written so far."""
-        return self._filling.messages
+        return self._chunk_writer.messages
 
     def channel(self, endpoint: str, schema: Schema | None = None, *, metadata: Mapping[str, str] | None = None) -> int:
         """Return the number of a new channel.
@@ -119,14 +121,14 @@ class Writer:
         StateError : it is closed.
         """
         self._check_open()
-        number = len(self._filling.channels) + 1
+        number = len(self._chunk_writer.channels) + 1
         if number >= CHANNEL_IDS:
             text = f"{CHANNEL_IDS - 1} channels are all that one file can number; write another one"
             raise RecordingError(text, endpoint)
         record = self._schema(schema) if schema and metadata_keys.has_schema_record(schema) else None
         encoding = schema.encoding if schema else ""
         described = records.Channel(number, endpoint, encoding, dict(metadata or {}), record.id if record else 0)
-        self._filling.add_channel(ChannelRecords(described, record))
+        self._chunk_writer.add_channel(EncodedChannel(described, record))
         return number
 
     def _schema(self, schema: Schema) -> records.Schema:
@@ -164,7 +166,7 @@ class Writer:
         StateError : it is closed.
         """
         try:
-            self._filling.write(channel, data, log_time, publish_time, sequence, origin_time)
+            self._chunk_writer.write(channel, data, log_time, publish_time, sequence, origin_time)
         except (InvalidValueError, OverflowError) as error:
             self._check_open()
             raise InvalidValueError(str(error)) from None
@@ -195,9 +197,9 @@ class Writer:
         self._check_open()
         payloads = payload_columns(data)
         columns = MessageColumns(sum(map(len, payloads)), channel, log_time, publish_time, sequence)
-        numbers = self._filling.number(columns.channel, columns.sequence)
+        numbers = self._chunk_writer.assign_sequences(columns.channel, columns.sequence)
         for rows, content in columns.rows(payloads, numbers):
-            self._filling.take(rows, [content])
+            self._chunk_writer.append_rows(rows, [content])
         return len(numbers)
 
     def attach(
@@ -225,7 +227,7 @@ class Writer:
         StateError : it is closed.
         """
         self._check_open()
-        time = self._filling.newest if log_time is None else log_time
+        time = self._chunk_writer.latest_time if log_time is None else log_time
         self._segment.attach(records.Attachment(create_time, time, name, media_type, bytes(data)))
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
@@ -256,11 +258,11 @@ class Writer:
             return
         self._check_open()
         self._closed = True
-        self._filling.forget_channels()
+        self._chunk_writer.close_channels()
         with self._file:
             try:
-                self._filling.flush()
-                self._segment.describe(self._filling.channels.values())
+                self._chunk_writer.flush()
+                self._segment.write_channels(self._chunk_writer.channels.values())
             except BaseException:
                 self._segment.abandon()
                 raise
@@ -271,7 +273,7 @@ class Writer:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._filling.forget_channels()
+        self._chunk_writer.close_channels()
         self._segment.abandon()
         self._file = ExitStack()  # what was to become the file goes with the old one
 

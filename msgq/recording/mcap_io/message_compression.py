@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.compression import ZSTD_MAGIC, zstd_frame
+from msgq.recording.mcap_io.compression import ZSTD_MAGIC, decompress_zstd_frame
 from msgq.recording.mcap_io.record_structs import HEAD
 
 _BEFORE = 22  # bytes of a message before its payload
@@ -19,7 +19,7 @@ _BEFORE_FIRST = 2 << 16  # records that may come before the first message of a c
 _CHANNEL = struct.Struct("<H")
 
 
-def has_packed(records: bytes) -> bool:
+def starts_with_compressed_payload(records: bytes) -> bool:
     """Return whether the first message of these records is compressed."""
     here = 0
     for _ in range(_BEFORE_FIRST):
@@ -32,7 +32,9 @@ def has_packed(records: bytes) -> bool:
     return False
 
 
-def unpacked(records: bytes, is_wanted: Callable[[int], bool], most: int, problem: Callable[[str], None]) -> bytes:
+def decompress_payloads(
+    records: bytes, is_wanted: Callable[[int], bool], most: int, problem: Callable[[str], None]
+) -> bytes:
     """Return records with payloads as they were before they were compressed.
 
     Parameters
@@ -46,11 +48,11 @@ def unpacked(records: bytes, is_wanted: Callable[[int], bool], most: int, proble
     while here + HEAD.size <= len(records):
         opcode, length = HEAD.unpack_from(records, here)
         start, end = here + HEAD.size + _BEFORE, here + HEAD.size + length
-        packed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
-        if packed and is_wanted(_CHANNEL.unpack_from(records, here + HEAD.size)[0]):
+        is_compressed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
+        if is_compressed and is_wanted(_CHANNEL.unpack_from(records, here + HEAD.size)[0]):
             plain += memoryview(records)[begin:here]
             try:
-                payload = zstd_frame(records[start:end], max(0, room + length))
+                payload = decompress_zstd_frame(records[start:end], max(0, room + length))
                 room += length - len(payload)
                 plain += HEAD.pack(opcode, _BEFORE + len(payload)) + records[here + HEAD.size : start] + payload
             except ValueError as error:

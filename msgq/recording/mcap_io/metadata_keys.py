@@ -15,7 +15,7 @@ CLOCK = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to 
 CLOCK_NAMES = ("run", "started_ns", "since_ns", "clock_offset_ns", "wall_offset_ns")
 LOSSES = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
 MERGED = "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
-FIGURES = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
+STATISTICS = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
 EPOCH = "epoch"  # metadata of a channel
 SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
@@ -33,14 +33,14 @@ def channel_metadata(
     counting: str,
     tracked: bool = False,
     source: MessageSource = TOPIC,
-    hidden: Mapping[str, str] | None = None,
+    boundary_losses: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.
 
-    hidden : losses that no gap shows, as `HiddenLosses.metadata` gives them.
+    boundary_losses : losses that no gap shows, as `BoundaryLosses.metadata` gives them.
     """
     said = {EPOCH: str(epoch), SEQUENCE: counting}
-    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata() | dict(hidden or {})
+    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
 
 
 def has_schema_record(schema: Schema | None) -> TypeGuard[Schema]:

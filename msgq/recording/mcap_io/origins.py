@@ -13,7 +13,7 @@ import numpy as np
 
 from msgq.recording.mcap_io.record_scanner import TooLargeError
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 
 OPCODE = 0x8A
 _MAGIC = b"msgqorat"  # other applications have the same opcodes
@@ -24,7 +24,7 @@ _FORMER_ROW = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("origin_time",
 _TO_PAYLOAD = HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
 
 
-def origins_record(entries: Any, shift: int) -> bytes:
+def build_origins_record(entries: Any, shift: int) -> bytes:
     """Return the record for a chunk with these entries (chunk.ENTRY); b"": no message has an origin.
 
     shift : bytes of the chunk's content before its messages.
@@ -81,7 +81,7 @@ class Origins:
             raise TooLargeError(end - start, most)
         return cls(os.pread(fd, end - start, start), codes)
 
-    def of(self, columns: Columns, rows: slice) -> Any:
+    def lookup(self, columns: ScanColumns, rows: slice) -> Any:
         """Return the origin of each of these messages, ns since the epoch; 0: it has none."""
         if not len(self._keys):
             return np.zeros(rows.stop - rows.start, np.int64)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.mcap_file import Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MESSAGE_INDEX
 from msgq.recording.mcap_io.scan import TIME_MAX
 
@@ -19,7 +19,7 @@ _LEAST_MESSAGE = HEAD.size + 22
 _ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
 
 
-class OfChannel(NamedTuple):
+class ChannelRange(NamedTuple):
     """What a chunk's index says of a channel."""
 
     at: int  # where in the file the record is
@@ -30,7 +30,7 @@ class OfChannel(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WholeChunk:
+class RawChunk:
     """A chunk with its index behind it, and the origins of its messages before it.
 
     Attributes
@@ -48,7 +48,7 @@ class WholeChunk:
     compression: str
     compressed_size: int
     size: int
-    channels: dict[int, OfChannel]
+    channels: dict[int, ChannelRange]
 
     @property
     def first_time(self) -> int:
@@ -61,9 +61,9 @@ class WholeChunk:
         return max(channel.last_time for channel in self.channels.values())
 
 
-def find(fd: int, stretch: Stretch) -> WholeChunk | None:
+def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
-    head = os.pread(fd, HEAD.size + CHUNK.size + 16, stretch.offset)  # a name of at most 8 bytes, and a size
+    head = os.pread(fd, HEAD.size + CHUNK.size + 16, block.offset)  # a name of at most 8 bytes, and a size
     if len(head) < HEAD.size + CHUNK.size:
         return None
     opcode, length = HEAD.unpack_from(head)
@@ -72,21 +72,21 @@ def find(fd: int, stretch: Stretch) -> WholeChunk | None:
     known = name.decode(errors="replace") in _COMPRESSIONS and name_bytes <= len(name)
     compressed = int.from_bytes(head[HEAD.size + CHUNK.size + name_bytes :][:8], "little")
     room = length - CHUNK.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
-    if opcode != Opcode.CHUNK or HEAD.size + length != stretch.length or not known or room < 0:
+    if opcode != Opcode.CHUNK or HEAD.size + length != block.length or not known or room < 0:
         return None
-    index = stretch.offset + stretch.length
-    channels = _channels(fd, index, size)
-    begin = stretch.origins[0] if stretch.origins else stretch.offset
+    index = block.offset + block.length
+    channels = _read_message_indexes(fd, index, size)
+    begin = block.origins[0] if block.origins else block.offset
     end = max((channel.end for channel in channels.values()), default=index)
-    found = WholeChunk(begin, stretch.offset, index, end, name.decode(), compressed, size, channels)
-    if not channels or channels.keys() != stretch.channels or (found.first_time, found.last_time) != (first, last):
+    found = RawChunk(begin, block.offset, index, end, name.decode(), compressed, size, channels)
+    if not channels or channels.keys() != block.channels or (found.first_time, found.last_time) != (first, last):
         return None
     return found if last < TIME_MAX else None
 
 
-def _channels(fd: int, at: int, size: int) -> dict[int, OfChannel]:
+def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelRange]:
     """Return what the index says that begins at a place; nothing where its entries cannot be those of `size` bytes."""
-    channels: dict[int, OfChannel] = {}
+    channels: dict[int, ChannelRange] = {}
     most = min(size // _LEAST_MESSAGE, _ENTRIES_MAX)
     while len(head := os.pread(fd, MESSAGE_INDEX.size, at)) == MESSAGE_INDEX.size:
         opcode, length, number, entry_bytes = MESSAGE_INDEX.unpack(head)
@@ -104,6 +104,6 @@ def _channels(fd: int, at: int, size: int) -> dict[int, OfChannel]:
             return {}
         times = entries["log_time"]
         end = at + HEAD.size + length
-        channels[number] = OfChannel(at, end, messages, int(times.min()), int(times.max()))
+        channels[number] = ChannelRange(at, end, messages, int(times.min()), int(times.max()))
         at = end
     return channels

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.compression import decompress, said_size
+from msgq.recording.mcap_io.compression import decompress, decompressed_size
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
 from msgq.recording.mcap_io.scan import crc32
 
@@ -41,7 +41,7 @@ class TooLargeError(ValueError):
         super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk-bytes)")
 
 
-class FoundRecord(NamedTuple):
+class ScannedRecord(NamedTuple):
     """A record, or what is passed over.
 
     Attributes
@@ -60,7 +60,7 @@ class FoundRecord(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_readonly(path: Path) -> Iterator[int]:
     """Give a descriptor of a file to read.
 
     Raises
@@ -80,58 +80,58 @@ def opened(path: Path) -> Iterator[int]:
         raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
 
-class Walk:
+class RecordScanner:
     """Goes through the records between two places. Stops at the end of the data, or of the file.
 
     Attributes
     ----------
-    here : where the next record is; who has dealt with more than the last one sets it.
+    position : where the next record is; who has dealt with more than the last one sets it.
     """
 
     def __init__(self, fd: int, here: int, end: int, most: int) -> None:
         """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
-        self.here = here
+        self.position = here
         self._fd, self._end, self._most = fd, end, most
         self._last = (-1, b"")
 
-    def __iter__(self) -> Walk:
+    def __iter__(self) -> RecordScanner:
         return self
 
-    def __next__(self) -> FoundRecord:
-        if self.here >= self._end:
+    def __next__(self) -> ScannedRecord:
+        if self.position >= self._end:
             raise StopIteration
-        found = self._record(self.here)
+        found = self._scan_record(self.position)
         if found.opcode in (Opcode.DATA_END, Opcode.FOOTER):
-            found = self._ending(found)
-        self.here = found.end
+            found = self._check_data_end(found)
+        self.position = found.end
         return found
 
-    def _head(self, here: int) -> bytes:
+    def _read_head(self, here: int) -> bytes:
         if self._last[0] != here:
             self._last = here, os.pread(self._fd, min(_HEAD_BYTES, self._end - here), here)
         return self._last[1]
 
-    def _record(self, here: int) -> FoundRecord:
+    def _scan_record(self, here: int) -> ScannedRecord:
         """Return the record, or the damage, at a place."""
-        head = self._head(here)
+        head = self._read_head(here)
         opcode, length = HEAD.unpack_from(head) if len(head) >= HEAD.size else (DAMAGE, 0)
         following = here + HEAD.size + length
         if opcode == DAMAGE or following > self._end:
-            return self._damage(here, head)
-        least = _chunk_bytes(head) if opcode == Opcode.CHUNK else 0
+            return self._skip_damage(here, head)
+        least = _chunk_length(head) if opcode == Opcode.CHUNK else 0
         if length < least:
-            return self._damage(here, head)
+            return self._skip_damage(here, head)
         doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + HEAD.size + least))
         if length != least and doubtful:
-            chunk = self._next_chunk(here)
+            chunk = self._find_chunk(here)
             if chunk < following + HEAD.size:  # its length would hide a chunk, or is too small
                 reason = _reason(head, "has a wrong length; going on with the next chunk")
-                return FoundRecord(DAMAGE, here, chunk, head, reason)
-        return FoundRecord(opcode, here, following, head)
+                return ScannedRecord(DAMAGE, here, chunk, head, reason)
+        return ScannedRecord(opcode, here, following, head)
 
     def _is_plausible(self, here: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
-        head = self._head(here)
+        head = self._read_head(here)
         if len(head) < HEAD.size or self._is_whole(here):
             return True
         opcode, length = HEAD.unpack_from(head)
@@ -140,28 +140,28 @@ class Walk:
 
     def _is_whole(self, here: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""
-        head = self._head(here)
+        head = self._read_head(here)
         fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - here - HEAD.size
         return fits and head[0] != DAMAGE
 
-    def _damage(self, here: int, head: bytes) -> FoundRecord:
-        chunk = self._next_chunk(here)
+    def _skip_damage(self, here: int, head: bytes) -> ScannedRecord:
+        chunk = self._find_chunk(here)
         if head[:1] == b"\0":
             reason = "zeros instead of a record"
         elif chunk == self._end:
             reason = "the file ends within a record: it was cut off, or is being written"
         else:
             reason = _reason(head, "does not fit; going on with the next chunk")
-        return FoundRecord(DAMAGE, here, chunk, head, reason)
+        return ScannedRecord(DAMAGE, here, chunk, head, reason)
 
-    def _next_chunk(self, here: int) -> int:
+    def _find_chunk(self, here: int) -> int:
         """Return where the next whole chunk begins behind a place; the end where there is none."""
         for block_at in range(here + 1, self._end, _BLOCK_BYTES):
             block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
             for found in _CHUNK.finditer(block):
                 start = block_at + found.start()
                 length = HEAD.unpack_from(block, found.start())[1]
-                if start + HEAD.size + length > self._end or length != _chunk_bytes(block[found.start() :]):
+                if start + HEAD.size + length > self._end or length != _chunk_length(block[found.start() :]):
                     continue
                 if self._is_chunk(start, HEAD.size + length):
                     return start
@@ -171,37 +171,37 @@ class Walk:
         """Whether what looks like a chunk is one, as far as that may be looked at."""
         try:
             if length <= self._most + _HEAD_BYTES:
-                chunk_content(os.pread(self._fd, length, start), self._most)
+                decompress_chunk(os.pread(self._fd, length, start), self._most)
         except TooLargeError:
             return True
         except ValueError:
             return False
         return True
 
-    def _ending(self, found: FoundRecord) -> FoundRecord:
+    def _check_data_end(self, found: ScannedRecord) -> ScannedRecord:
         """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
         here, last = found.start, found
         while here < self._end:
-            last = self._record(here)
+            last = self._scan_record(here)
             here = last.end
             if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE and here < self._end):
                 here = last.start if last.opcode else here
                 reason = _reason(found.head, "says that the data end, which they do not")
-                return FoundRecord(DAMAGE, found.start, here, found.head, reason)
+                return ScannedRecord(DAMAGE, found.start, here, found.head, reason)
             if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MAGIC), here) == MAGIC:
-                return self._behind(found, here + len(MAGIC))
-        return FoundRecord(Opcode.DATA_END, found.start, self._end, found.head)
+                return self._check_file_end(found, here + len(MAGIC))
+        return ScannedRecord(Opcode.DATA_END, found.start, self._end, found.head)
 
-    def _behind(self, found: FoundRecord, end: int) -> FoundRecord:
+    def _check_file_end(self, found: ScannedRecord, end: int) -> ScannedRecord:
         """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
         if end >= self._end:
-            return FoundRecord(Opcode.DATA_END, found.start, self._end, found.head)
+            return ScannedRecord(Opcode.DATA_END, found.start, self._end, found.head)
         text = f"the file ends at {end}, but {self._end - end} bytes follow"
         if os.pread(self._fd, len(MAGIC), end) == MAGIC:
-            return FoundRecord(
+            return ScannedRecord(
                 DAMAGE, found.start, min(end + len(MAGIC), self._end), found.head, f"{text}: another file"
             )
-        return FoundRecord(DAMAGE, found.start, self._end, found.head, text)
+        return ScannedRecord(DAMAGE, found.start, self._end, found.head, text)
 
 
 def _reason(head: bytes, what: str) -> str:
@@ -209,7 +209,7 @@ def _reason(head: bytes, what: str) -> str:
     return f"a record (opcode {opcode:#x}) of {length} bytes {what}"
 
 
-def _chunk_bytes(head: bytes) -> int:
+def _chunk_length(head: bytes) -> int:
     """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
     if len(head) < HEAD.size + CHUNK.size + 8:
         return -1
@@ -220,12 +220,12 @@ def _chunk_bytes(head: bytes) -> int:
     return CHUNK.size + name_bytes + 8 + size
 
 
-def chunk_tail(record: bytes) -> bytes:
+def chunk_unknown_fields(record: bytes) -> bytes:
     """Return the fields of a whole chunk record that MCAP does not define yet."""
-    return record[HEAD.size + _chunk_bytes(record[:_HEAD_BYTES]) :]
+    return record[HEAD.size + _chunk_length(record[:_HEAD_BYTES]) :]
 
 
-def chunk_content(record: bytes, most: int) -> bytes:
+def decompress_chunk(record: bytes, most: int) -> bytes:
     """Return what a chunk record contains; what comes behind its known fields is ignored, as MCAP wants it.
 
     Raises
@@ -247,7 +247,7 @@ def chunk_content(record: bytes, most: int) -> bytes:
     name = record[name_at : data_at - 8].decode(errors="replace")
     data = memoryview(record)[data_at:end]
     if size > most:
-        said = said_size(name, data)
+        said = decompressed_size(name, data)
         if said not in (None, size):
             raise ValueError(f"it has {said} bytes instead of {size}")
         raise TooLargeError(size, most)

@@ -44,7 +44,7 @@ class RecordStream(ReadDataStream):
 
 
 @dataclass
-class _Extended:
+class _ExtensibleRecord:
     """A record with fields that MCAP does not define yet. tail : their bytes, behind the known fields."""
 
     tail: bytes = b""
@@ -53,36 +53,36 @@ class _Extended:
         """Write the record to a stream of the library's."""
         known = RecordBuilder()
         super().write(known)  # type: ignore[misc]
-        stream.write(extended(known.end(), self.tail))
+        stream.write(append_fields(known.end(), self.tail))
 
 
 @dataclass
-class Header(_Extended, records.Header):
+class Header(_ExtensibleRecord, records.Header):
     """A header that keeps unknown fields."""
 
 
 @dataclass
-class Schema(_Extended, records.Schema):
+class Schema(_ExtensibleRecord, records.Schema):
     """A schema that keeps unknown fields."""
 
 
 @dataclass
-class Channel(_Extended, records.Channel):
+class Channel(_ExtensibleRecord, records.Channel):
     """A channel that keeps unknown fields."""
 
 
 @dataclass
-class Metadata(_Extended, records.Metadata):
+class Metadata(_ExtensibleRecord, records.Metadata):
     """Metadata that keep unknown fields."""
 
 
-def extended(record: bytes, tail: bytes) -> bytes:
+def append_fields(record: bytes, tail: bytes) -> bytes:
     """Return a record with more bytes at its end."""
     opcode, length = HEAD.unpack_from(record)
     return HEAD.pack(opcode, length + len(tail)) + record[HEAD.size :] + tail
 
 
-def encoded(*parts: Any) -> bytes:
+def encode(*parts: Any) -> bytes:
     """Return records of the library's as bytes."""
     builder = RecordBuilder()
     for part in parts:
@@ -90,7 +90,7 @@ def encoded(*parts: Any) -> bytes:
     return bytes(builder.end())
 
 
-def summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
+def build_summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
     """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
 
     Parameters
@@ -103,6 +103,6 @@ def summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
         if data:
             offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(data)))
             here += len(data)
-    data = b"".join(data for _, data in groups) + encoded(*offsets)
+    data = b"".join(data for _, data in groups) + encode(*offsets)
     footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, here)
     return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MAGIC

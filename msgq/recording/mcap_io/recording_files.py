@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, bag_files, sqlite_error
+from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, list_bag_files, sqlite_error
 
 SUFFIX = ".mcap"
 SUFFIXES = (SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
@@ -22,12 +22,12 @@ def segment_path(directory: Path, index: int) -> Path:
     return directory / f"{index:06d}{SUFFIX}"
 
 
-def natural(path: Path) -> list[str | int]:
+def natural_sort_key(path: Path) -> list[str | int]:
     """Return what files are sorted by: their names, with numbers as such, so that bag_2 comes before bag_10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
-def segments(path: Path) -> list[Path]:
+def find_segments(path: Path) -> list[Path]:
     """Return the files of a recording, in order: `path` itself, unless it is a directory.
 
     What was made of a file beside it has the same messages, and is left out.
@@ -39,21 +39,21 @@ def segments(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    bag = bag_files(path)
+    bag = list_bag_files(path)
     if bag is not None:
         return bag
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
-    found = [path / name for name in recordings(names) if not (path / name).is_dir()]
+    found = [path / name for name in filter_recordings(names) if not (path / name).is_dir()]
     if not found and any(name.endswith(SQLITE_SUFFIX) for name in names):
         raise sqlite_error(path)
-    made = {beside(file, what) for file in found for what in (RECOVERED, REINDEXED)}
-    return sorted((file for file in found if file not in made), key=natural)
+    made = {sibling_path(file, what) for file in found for what in (RECOVERED, REINDEXED)}
+    return sorted((file for file in found if file not in made), key=natural_sort_key)
 
 
-def recordings(names: Collection[str]) -> Iterator[str]:
+def filter_recordings(names: Collection[str]) -> Iterator[str]:
     """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
     there = set(names)
     for name in names:
@@ -61,13 +61,13 @@ def recordings(names: Collection[str]) -> Iterator[str]:
             yield name
 
 
-def beside(path: Path, what: str) -> Path:
+def sibling_path(path: Path, what: str) -> Path:
     """Return how a file is called that is made of another one; what : RECOVERED or REINDEXED."""
     suffix = SUFFIX if path.suffix == SUFFIX else ""
     return path.with_name(f"{path.name.removesuffix(suffix)}.{what}{suffix}")
 
 
-def file_name(endpoint: str) -> str:
+def safe_file_name(endpoint: str) -> str:
     """Return what a file or directory of an endpoint is called: a name of no other endpoint, and plain for everybody.
 
     Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from msgq.errors import MissingLibraryError, RecordingError
-from msgq.recording.mcap_io.record_scanner import opened
+from msgq.recording.mcap_io.record_scanner import open_readonly
 
 METADATA = "metadata.yaml"
 SQLITE_SUFFIX = ".db3"
@@ -18,7 +18,7 @@ _ROOT = "rosbag2_bagfile_information"
 _BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
 
 
-def bag_files(directory: Path) -> list[Path] | None:
+def list_bag_files(directory: Path) -> list[Path] | None:
     """Return the files of a bag in its order; None: the directory is no bag.
 
     Raises
@@ -27,10 +27,10 @@ def bag_files(directory: Path) -> list[Path] | None:
     MissingLibraryError : there is a metadata.yaml, and no PyYAML.
     """
     path = directory / METADATA
-    text = _text(path)
+    text = _read_metadata(path)
     if _ROOT not in text:
         return None
-    said = _parsed(path, text)
+    said = _parse_metadata(path, text)
     storage, names = said.get("storage_identifier"), said.get("relative_file_paths")
     if storage == "sqlite3":
         raise sqlite_error(directory)
@@ -51,7 +51,7 @@ def sqlite_error(path: Path) -> RecordingError:
     return RecordingError(f"{path} is a rosbag2 bag in SQLite, no MCAP; convert it (pip install rosbags): {command}")
 
 
-def foreign_error(path: Path, begin: bytes) -> RecordingError:
+def not_mcap_error(path: Path, begin: bytes) -> RecordingError:
     """Return what is to be said of a file that is no MCAP. begin : its first bytes."""
     if begin.startswith(b"SQLite format 3"):
         return sqlite_error(path)
@@ -61,18 +61,18 @@ def foreign_error(path: Path, begin: bytes) -> RecordingError:
     return RecordingError(f"{path} is no MCAP file: it does not begin with MCAP's magic bytes")
 
 
-def _text(path: Path) -> str:
+def _read_metadata(path: Path) -> str:
     """Return what is in a metadata.yaml; "": there is none."""
     if not path.exists():
         return ""
-    with opened(path) as fd:
+    with open_readonly(path) as fd:
         data = os.pread(fd, _BYTES_MAX + 1, 0)
     if len(data) > _BYTES_MAX:
         raise RecordingError(f"{path} is larger than {_BYTES_MAX} bytes; give the files instead of the directory")
     return data.decode(errors="replace")
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parse_metadata(path: Path, text: str) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as missing:

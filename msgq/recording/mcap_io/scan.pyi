@@ -34,7 +34,7 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     """
 
 @final
-class Columns:
+class ScanColumns:
     """Messages in rows, their payloads as places in the bytes they were found in. For one thread at a time.
 
     The arrays are this object's memory: rows are overwritten after `clear`.
@@ -73,7 +73,7 @@ class Columns:
 
     @property
     def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Of what the message comes from, ns since the epoch; 0: not known. `LogFile.scan` fills it, no scan here."""
+        """Of what the message comes from, ns since the epoch; 0: not known. `McapFile.scan` fills it, no scan here."""
 
     @property
     def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:

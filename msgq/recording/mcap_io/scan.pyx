@@ -58,7 +58,7 @@ TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "
                                             "first_sequence", "largest")])
 
 
-cdef class Columns:
+cdef class ScanColumns:
     """See the type stub (scan.pyi)."""
 
     cdef readonly object code
@@ -89,7 +89,7 @@ cdef class Columns:
         self._columns.offset = _address(self.offset)
         self.length = np.empty(capacity, np.int64)
         self._columns.length = _address(self.length)
-        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see LogFile.scan
+        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see McapFile.scan
 
     def clear(self):
         self.rows = 0

@@ -22,12 +22,12 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.boundary_losses import HiddenLosses
-from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX
-from msgq.recording.mcap_io.channel_statistics import Figures
-from msgq.recording.mcap_io.chunk_buffer import ENTRY, Chunk
-from msgq.recording.mcap_io.origins import origins_record
-from msgq.recording.mcap_io.raw_chunk import WholeChunk
+from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
+from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
+from msgq.recording.mcap_io.chunk_buffer import ENTRY, ChunkBuffer
+from msgq.recording.mcap_io.origins import build_origins_record
+from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
     CHUNK,
     HEAD,
@@ -35,8 +35,8 @@ from msgq.recording.mcap_io.record_structs import (
     MESSAGE_INDEX,
     Header,
     Metadata,
-    encoded,
-    summary,
+    build_summary,
+    encode,
 )
 from msgq.recording.mcap_io.scan import crc32
 
@@ -45,7 +45,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelRecords:
+class EncodedChannel:
     """A channel, with its schema if it has one, and both as bytes for the start of a chunk."""
 
     channel: records.Channel
@@ -53,10 +53,10 @@ class ChannelRecords:
     data: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
+        object.__setattr__(self, "data", encode(*filter(None, (self.schema, self.channel))))
 
 
-def channel_records(
+def encode_channel(
     number: int,
     endpoint: str,
     schema: Schema | None,
@@ -64,8 +64,8 @@ def channel_records(
     counting: str,
     tracked: bool = False,
     source: MessageSource = TOPIC,
-    hidden: HiddenLosses | None = None,
-) -> ChannelRecords:
+    boundary_losses: BoundaryLosses | None = None,
+) -> EncodedChannel:
     """Return a channel of a recording of ours; see `metadata_keys.channel_metadata` for what it says."""
     record = None
     if schema is not None and metadata_keys.has_schema_record(schema):
@@ -74,10 +74,12 @@ def channel_records(
         id=number,
         topic=endpoint,
         message_encoding=schema.encoding if schema else "",
-        metadata=metadata_keys.channel_metadata(epoch, counting, tracked, source, hidden and hidden.metadata()),
+        metadata=metadata_keys.channel_metadata(
+            epoch, counting, tracked, source, boundary_losses and boundary_losses.metadata()
+        ),
         schema_id=number if record else 0,
     )
-    return ChannelRecords(channel, record)
+    return EncodedChannel(channel, record)
 
 
 class Compressor:
@@ -107,11 +109,11 @@ class Compressor:
         return compressed
 
 
-_AS_IT_IS = Compressor("none", None)
+_UNCOMPRESSED = Compressor("none", None)
 
 
 @dataclass(slots=True)
-class DataIndex:
+class SummaryBuilder:
     """What the end of a file says of the data before it.
 
     Attributes
@@ -129,18 +131,18 @@ class DataIndex:
     unknown: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
 
-    def count(self, channel: int, messages: int) -> None:
+    def add_messages(self, channel: int, messages: int) -> None:
         """Note messages of a channel."""
         self.counts[channel] = self.counts.get(channel, 0) + messages
 
-    def widen(self, *times: int) -> None:
+    def extend_time_range(self, *times: int) -> None:
         """Note log_times."""
         if times:
             self.times = (
                 [min(*self.times, *times), max(*self.times, *times)] if self.times else [min(times), max(times)]
             )
 
-    def ending(self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0) -> bytes:
+    def build(self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0) -> bytes:
         """Return all that comes behind the data, to the end of the file.
 
         Parameters
@@ -163,18 +165,18 @@ class DataIndex:
         groups: list[tuple[int, bytes]] = [
             (Opcode.SCHEMA, b"".join(schemas)),
             (Opcode.CHANNEL, b"".join(channels)),
-            (Opcode.STATISTICS, encoded(statistics)),
-            (Opcode.CHUNK_INDEX, encoded(*self.chunks)),
-            (Opcode.ATTACHMENT_INDEX, encoded(*self.attachments)),
-            (Opcode.METADATA_INDEX, encoded(*self.metadata)),
+            (Opcode.STATISTICS, encode(statistics)),
+            (Opcode.CHUNK_INDEX, encode(*self.chunks)),
+            (Opcode.ATTACHMENT_INDEX, encode(*self.attachments)),
+            (Opcode.METADATA_INDEX, encode(*self.metadata)),
         ]
         for opcode in dict.fromkeys(record[0] for record in self.unknown):
             groups.append((opcode, b"".join(record for record in self.unknown if record[0] == opcode)))
-        data_end = encoded(records.DataEnd(data_section_crc=crc))
-        return data_end + summary(at + len(data_end), groups)
+        data_end = encode(records.DataEnd(data_section_crc=crc))
+        return data_end + build_summary(at + len(data_end), groups)
 
 
-class Segment:
+class SegmentWriter:
     """The file. Whole after `close`; before that, readers of truncated files find every chunk that was written.
 
     Attributes
@@ -209,10 +211,10 @@ class Segment:
         self.path = path
         self.size = self.messages = 0
         self._compressor = compressor
-        self._channels: dict[int, ChannelRecords] = {}  # that are described in the data, here or in a chunk
+        self._channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
         self._schemas: dict[int, records.Schema] = {}
-        self._index = DataIndex()
-        self._figures = Figures()
+        self._index = SummaryBuilder()
+        self._statistics = ChannelStatistics()
         self._crc, self._pid = 0, os.getpid()
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -222,7 +224,7 @@ class Segment:
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
         header = Header(profile, f"msgq-bus {__version__}", header_tail)
         try:
-            self._write(MAGIC, encoded(header))
+            self._write(MAGIC, encode(header))
             if metadata is not None:
                 self.add_metadata(metadata_keys.RECORDING, metadata)
         except BaseException:  # there is nothing in it
@@ -257,7 +259,7 @@ class Segment:
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        data = encoded(Metadata(name, dict(metadata), tail))
+        data = encode(Metadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size, length=len(data), name=name)
         self._write(data)
         self._index.metadata.append(index)
@@ -269,7 +271,7 @@ class Segment:
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        data = encoded(attachment)
+        data = encode(attachment)
         index = records.AttachmentIndex(
             offset=self.size,
             length=len(data),
@@ -304,10 +306,8 @@ class Segment:
         """
         if not in_summary:
             self._copy(source, offset, length)
-        elif length > DESCRIBING_BYTES_MAX:
-            raise ValueError(
-                f"a record of {length} bytes in the summary; {DESCRIBING_BYTES_MAX} are all that is copied"
-            )
+        elif length > METADATA_BYTES_MAX:
+            raise ValueError(f"a record of {length} bytes in the summary; {METADATA_BYTES_MAX} are all that is copied")
         else:
             self._index.unknown.append(os.pread(source, length, offset))
 
@@ -317,7 +317,7 @@ class Segment:
         self._copy(source, found.offset, found.length)
         self._index.attachments.append(index)
 
-    def copy_chunk(self, source: int, found: WholeChunk, channels: Mapping[int, ChannelRecords]) -> None:
+    def copy_chunk(self, source: int, found: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
         """Write a chunk of another file as it is, with all that belongs to it.
 
         Parameters
@@ -331,7 +331,7 @@ class Segment:
         EOFError, OSError : the other file cannot be read. RecordingError: this one cannot be written. It has no part of
             the chunk then.
         """
-        self.describe(channels[number] for number in found.channels)
+        self.write_channels(channels[number] for number in found.channels)
         moved = self.size - found.begin
         self._copy(source, found.begin, found.end - found.begin)
         self._index.chunks.append(
@@ -347,15 +347,15 @@ class Segment:
                 uncompressed_size=found.size,
             )
         )
-        self._index.widen(found.first_time, found.last_time)
+        self._index.extend_time_range(found.first_time, found.last_time)
         for number, channel in found.channels.items():
             self.messages += channel.messages
-            self._index.count(number, channel.messages)
-            self._figures.add_unread(number, channel.messages, channel.first_time, channel.last_time)
+            self._index.add_messages(number, channel.messages)
+            self._statistics.add_raw_messages(number, channel.messages, channel.first_time, channel.last_time)
 
-    def take_figures(self, tallies: Mapping[int, Any]) -> None:
-        """Take what is known of copied messages; see `Figures.take_over`."""
-        self._figures.take_over(tallies)
+    def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
+        """Take what is known of copied messages; see `ChannelStatistics.adopt_tallies`."""
+        self._statistics.adopt_tallies(tallies)
 
     def _copy(self, source: int, offset: int, length: int) -> None:
         before, end = (self.size, self._crc), offset + length
@@ -372,7 +372,7 @@ class Segment:
             os.lseek(self._fd, self.size, os.SEEK_SET)
             raise
 
-    def describe(self, channels: Iterable[ChannelRecords], schemas: Iterable[records.Schema] = ()) -> None:
+    def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:
         """Write the channels and schemas that are not in the file yet, outside of chunks.
 
         Raises
@@ -383,20 +383,20 @@ class Segment:
         new = [channel for channel in channels if channel.channel.id not in self._channels]
         if not unused and not new:
             return
-        self._write(encoded(*unused), b"".join(channel.data for channel in new))  # writev takes 1024 parts
+        self._write(encode(*unused), b"".join(channel.data for channel in new))  # writev takes 1024 parts
         self._schemas.update((schema.id, schema) for schema in unused)
         for channel in new:
-            self._know(channel)
+            self._register(channel)
 
-    def _know(self, channel: ChannelRecords) -> None:
+    def _register(self, channel: EncodedChannel) -> None:
         """Note a channel whose messages may follow."""
         if channel.channel.id not in self._channels:
             self._channels[channel.channel.id] = channel
-            self._figures.add_channel(channel.channel)
+            self._statistics.add_channel(channel.channel)
             if channel.schema is not None:
                 self._schemas[channel.schema.id] = channel.schema
 
-    def write_chunk(self, chunk: Chunk, channels: Mapping[int, ChannelRecords], compress: bool = True) -> None:
+    def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
         """Write a chunk that is not empty, with the channels it uses, and its index. compress : False: as it is.
 
         Raises
@@ -404,9 +404,9 @@ class Segment:
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
         entries = np.frombuffer(chunk.entries, ENTRY)
-        counts = chunk.channels()
+        counts = chunk.count_by_channel()
         start = b"".join([channels[number].data for number in counts])
-        compressor = self._compressor if compress else _AS_IT_IS
+        compressor = self._compressor if compress else _UNCOMPRESSED
         compressed = compressor.compress(start, chunk.data)
         name = compressor.name.encode()
         size = len(start) + chunk.used
@@ -415,7 +415,7 @@ class Segment:
         crc = crc32(chunk.data, crc32(start))
         head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
         head += len(compressed).to_bytes(8, "little")
-        origins, index = origins_record(entries, len(start)), chunk.index(len(start))
+        origins, index = build_origins_record(entries, len(start)), chunk.build_index(len(start))
         at = self.size + len(origins)
         self._write(origins, head, compressed, index)
         self._index.chunks.append(
@@ -431,12 +431,12 @@ class Segment:
                 uncompressed_size=size,
             )
         )
-        self._index.widen(first, last)
+        self._index.extend_time_range(first, last)
         self.messages += len(entries)
         for number, count in counts.items():
-            self._know(channels[number])
-            self._index.count(number, count)
-        self._figures.count(chunk)
+            self._register(channels[number])
+            self._index.add_messages(number, count)
+        self._statistics.count(chunk)
 
     def sync(self) -> None:
         """Let the disk have what was written."""
@@ -457,8 +457,8 @@ class Segment:
         try:
             if losses is not None:
                 self.add_metadata(metadata_keys.LOSSES, losses)
-            self.add_metadata(metadata_keys.FIGURES, self._figures.metadata(self.size))
-            self._write(self._ending())
+            self.add_metadata(metadata_keys.STATISTICS, self._statistics.metadata(self.size))
+            self._write(self._build_summary())
             if synced:
                 os.fsync(self._fd)
         finally:
@@ -469,11 +469,11 @@ class Segment:
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
         os.close(self._fd)
 
-    def _ending(self) -> bytes:
+    def _build_summary(self) -> bytes:
         """Return all that comes behind the data, to the file's end."""
-        schemas = [encoded(schema) for schema in self._schemas.values()]
-        channels = [encoded(channel.channel) for channel in self._channels.values()]
-        return self._index.ending(self.size, schemas, channels, self._crc)
+        schemas = [encode(schema) for schema in self._schemas.values()]
+        channels = [encode(channel.channel) for channel in self._channels.values()]
+        return self._index.build(self.size, schemas, channels, self._crc)
 
 
 def _index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.channel_registry import parsed
+from msgq.recording.mcap_io.channel_registry import parse_or_report
 from msgq.recording.mcap_io.record_scanner import DAMAGE
 from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream
 from msgq.recording.mcap_io.scan import crc32
@@ -34,7 +34,7 @@ class Summary:
     Attributes
     ----------
     start : where it begins, and the data end; the end of the file where the footer says that there is none.
-    describing : its schemas, then its channels: opcode, content, place in the file.
+    definitions : its schemas, then its channels: opcode, content, place in the file.
     chunks : in the order of the file. They overlap neither each other nor the summary.
     statistics : what it counts; None: nothing.
     unknown : each record that MCAP does not define: opcode, from where to where in the file.
@@ -42,7 +42,7 @@ class Summary:
     """
 
     start: int
-    describing: list[tuple[int, bytes, int]] = field(default_factory=list)
+    definitions: list[tuple[int, bytes, int]] = field(default_factory=list)
     chunks: list[records.ChunkIndex] = field(default_factory=list)
     statistics: records.Statistics | None = None
     unknown: list[tuple[int, int, int]] = field(default_factory=list)
@@ -72,38 +72,38 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
     if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
         problem(start, "the summary's CRC is wrong; walking the file instead")
         return None
-    return _parsed(data, start, size, problem)
+    return _parse_summary(data, start, size, problem)
 
 
-def _parsed(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> Summary | None:
+def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> Summary | None:
     if not all(opcode in _SUMMARY or opcode > Opcode.DATA_END for opcode, _, _ in _records(data)):
         problem(start, "no summary is where the footer says; walking the file instead")
         return None
     summary = Summary(start)
     for opcode, here, end in _records(data):
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            summary.describing.append((opcode, data[here:end], start + here))
+            summary.definitions.append((opcode, data[here:end], start + here))
         elif opcode == Opcode.CHUNK_INDEX:
-            index = parsed(records.ChunkIndex.read, RecordStream(data[here:end]), start + here, problem)
+            index = parse_or_report(records.ChunkIndex.read, RecordStream(data[here:end]), start + here, problem)
             if index is not None:
                 summary.chunks.append(index)
         elif opcode == Opcode.STATISTICS:
             read = records.Statistics.read
-            summary.statistics = parsed(read, RecordStream(data[here:end]), start + here, lambda *_: None)
+            summary.statistics = parse_or_report(read, RecordStream(data[here:end]), start + here, lambda *_: None)
         elif opcode > Opcode.DATA_END:
             summary.unknown.append((opcode, start + here - HEAD.size, start + end))
-    summary.describing.sort(key=lambda description: description[0])
+    summary.definitions.sort(key=lambda description: description[0])
     summary.chunks.sort(key=lambda index: index.chunk_start_offset)
     last = 0
     for index in summary.chunks:
-        if index.chunk_start_offset < last or end_of(index) > start:
+        if index.chunk_start_offset < last or chunk_end(index) > start:
             problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
-            return Summary(size, summary.describing, unknown=summary.unknown, is_whole=False)
-        last = end_of(index)
+            return Summary(size, summary.definitions, unknown=summary.unknown, is_whole=False)
+        last = chunk_end(index)
     return summary
 
 
-def end_of(index: records.ChunkIndex) -> int:
+def chunk_end(index: records.ChunkIndex) -> int:
     """Return where a chunk and its message indexes end."""
     return int(index.chunk_start_offset + index.chunk_length + index.message_index_length)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.scan import TIME_MAX, Columns
+from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _NUMBER_MAX = 1 << 62
@@ -35,7 +35,7 @@ class WallTimes:
         ------
         ValueError : a note makes no sense, or they are of several runs, whose clocks differ.
         """
-        found = sorted(map(_read, (note for note in notes if "wall_offset_ns" in note)))
+        found = sorted(map(_parse_note, (note for note in notes if "wall_offset_ns" in note)))
         self.offsets = tuple(offset for _, offset, _ in found)
         self._since, self._offsets = [0], [*self.offsets[:1]] or [0]
         for since, offset, _ in found:
@@ -57,49 +57,49 @@ class WallTimes:
         since, until = [first, *steps], [*(step - 1 for step in steps), last]
         offsets = self._offsets[begin : end + 1]
         return (
-            _within(min(map(add, since, offsets))),
-            _within(max(map(add, until, offsets))),
+            _clamp(min(map(add, since, offsets))),
+            _clamp(max(map(add, until, offsets))),
         )
 
     def _index(self, time: int) -> int:
         return bisect_right(self._since, time) - 1
 
-    def reach(self, start: int, end: int) -> tuple[int, int]:
+    def host_range(self, start: int, end: int) -> tuple[int, int]:
         """Return between which times those can be that the wall clock showed as start <= time < end."""
-        first = 0 if start <= 0 else _within(start - max(self._offsets))
-        return first, TIME_MAX if end >= TIME_MAX else _within(end - min(self._offsets))
+        first = 0 if start <= 0 else _clamp(start - max(self._offsets))
+        return first, TIME_MAX if end >= TIME_MAX else _clamp(end - min(self._offsets))
 
-    def turn(self, columns: Columns, first: int, start: int, end: int) -> None:
+    def convert(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
         here = slice(first, columns.rows)
         times = columns.log_time[here]
         offsets = np.array(self._offsets)[np.searchsorted(self._since, times, side="right") - 1]
         for others in (columns.publish_time[here], columns.origin_time[here]):
-            others[:] = np.where(others > 0, _moved(others, offsets), others)  # 0: it is not known
-        times[:] = _moved(times, offsets)
-        if self.is_stepped:  # else `reach` was exact
+            others[:] = np.where(others > 0, _shift(others, offsets), others)  # 0: it is not known
+        times[:] = _shift(times, offsets)
+        if self.is_stepped:  # else `host_range` was exact
             columns.keep(first, (times >= start) & (times < end))
 
 
-def _moved(times: _Times, offsets: _Times) -> _Times:
+def _shift(times: _Times, offsets: _Times) -> _Times:
     """Return times that were moved, and stay below TIME_MAX, and not below 0. Negative ones become anything."""
     moved: _Times = np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
     return moved
 
 
-def _within(time: int) -> int:
+def _clamp(time: int) -> int:
     return min(max(time, 0), TIME_MAX)
 
 
-def _read(note: Mapping[str, str]) -> tuple[int, int, str]:
+def _parse_note(note: Mapping[str, str]) -> tuple[int, int, str]:
     """Return since when the wall clock was how far ahead, and in which run."""
-    since = _number(note, "since_ns" if "since_ns" in note else "started_ns")  # the latter in older recordings
+    since = _parse_ns(note, "since_ns" if "since_ns" in note else "started_ns")  # the latter in older recordings
     if since < 0:
         raise ValueError(f"since_ns is {since}")
-    return since, _number(note, "wall_offset_ns") - _number(note, "clock_offset_ns"), note.get("run", "")
+    return since, _parse_ns(note, "wall_offset_ns") - _parse_ns(note, "clock_offset_ns"), note.get("run", "")
 
 
-def _number(note: Mapping[str, str], name: str) -> int:
+def _parse_ns(note: Mapping[str, str], name: str) -> int:
     text = note.get(name, "")
     if not _NUMBER.fullmatch(text) or abs(int(text)) >= _NUMBER_MAX:
         raise ValueError(f"{name} is {text[:40]!r}")

@@ -13,10 +13,10 @@ from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys, record_structs
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS
-from msgq.recording.mcap_io.mcap_file import LogFile
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import Schema
-from msgq.recording.mcap_io.scan import Columns
-from msgq.recording.mcap_io.segment_writer import ChannelRecords
+from msgq.recording.mcap_io.scan import ScanColumns
+from msgq.recording.mcap_io.segment_writer import EncodedChannel
 
 _SCHEMA_IDS = 1 << 16
 _Pairs = tuple[tuple[str, str], ...]
@@ -76,21 +76,21 @@ class NewChannels:
     def __init__(self, continued: Collection[int] = ()) -> None:
         """Begin empty. continued : numbers of logs whose beginning, with its losses, is in another file."""
         self._continued = continued
-        self.channels: dict[int, ChannelRecords] = {}
-        self._files: dict[LogFile, OfFile] = {}
+        self.channels: dict[int, EncodedChannel] = {}
+        self._files: dict[McapFile, OfFile] = {}
         self._schemas: dict[int, Schema] = {}
         self._keys: dict[int, _Key | None] = {}  # None: an id that is kept free
         self._by_key: dict[_Key, tuple[int, OfFile]] = {}
         self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
 
-    def of(self, log: int, file: LogFile) -> OfFile:
+    def of(self, log: int, file: McapFile) -> OfFile:
         """Return what becomes of a file's channels, as far as they are known now. log : its number.
 
         Raises
         ------
         RecordingError : no id is left, after 65536.
         """
-        described = file.described
+        described = file.registry
         learnt = (len(described.channels), len(described.schemas), described.changes)
         known = self._files.setdefault(file, OfFile(log))
         if known.learnt == learnt:
@@ -141,7 +141,7 @@ class NewChannels:
         of.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
         if new not in self.channels:
             described = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
-            self.channels[new] = ChannelRecords(described, self._schemas[new_schema] if new_schema else None)
+            self.channels[new] = EncodedChannel(described, self._schemas[new_schema] if new_schema else None)
 
     def _number(self, of: OfFile, number: int, key: _Key) -> int:
         """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
@@ -166,11 +166,11 @@ class NewChannels:
             epochs[owner] = max(taken) + 1 if channel.epoch in taken else channel.epoch
         return tuple((said | {metadata_keys.EPOCH: str(epochs[owner])}).items())
 
-    def numbers(self, log: int, file: LogFile, content: bytes, columns: Columns) -> np.ndarray[Any, Any]:
+    def numbers(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
         """Return the new id of each message that a scan found. content : what was scanned."""
         of = self.of(log, file)
         codes = {code for _, code in of.numbers}
-        if len(codes) == len(of.numbers) or file.described.changes:
+        if len(codes) == len(of.numbers) or file.registry.changes:
             return of.by_code[columns.code[: columns.rows]]
         return _twins(of, content, columns)
 
@@ -185,11 +185,11 @@ class NewChannels:
     def unused_schemas(self) -> Iterator[Schema]:
         """Give the schemas that no channel of any file has."""
         for file, of in self._files.items():
-            for number in of.schemas.keys() - set(file.described.schema_ids.values()):
+            for number in of.schemas.keys() - set(file.registry.schema_ids.values()):
                 yield self._schemas[of.schemas[number]]
 
 
-def _twins(of: OfFile, content: bytes, columns: Columns) -> np.ndarray[Any, Any]:
+def _twins(of: OfFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
     """Return the new ids where a file has channels that differ by theirs alone: from the messages themselves."""
     table = np.zeros(CHANNEL_IDS, np.uint16)
     for (number, _), new in of.numbers.items():

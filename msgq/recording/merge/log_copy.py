@@ -14,13 +14,13 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.attachments import attachment_index, read_metadata
-from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX, Room
-from msgq.recording.mcap_io.chunk_writer import Filling
-from msgq.recording.mcap_io.log_writer import new_file
-from msgq.recording.mcap_io.mcap_file import Extra, LogFile
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
+from msgq.recording.mcap_io.chunk_writer import ChunkWriter
+from msgq.recording.mcap_io.log_writer import create_atomically
+from msgq.recording.mcap_io.mcap_file import ExtraRecord, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.scan import TIME_MAX
-from msgq.recording.mcap_io.segment_writer import Compressor, Segment
+from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.merge.channel_mapping import NewChannels
 from msgq.recording.merge.merge import Merge, Untouched
 from msgq.recording.reader.log_view import HOST, Contents
@@ -88,11 +88,11 @@ def _write(
     if any(log.contents.clock != HOST for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
-    tails = {file.described.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
+    tails = {file.registry.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
     compressor = Compressor(compression or "zstd", None)
-    with new_file(output) as unfinished:
+    with create_atomically(output) as unfinished:
         profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
-        segment = Segment(unfinished, compressor, profile=profile, header_tail=tail)
+        segment = SegmentWriter(unfinished, compressor, profile=profile, header_tail=tail)
         try:
             _copy_extras(segment, [log.contents for log in logs], attached)
             name = {"none": "", None: None}.get(compression, compression)
@@ -107,49 +107,51 @@ def _write(
 
 
 @contextmanager
-def _keeping_unknown(segment: Segment, logs: Sequence[LogReader]) -> Iterator[None]:
+def _keeping_unknown(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
     """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
 
     They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
     """
     for log in logs:
         for file in log.files:
-            file.on_unknown = partial(_keep_unknown, segment=segment, file=file, log=log.contents, room=Room())
+            file.on_unknown_record = partial(
+                _keep_unknown, segment=segment, file=file, log=log.contents, room=MetadataBudget()
+            )
     try:
         yield
     finally:
         for log in logs:
             for file in log.files:
-                file.on_unknown = None
+                file.on_unknown_record = None
 
 
-def _keep_unknown(record: bytes, segment: Segment, file: LogFile, log: Contents, room: Room) -> None:
-    if room.adds(len(record)):
+def _keep_unknown(record: bytes, segment: SegmentWriter, file: McapFile, log: Contents, room: MetadataBudget) -> None:
+    if room.reserve_more(len(record)):
         segment.add_unknown(record)
         return
-    file.on_unknown = None
-    text = f"{DESCRIBING_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
+    file.on_unknown_record = None
+    text = f"{METADATA_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
     log.note(Problem(str(file.path), 0, text))
 
 
 def _copy_messages(
-    segment: Segment, logs: Sequence[Contents], compression: str | None, continued: Sequence[int]
+    segment: SegmentWriter, logs: Sequence[Contents], compression: str | None, continued: Sequence[int]
 ) -> None:
     channels = NewChannels(continued)
     for number, log in enumerate(logs):
         for file in log.files:
             channels.of(number, file)
-    filling = Filling(segment, channels.channels, _CHUNK_BYTES)
+    chunk_writer = ChunkWriter(segment, channels.channels, _CHUNK_BYTES)
     for piece in Merge(logs, channels, compression):
         if not isinstance(piece, Untouched):
-            filling.take(piece.rows, piece.contents)
+            chunk_writer.append_rows(piece.rows, piece.contents)
             continue
-        filling.flush()
+        chunk_writer.flush()
         copy_chunk = partial(segment.copy_chunk, found=piece.found, channels=channels.channels)
         _copy_from(piece.file, piece.found.chunk, copy_chunk, logs[piece.log])
-    filling.flush()
-    segment.describe(channels.channels.values(), channels.unused_schemas())
-    segment.take_figures(_figures(logs, channels))
+    chunk_writer.flush()
+    segment.write_channels(channels.channels.values(), channels.unused_schemas())
+    segment.adopt_tallies(_figures(logs, channels))
 
 
 def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
@@ -169,12 +171,12 @@ def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
 # Beside the messages
 
 
-def _copy_extras(segment: Segment, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
+def _copy_extras(segment: SegmentWriter, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
     """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
     runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for log in logs for file in log.files}
     for log, times in zip(logs, attached, strict=True):
         for file in log.files:
-            for extra in file.extras:
+            for extra in file.extra_records:
                 if extra.opcode == Opcode.METADATA:
                     copy = partial(_copy_metadata, segment=segment, extra=extra, is_one_run=len(runs) == 1)
                 elif extra.opcode == Opcode.ATTACHMENT:
@@ -184,30 +186,30 @@ def _copy_extras(segment: Segment, logs: Sequence[Contents], attached: Sequence[
                 _copy_from(file, extra.offset, copy, log)
 
 
-def _copy_metadata(source: int, segment: Segment, extra: Extra, is_one_run: bool) -> None:
+def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_one_run: bool) -> None:
     record = read_metadata(source, extra.offset, extra.length)
     if record.name in (metadata_keys.RECORDING, metadata_keys.CLOCK) and not is_one_run:
         segment.add_metadata(metadata_keys.MERGED, record.metadata, record.tail)
-    elif record.name != metadata_keys.FIGURES:  # which the new file has of its own
+    elif record.name != metadata_keys.STATISTICS:  # which the new file has of its own
         segment.copy_metadata(source, extra.offset, extra.length, record.name)
 
 
-def _copy_attachment(source: int, segment: Segment, extra: Extra, times: tuple[int, int]) -> None:
+def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
     found = attachment_index(source, extra.offset, extra.length)
     start, end = times
     if start <= min(found.log_time, TIME_MAX - 1) < end:
         segment.copy_attachment(source, found)
 
 
-def _copy_unknown(source: int, segment: Segment, extra: Extra) -> None:
+def _copy_unknown(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:
     segment.copy_unknown(source, extra.offset, extra.length, extra.in_summary)
 
 
-def _copy_from(file: LogFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:
+def _copy_from(file: McapFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:
     """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(file.bytes.opened())
+            source = stack.enter_context(file.source.open())
         except RecordingError as error:
             log.note(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
             return

@@ -10,15 +10,15 @@ import numpy as np
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.chunk_buffer import ROW
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
-from msgq.recording.mcap_io.raw_chunk import WholeChunk, find
-from msgq.recording.mcap_io.scan import TIME_MAX, UNKNOWN, Columns
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
+from msgq.recording.mcap_io.scan import TIME_MAX, UNKNOWN, ScanColumns
 from msgq.recording.merge.channel_mapping import NewChannels
 from msgq.recording.reader.log_view import Contents
 
 _ROWS = 1 << 16
 _OVERLAP = 4  # largest chunks whose messages may wait at the same time
-_WAITING_MAX = 4096  # stretches; each of them is looked at for each that begins
+_WAITING_MAX = 4096  # blocks; each of them is looked at for each that begins
 _Rows = np.ndarray[Any, Any]
 
 
@@ -26,8 +26,8 @@ class Untouched(NamedTuple):
     """A chunk all of whose messages are wanted, and which means the same in the new file."""
 
     log: int
-    file: LogFile
-    found: WholeChunk
+    file: McapFile
+    found: RawChunk
 
 
 class Touched(NamedTuple):
@@ -39,7 +39,7 @@ class Touched(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """Messages of a stretch in the order of log_time, from row `done` on."""
+    """Messages of a block in the order of log_time, from row `done` on."""
 
     content: bytes
     rows: _Rows
@@ -66,21 +66,21 @@ class Merge:
     def __init__(self, logs: Sequence[Contents], channels: NewChannels, compression: str | None) -> None:
         """Begin. compression : that a chunk must have to be copied as it is; None: any."""
         self._logs, self._channels, self._compression = logs, channels, compression
-        self._columns = Columns(_ROWS)
+        self._columns = ScanColumns(_ROWS)
         self._waiting: list[_Waiting] = []
         self._most = _OVERLAP * max(log.max_chunk_bytes for log in logs)
 
     def __iter__(self) -> Iterator[Untouched | Touched]:
-        stretches = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.stretches()]
-        stretches.sort(key=lambda found: found[2].start)
-        nexts = [stretch.start for _, _, stretch in stretches[1:]] + [TIME_MAX] * bool(stretches)
-        for (number, file, stretch), following in zip(stretches, nexts, strict=True):
-            yield from self._until(stretch.start)
-            untouched = None if self._waiting else self._untouched(number, file, stretch, following)
+        blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
+        blocks.sort(key=lambda found: found[2].start)
+        nexts = [block.start for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
+        for (number, file, block), following in zip(blocks, nexts, strict=True):
+            yield from self._until(block.start)
+            untouched = None if self._waiting else self._untouched(number, file, block, following)
             if untouched is not None:
                 yield untouched
                 continue
-            found = self._read(number, file, stretch)
+            found = self._read(number, file, block)
             if found is not None:
                 self._waiting.append(found)
             while len(self._waiting) > _WAITING_MAX or sum(one.size for one in self._waiting) > self._most:
@@ -101,32 +101,32 @@ class Merge:
             together = together[np.argsort(together["log_time"], kind="stable")]
         yield Touched(together, [content for content, _ in found])
 
-    def _untouched(self, number: int, file: LogFile, stretch: Stretch, following: int) -> Untouched | None:
+    def _untouched(self, number: int, file: McapFile, block: DataBlock, following: int) -> Untouched | None:
         """Return a chunk that can be copied as it is; `following` is when the next one begins."""
-        log, described = self._logs[number], file.described
-        if not stretch.is_chunk or not stretch.channels or stretch.end > following or file.is_packed:
+        log, described = self._logs[number], file.registry
+        if not block.is_chunk or not block.channels or block.end > following or file.has_compressed_payloads:
             return None
-        codes = [int(described.codes[one]) if one in described.channels else UNKNOWN for one in stretch.channels]
+        codes = [int(described.codes[one]) if one in described.channels else UNKNOWN for one in block.channels]
         if min(codes) < 0 or not self._channels.of(number, file).unchanged:
             return None
-        if not log.start <= stretch.start <= stretch.end < log.end:
+        if not log.start <= block.start <= block.end < log.end:
             return None
         try:
-            with file.bytes.opened() as fd:
-                found = find(fd, stretch)
+            with file.source.open() as fd:
+                found = find_raw_chunk(fd, block)
         except RecordingError:  # it is said where the chunk is read
             return None
         if found is None or self._compression not in (None, found.compression):
             return None
         if file.on_read is not None:
-            file.on_read(stretch.length)
+            file.on_read(block.length)
         return Untouched(number, file, found)
 
-    def _read(self, number: int, file: LogFile, stretch: Stretch) -> _Waiting | None:
-        """Return the wanted messages of a stretch; None: there are none."""
+    def _read(self, number: int, file: McapFile, block: DataBlock) -> _Waiting | None:
+        """Return the wanted messages of a block; None: there are none."""
         pieces = []
         content = b""
-        for content in self._logs[number].stretch_scans(file, stretch, self._columns):
+        for content in self._logs[number].scan_block(file, block, self._columns):
             columns = self._columns
             rows = np.empty(columns.rows, ROW)
             if columns.rows:

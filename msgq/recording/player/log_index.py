@@ -14,9 +14,9 @@ from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.reader.totals import told
 from msgq.topic.playback import RING_BYTES, ring_bytes
 
@@ -49,8 +49,8 @@ class _Large(NamedTuple):
     """A chunk, and the channels of it of whose messages it is to be found out how large they are."""
 
     size: int
-    file: LogFile
-    stretch: Stretch
+    file: McapFile
+    block: DataBlock
     numbers: Set[int]
 
 
@@ -64,7 +64,7 @@ class Outline:
 
     def __init__(self, log: LogReader) -> None:
         """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
-        self._contents, self._columns = log.contents, Columns(_ROWS)
+        self._contents, self._columns = log.contents, ScanColumns(_ROWS)
         self._largest: dict[int, int] = {}  # by code
         large: list[_Large] = []
         for file in log.files:
@@ -76,43 +76,43 @@ class Outline:
             found[channel.endpoint] = _together(found.get(channel.endpoint), channel, self._largest[code])
         self.endpoints = dict(sorted(found.items()))
 
-    def _go_through(self, file: LogFile) -> list[_Large]:
+    def _go_through(self, file: McapFile) -> list[_Large]:
         """Note what a file has; return the chunks whose messages may be large."""
         contents, figures = self._contents, _figures(file)
         known, there, large, sizes = set(figures), set[int](), [], [0]
-        wanted = [stretch for stretch in file.stretches if file.wants(stretch, contents.start, contents.end)]
-        for stretch in wanted:
-            channels = self._channels(file, stretch)
+        wanted = [block for block in file.blocks if file.may_have_messages(block, contents.start, contents.end)]
+        for block in wanted:
+            channels = self._channels(file, block)
             if channels is None:
-                self._read(file, stretch, self._largest)
+                self._read(file, block, self._largest)
                 continue
             there |= channels
-            sizes.append(min(stretch.size, contents.max_chunk_bytes))
+            sizes.append(min(block.size, contents.max_chunk_bytes))
             if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
-                large.append(_Large(sizes[-1], file, stretch, channels - known))
+                large.append(_Large(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
         for number in there:
             self._note(file, number, min(figures.get(number, enough), max(sizes)))
         return large
 
-    def _channels(self, file: LogFile, stretch: Stretch) -> Set[int] | None:
-        """Return the channels of a stretch; None: only reading it tells."""
-        described = file.described.channels.keys()
-        if file.is_packed or stretch.start < self._contents.start or stretch.end >= self._contents.end:
+    def _channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
+        """Return the channels of a block; None: only reading it tells."""
+        described = file.registry.channels.keys()
+        if file.has_compressed_payloads or block.start < self._contents.start or block.end >= self._contents.end:
             return None
-        if stretch.channels is None and file.statistics is not None and described:
+        if block.channels is None and file.statistics is not None and described:
             return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
-        return stretch.channels if stretch.channels and stretch.channels <= described else None
+        return block.channels if block.channels and block.channels <= described else None
 
-    def _note(self, file: LogFile, number: int, size: int) -> None:
-        code = int(file.described.codes[number])
+    def _note(self, file: McapFile, number: int, size: int) -> None:
+        code = int(file.registry.codes[number])
         if code >= 0:
             self._largest[code] = max(self._largest.get(code, 0), size)
 
-    def _read(self, file: LogFile, stretch: Stretch, largest: dict[int, int]) -> None:
-        """Look at each message of a stretch."""
+    def _read(self, file: McapFile, block: DataBlock, largest: dict[int, int]) -> None:
+        """Look at each message of a block."""
         columns = self._columns
-        for _ in self._contents.stretch_scans(file, stretch, columns):
+        for _ in self._contents.scan_block(file, block, columns):
             sizes = np.full(len(self._contents.channels), -1, np.int64)
             np.maximum.at(sizes, columns.code[: columns.rows], columns.length[: columns.rows])
             for code in np.flatnonzero(sizes >= 0).tolist():
@@ -123,10 +123,10 @@ class Outline:
         messages of the smaller ones may be as large as these.
         """
         room = _INDEX_BYTES
-        for size, file, stretch, numbers in sorted(large, key=lambda one: -one.size):
+        for size, file, block, numbers in sorted(large, key=lambda one: -one.size):
             found: dict[int, int] = {}
             if room > 0:
-                found, used = _indexed(file, stretch, room)
+                found, used = _indexed(file, block, room)
                 room -= max(used, _LOOK_BYTES)
             for number in numbers:
                 self._note(file, number, found.get(number, size - _MESSAGE_BYTES))
@@ -134,17 +134,17 @@ class Outline:
     def largest(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
         largest: dict[int, int] = {}
-        for file, stretch in self._contents.stretches():
-            numbers = file.described.channels.keys() if stretch.channels is None else stretch.channels
+        for file, block in self._contents.blocks():
+            numbers = file.registry.channels.keys() if block.channels is None else block.channels
             if not numbers or any(may_be(file, number, {endpoint}) for number in numbers):
-                self._read(file, stretch, largest)
+                self._read(file, block, largest)
         channels = self._contents.channels
         return max((size for code, size in largest.items() if channels[code].endpoint == endpoint), default=0)
 
 
-def may_be(file: LogFile, number: int, endpoints: Set[str]) -> bool:
+def may_be(file: McapFile, number: int, endpoints: Set[str]) -> bool:
     """Return whether a channel may be one of some endpoints."""
-    channel = file.described.channels.get(number)
+    channel = file.registry.channels.get(number)
     return channel is None or channel.endpoint in endpoints
 
 
@@ -157,18 +157,18 @@ def _together(before: Outlined | None, channel: Channel, largest: int) -> Outlin
     return Outlined(channel.endpoint, kind, *described, max(before.largest, largest))
 
 
-def _figures(file: LogFile) -> dict[int, int]:
+def _figures(file: McapFile) -> dict[int, int]:
     """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
     return {number: figure["largest"] for number, figure in (told(file) or {}).items()}
 
 
-def _indexed(file: LogFile, stretch: Stretch, room: int) -> tuple[dict[int, int], int]:
+def _indexed(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int], int]:
     """Return the bytes of the largest payload of each channel of a chunk, as the message indexes behind it tell, and
     how many bytes these have; no payload, if they make no sense, or have more bytes than there is room.
     """
-    begin = stretch.offset + stretch.length
+    begin = block.offset + block.length
     try:
-        with file.bytes.opened() as fd:
+        with file.source.open() as fd:
             indexes, end = _message_indexes(fd, begin, begin + room)
     except (RecordingError, OSError):
         return {}, 0
@@ -177,7 +177,7 @@ def _indexed(file: LogFile, stretch: Stretch, room: int) -> tuple[dict[int, int]
     offsets = np.concatenate([entries for _, entries in indexes])
     numbers = np.repeat([number for number, _ in indexes], [len(entries) for _, entries in indexes])
     order = np.argsort(offsets)
-    sizes = np.diff(offsets[order], append=stretch.size) - _MESSAGE_BYTES
+    sizes = np.diff(offsets[order], append=block.size) - _MESSAGE_BYTES
     if len(offsets) == 0 or offsets[order[0]] < 0 or sizes.min() < 0:
         return {}, end - begin
     largest = np.zeros(1 << 16, np.int64)

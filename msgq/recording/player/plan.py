@@ -11,7 +11,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.player.log_index import Outline, may_be
 from msgq.recording.player.remapping import Names, Remap
 from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
@@ -114,7 +114,7 @@ def _leave_out_announcements(found: Plan) -> None:
 def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
-    channels = (channel for channel in channels if not channel.hidden.unrecorded)
+    channels = (channel for channel in channels if not channel.boundary_losses.unrecorded)
     return tuple(dict.fromkeys(getattr(channel.source, what) for channel in channels))
 
 
@@ -142,13 +142,13 @@ def _look_inside(log: LogReader, found: Plan) -> None:
 
 def _first(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
-    contents, columns = log.contents, Columns(_ROWS)
-    for file, stretch in sorted(contents.stretches(), key=lambda pair: pair[1].start):
+    contents, columns = log.contents, ScanColumns(_ROWS)
+    for file, block in sorted(contents.blocks(), key=lambda pair: pair[1].start):
         if not endpoints:
             return
-        if stretch.channels and not any(may_be(file, number, endpoints) for number in stretch.channels):
+        if block.channels and not any(may_be(file, number, endpoints) for number in block.channels):
             continue
-        for content in contents.stretch_scans(file, stretch, columns):
+        for content in contents.scan_block(file, block, columns):
             rows = slice(columns.rows)
             offsets = columns.offset[rows]
             ends = (offsets + columns.length[rows]).tolist()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import LOST_MAX
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.reader.log_view import Contents
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
@@ -55,7 +55,9 @@ class _Hidden:
 
     def _learn(self) -> None:
         channels = self._contents.channels
-        ends = [(code, end) for code, channel in enumerate(channels) if (end := channel.hidden.ends[self._side])]
+        ends = [
+            (code, end) for code, channel in enumerate(channels) if (end := channel.boundary_losses.ends[self._side])
+        ]
         self._known = len(channels)
         self._numberings = self._contents.numberings().astype(np.int64) if ends else self._numberings
         stated: dict[int, set[int]] = {}
@@ -72,13 +74,13 @@ class _Batch:
         self, contents: Contents, schema: pa.Schema, rows: int, room: int, hidden: Mapping[str, _Hidden]
     ) -> None:
         self._contents, self._schema, self._hidden = contents, schema, hidden
-        self.columns = Columns(rows)
+        self.columns = ScanColumns(rows)
         self._ends = np.zeros(rows + 1, np.int32)
         self._wants_data = "data" in schema.names
         self._data = np.empty(room if self._wants_data else 0, np.uint8)
         self._used = 0
         self._gathered = 0
-        self._places: list[int] = []  # offsets of stretches, and of each the rows
+        self._places: list[int] = []  # offsets of blocks, and of each the rows
         self._counts: list[int] = []
 
     @property
@@ -91,7 +93,7 @@ class _Batch:
         return self._used
 
     def gather(self, content: bytes, place: int) -> None:
-        """Copy the payloads of the rows that came since; place : of the stretch that they are in."""
+        """Copy the payloads of the rows that came since; place : of the block that they are in."""
         first, self._gathered = self._gathered, self.columns.rows
         self._places.append(place)
         self._counts.append(self._gathered - first)
@@ -136,15 +138,15 @@ def batches(
     room = 1 << 20
     hidden = {name: _Hidden(contents, side) for side, name in enumerate(HIDDEN)}
     batch = _Batch(contents, schema, rows, room, hidden)
-    for file, stretch in contents.stretches():
-        content = file.content(stretch)
+    for file, block in contents.blocks():
+        content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
             if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
                 yield batch.finish()
                 room = max(1 << 20, min(batch.used + batch.used // 8, size))
                 batch = _Batch(contents, schema, rows, room, hidden)
-            position = file.scan(stretch, content, position, batch.columns, contents.start, contents.end)
-            batch.gather(content, stretch.offset)
+            position = file.scan(block, content, position, batch.columns, contents.start, contents.end)
+            batch.gather(content, block.offset)
     if batch.columns.rows:
         yield batch.finish()

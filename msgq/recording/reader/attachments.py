@@ -12,8 +12,8 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset, read_metadata
-from msgq.recording.mcap_io.file_source import FileBytes
-from msgq.recording.mcap_io.mcap_file import Extra
+from msgq.recording.mcap_io.file_source import FileSource
+from msgq.recording.mcap_io.mcap_file import ExtraRecord
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_structs import HEAD
 from msgq.recording.mcap_io.scan import TIME_MAX, crc32
@@ -78,7 +78,7 @@ class Attachment:
         """
         begin = self.offset + HEAD.size
         wanted = self.data_offset + self.size + CRC_BYTES - begin
-        with FileBytes(self.path).opened() as fd:
+        with FileSource(self.path).open() as fd:
             content = os.pread(fd, wanted, begin)
         said = int.from_bytes(content[-CRC_BYTES:], "little")
         if len(content) < wanted or (said and said != crc32(memoryview(content)[:-CRC_BYTES])):
@@ -101,13 +101,15 @@ def metadata(contents: Contents) -> Iterator[Metadata]:
         yield Metadata(found.name, found.metadata)
 
 
-def _read(contents: Contents, opcode: int, read: Callable[[int, int, int], Any]) -> Iterator[tuple[Path, Extra, Any]]:
+def _read(
+    contents: Contents, opcode: int, read: Callable[[int, int, int], Any]
+) -> Iterator[tuple[Path, ExtraRecord, Any]]:
     for file in contents.files:
-        for extra in file.extras:
+        for extra in file.extra_records:
             if extra.opcode != opcode:
                 continue
             try:
-                with file.bytes.opened() as fd:
+                with file.source.open() as fd:
                     found = read(fd, extra.offset, extra.length)
             except (ValueError, RecordingError) as error:
                 contents.note(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.reader.log_view import Contents
 from msgq.recording.reader.time_order import FoundMessages
 
@@ -133,22 +133,22 @@ class Waiting:
 
 def log_order(contents: Contents) -> Iterator[MessageBatch]:
     """Give the messages in the order of log_time, those of one time in the order of the files."""
-    columns, waiting = Columns(_ROWS), Waiting()
+    columns, waiting = ScanColumns(_ROWS), Waiting()
     most = OVERLAP * contents.max_chunk_bytes
-    for file, stretch in sorted(contents.stretches(), key=lambda pair: pair[1].start):
-        yield from waiting.until(stretch.start)  # those of the same time stand before what follows
-        for batch in _found(contents, file, stretch, columns):
+    for file, block in sorted(contents.blocks(), key=lambda pair: pair[1].start):
+        yield from waiting.until(block.start)  # those of the same time stand before what follows
+        for batch in _found(contents, file, block, columns):
             if waiting and waiting.size + batch.size > most:
                 text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
+                contents.note(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
             else:
                 waiting.add(batch)
     yield from waiting.until()
 
 
-def _found(contents: Contents, file: LogFile, stretch: Stretch, columns: Columns) -> Iterator[MessageBatch]:
-    """Give the messages of a stretch as one batch, if there are any."""
-    scans = contents.stretch_scans(file, stretch, columns)
+def _found(contents: Contents, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[MessageBatch]:
+    """Give the messages of a block as one batch, if there are any."""
+    scans = contents.scan_block(file, block, columns)
     parts = [FoundMessages.of(content, columns) for content in scans if columns.rows]
     if parts:
         found = FoundMessages.together(parts)

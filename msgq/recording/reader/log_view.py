@@ -13,11 +13,11 @@ import numpy as np
 from msgq.common.selection import Selection
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.boundary_losses import HiddenLosses
+from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.mcap_file import LogFile, Stretch
+from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.scan import TIME_MAX, UNWANTED, Columns
+from msgq.recording.mcap_io.scan import TIME_MAX, UNWANTED, ScanColumns
 
 HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000
@@ -58,7 +58,9 @@ class Contents:
         self.problems: list[Problem] = []
         self.channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
-        self.files = [LogFile(path, self._code_of, self.note, span, max_chunk_bytes, clock == WALL) for path in paths]
+        self.files = [
+            McapFile(path, self._assign_code, self.note, span, max_chunk_bytes, clock == WALL) for path in paths
+        ]
 
     def note(self, problem: Problem) -> None:
         """Add a problem, if it is a new one and there is room."""
@@ -68,7 +70,7 @@ class Contents:
             text = f"{problem.reason}; there is more from here on, which is not listed"
             self.problems.append(replace(problem, reason=text))
 
-    def _code_of(self, channel: Channel) -> int:
+    def _assign_code(self, channel: Channel) -> int:
         """Return the channel's index in `channels`, or that it is not wanted."""
         if channel.endpoint not in self._selection or self._kind not in ("", channel.source.kind):
             return UNWANTED
@@ -100,12 +102,12 @@ class Contents:
         ]
         return np.array(of_code, np.int32)
 
-    def hidden_losses(self) -> dict[int, list[HiddenLosses]]:
+    def boundary_losses(self) -> dict[int, list[BoundaryLosses]]:
         """Return the losses that channels state, by numbering, as `numberings` yields them."""
-        stated: dict[int, list[HiddenLosses]] = {}
+        stated: dict[int, list[BoundaryLosses]] = {}
         for channel, numbering in zip(self.channels, self.numberings().tolist(), strict=True):
-            if any(channel.hidden):
-                stated.setdefault(numbering, []).append(channel.hidden)
+            if any(channel.boundary_losses):
+                stated.setdefault(numbering, []).append(channel.boundary_losses)
         return stated
 
     def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
@@ -114,32 +116,32 @@ class Contents:
         of_code = [indexes.setdefault(getattr(channel.source, name), len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)
 
-    def stretches(self) -> Iterator[tuple[LogFile, Stretch]]:
+    def blocks(self) -> Iterator[tuple[McapFile, DataBlock]]:
         """Give what may have wanted messages, in the order of the files."""
         for file in self.files:
-            for stretch in file.stretches:
-                if file.wants(stretch, self.start, self.end):
-                    yield file, stretch
+            for block in file.blocks:
+                if file.may_have_messages(block, self.start, self.end):
+                    yield file, block
 
-    def stretch_scans(self, file: LogFile, stretch: Stretch, columns: Columns) -> Iterator[bytes]:
-        """Fill the columns again and again with the wanted messages of a stretch; give what their offsets are into."""
-        content = file.content(stretch)
+    def scan_block(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[bytes]:
+        """Fill the columns again and again with the wanted messages of a block; give what their offsets are into."""
+        content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
             columns.clear()
-            position = file.scan(stretch, content, position, columns, self.start, self.end)
+            position = file.scan(block, content, position, columns, self.start, self.end)
             yield content
 
-    def file_scans(self, file: LogFile, columns: Columns) -> Iterator[bytes]:
-        """Do the same for all stretches of a file."""
-        for stretch in file.stretches:
-            if file.wants(stretch, self.start, self.end):
-                yield from self.stretch_scans(file, stretch, columns)
+    def scan_file(self, file: McapFile, columns: ScanColumns) -> Iterator[bytes]:
+        """Do the same for all blocks of a file."""
+        for block in file.blocks:
+            if file.may_have_messages(block, self.start, self.end):
+                yield from self.scan_block(file, block, columns)
 
-    def scans(self, columns: Columns) -> Iterator[bytes]:
+    def scan_all(self, columns: ScanColumns) -> Iterator[bytes]:
         """Do the same for all files."""
         for file in self.files:
-            yield from self.file_scans(file, columns)
+            yield from self.scan_file(file, columns)
 
     def between(self, start: int | None, end: int | None) -> Contents:
         """Return the same within a narrower time; None leaves it as it is. One thread at a time for both."""
@@ -155,9 +157,9 @@ class Contents:
         one = copy(self)
         one._selection, one._kind = Selection([endpoint]), ""
         one.channels, one._codes = [], {}
-        one.files = [file.cut(file.stretches, one._code_of, one.note) for file in self.files]
+        one.files = [file.select_blocks(file.blocks, one._assign_code, one.note) for file in self.files]
         for file in one.files:
-            file.described.code_anew()
+            file.registry.refresh_codes()
         return one
 
     def full_history(self, kind: str) -> Contents:
@@ -167,19 +169,19 @@ class Contents:
         return Contents(paths, self._selection, None, None, None, *more)
 
     def split(self, size: int) -> list[Contents]:
-        """Return pieces, in the order of this, each of at least one stretch; see `LogReader.split`.
+        """Return pieces, in the order of this, each of at least one block; see `LogReader.split`.
 
         What is compressed as a whole is in one piece: who reads any of it has to decompress all.
         """
         pieces: list[Contents] = []
         room = 0
-        for file, stretch in self.stretches():
-            room -= stretch.size
-            belongs = file.bytes.is_copy and pieces and pieces[-1].files[-1].path == file.path
+        for file, block in self.blocks():
+            room -= block.size
+            belongs = file.source.is_copy and pieces and pieces[-1].files[-1].path == file.path
             if not pieces or (room < 0 and not belongs):
                 pieces.append(self._empty())
-                room = size - stretch.size
-            pieces[-1]._add(file, stretch)
+                room = size - block.size
+            pieces[-1]._add(file, block)
         return pieces
 
     def _empty(self) -> Contents:
@@ -188,13 +190,13 @@ class Contents:
         piece.channels, piece._codes = list(self.channels), dict(self._codes)
         return piece
 
-    def _add(self, file: LogFile, stretch: Stretch) -> None:
+    def _add(self, file: McapFile, block: DataBlock) -> None:
         if not self.files or self.files[-1].path != file.path:
-            self.files.append(file.cut([], self._code_of, self.note))
-        self.files[-1].stretches.append(stretch)
+            self.files.append(file.select_blocks([], self._assign_code, self.note))
+        self.files[-1].blocks.append(block)
 
 
-def _may_have(file: LogFile, kind: str) -> bool:
+def _may_have(file: McapFile, kind: str) -> bool:
     """Return whether a file may have endpoints of a kind: a summary has all channels, or none."""
-    channels = file.described.channels.values()
+    channels = file.registry.channels.values()
     return not file.complete or not channels or any(channel.source.kind == kind for channel in channels)

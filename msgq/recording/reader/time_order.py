@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.scan import Columns
+from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.reader.message import Message
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -17,7 +17,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class FoundMessages:
-    """Where the messages of a stretch are in its content; the columns are those of a scan."""
+    """Where the messages of a block are in its content; the columns are those of a scan."""
 
     content: bytes
     code: _Array
@@ -29,7 +29,7 @@ class FoundMessages:
     origin_time: _Array
 
     @classmethod
-    def of(cls, content: bytes, columns: Columns) -> FoundMessages:
+    def of(cls, content: bytes, columns: ScanColumns) -> FoundMessages:
         """Return what a scan found, copied."""
         return cls(content, *(getattr(columns, name)[: columns.rows].copy() for name in _COLUMNS))
 
@@ -63,11 +63,11 @@ _COLUMNS = tuple(field.name for field in fields(FoundMessages) if field.name != 
 
 
 class Waiting:
-    """Messages of stretches that overlap in time. False while there are none.
+    """Messages of blocks that overlap in time. False while there are none.
 
     Attributes
     ----------
-    most : bytes that the stretches may take together.
+    most : bytes that the blocks may take together.
     """
 
     def __init__(self, most: int) -> None:
@@ -79,7 +79,7 @@ class Waiting:
         return bool(self._heap)
 
     def add(self, number: int, messages: Iterator[Message], size: int) -> bool:
-        """Let messages of a stretch wait; return whether there was room. Among those of one time, `number` counts."""
+        """Let messages of a block wait; return whether there was room. Among those of one time, `number` counts."""
         if self._heap and self._bytes + size > self.most:
             return False
         self._bytes += size

@@ -12,11 +12,11 @@ from mcap.opcode import Opcode
 
 from msgq.kinds import RECORDS
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.boundary_losses import HiddenLosses, lost_at_ends
+from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.channel_statistics import AT
-from msgq.recording.mcap_io.mcap_file import LogFile
-from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, Columns
+from msgq.recording.mcap_io.channel_statistics import OFFSET_KEY
+from msgq.recording.mcap_io.mcap_file import McapFile
+from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, ScanColumns
 from msgq.recording.reader.log_view import Contents
 from msgq.recording.reader.message import EndpointInfo
 
@@ -25,28 +25,30 @@ _SUMMED = ("messages", "bytes", "largest", "lost")
 _FIGURES = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
-def said(contents: Contents, file: LogFile) -> dict[int, dict[str, Any]] | None:
+def said(contents: Contents, file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
     if contents.start > 0 or contents.end < TIME_MAX:
         return None
-    if file.wall is not None and file.wall.is_stepped:  # only their messages tell which were first and last
+    if file.wall_times is not None and file.wall_times.is_stepped:  # only their messages tell which were first and last
         return None
     return told(file)
 
 
-def told(file: LogFile) -> dict[int, dict[str, Any]] | None:
+def told(file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id, whatever is wanted of it; None: nothing, or not enough.
 
     It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
     other programs copy such a record to files with other messages.
     """
-    record, statistics = file.metadata.get(metadata_keys.FIGURES), file.statistics
-    places = [extra.offset for extra in file.extras if extra.opcode == Opcode.METADATA]
+    record, statistics = file.metadata.get(metadata_keys.STATISTICS), file.statistics
+    places = [extra.offset for extra in file.extra_records if extra.opcode == Opcode.METADATA]
     if not file.complete or record is None or statistics is None:
         return None
-    if not places or record.get(AT) != str(places[-1]):
+    if not places or record.get(OFFSET_KEY) != str(places[-1]):
         return None
-    figures = {int(number): _figure(text) for number, text in record.items() if number != AT and number.isdigit()}
+    figures = {
+        int(number): _figure(text) for number, text in record.items() if number != OFFSET_KEY and number.isdigit()
+    }
     counts = {number: figure.get("messages") for number, figure in figures.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
         return None
@@ -82,10 +84,10 @@ def counts(contents: Contents) -> dict[str, int] | None:
         if file.statistics is None or contents.start > 0 or contents.end < TIME_MAX:
             return None
         for number, count in file.statistics.channel_message_counts.items():
-            channel = file.described.channels.get(number)
+            channel = file.registry.channels.get(number)
             if channel is None:
                 return None
-            if count and file.described.codes[number] >= 0:
+            if count and file.registry.codes[number] >= 0:
                 found[channel.endpoint] = found.get(channel.endpoint, 0) + count
     return dict(sorted(found.items()))
 
@@ -97,16 +99,16 @@ class Sums:
         self._contents = contents
         self._tallies = np.zeros(0, TALLY)
 
-    def add(self, file: LogFile, read: bool) -> None:
+    def add(self, file: McapFile, read: bool) -> None:
         """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
         if read or not self.add_said(file):
             self._read(file)
 
-    def add_said(self, file: LogFile) -> bool:
+    def add_said(self, file: McapFile) -> bool:
         """Add what a file says that it has; return whether it says enough."""
         figures = said(self._contents, file)
         for number, figure in (figures or {}).items():
-            code = int(file.described.codes[number]) if number < len(file.described.codes) else -1
+            code = int(file.registry.codes[number]) if number < len(file.registry.codes) else -1
             if code >= 0:
                 self._grow()
                 self._take(code, figure, file)
@@ -122,13 +124,13 @@ class Sums:
         if more > 0:
             self._tallies = np.concatenate((self._tallies, np.zeros(more, TALLY)))
 
-    def _read(self, file: LogFile) -> None:
-        columns = Columns(_ROWS)
-        for _ in self._contents.file_scans(file, columns):
+    def _read(self, file: McapFile) -> None:
+        columns = ScanColumns(_ROWS)
+        for _ in self._contents.scan_file(file, columns):
             self._grow()
             columns.count(self._tallies, 0, self._contents.numberings())
 
-    def _take(self, code: int, figure: dict[str, Any], file: LogFile) -> None:
+    def _take(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
         """Add the figures of a channel; see tally.h."""
         tally, numbering = self._tallies[code], self._tallies[self._contents.numberings()[code]]
         if "sequences" in figure:
@@ -141,8 +143,8 @@ class Sums:
             numbering["following"] = last + 1
         numbering["lost"] += figure.get("lost", 0)
         times = figure["first_time"], figure["last_time"]
-        if file.wall is not None:
-            times = file.wall.bounds(*times)
+        if file.wall_times is not None:
+            times = file.wall_times.bounds(*times)
         if tally["messages"]:
             times = min(times[0], int(tally["first_time"])), max(times[1], int(tally["last_time"]))
         tally["first_time"], tally["last_time"] = times
@@ -158,7 +160,7 @@ class Sums:
         for channel in self._unrecorded():
             endpoint, before = channel.endpoint, found.get(channel.endpoint)
             info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
-            found[endpoint] = _with_lost(before or info, channel.hidden.unrecorded)
+            found[endpoint] = _with_lost(before or info, channel.boundary_losses.unrecorded)
         return dict(sorted(found.items()))
 
     def _unrecorded(self) -> Iterator[Channel]:
@@ -168,13 +170,13 @@ class Sums:
         numberings = self._contents.numberings().tolist()
         begun = {numberings[code] for code, _ in self.tallies()}
         for channel, numbering in zip(self._contents.channels, numberings, strict=True):
-            if channel.hidden.unrecorded and numbering not in begun:
+            if channel.boundary_losses.unrecorded and numbering not in begun:
                 begun.add(numbering)
                 yield channel
 
     def _channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
-        hidden = self._contents.hidden_losses()
+        hidden = self._contents.boundary_losses()
         channels = zip(self._contents.channels, self._tallies, self._contents.numberings().tolist(), strict=False)
         for channel, tally, numbering in channels:
             if tally["messages"]:
@@ -182,10 +184,10 @@ class Sums:
                 yield _info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
 
-    def _lost(self, numbering: int, stated: Iterable[HiddenLosses]) -> int | None:
+    def _lost(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
         """Return the losses of a numbering: gaps, and losses at its ends."""
         tally = self._tallies[numbering]
-        at_ends = lost_at_ends(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
+        at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
         return None if at_ends is None else int(tally["lost"]) + at_ends
 
 

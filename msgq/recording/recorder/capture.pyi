@@ -3,7 +3,7 @@
 from typing import final
 
 from msgq.impl.sources.source import Source
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.file_watcher import Arrivals
 
 TURN: int  # messages that a source may give before the next one's turn
@@ -64,7 +64,7 @@ class Capture:
     def begin_channels(self, source: int) -> None:
         """Let the next messages of a source, by its number, begin other channels of the numbering that goes on."""
 
-    def run(self, chunk: Chunk, seconds: float) -> bool:
+    def run(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Record into the chunk, without the GIL, until it is full (True), the time is over, somebody interrupts, a
         schema changes, or a file comes.
 

@@ -11,7 +11,7 @@ from msgq.impl.base.clock cimport host_offset_ns
 from msgq.impl.base.core cimport mq_now_ns
 from msgq.impl.sources.core cimport mq_source, mq_source_is_described
 from msgq.impl.sources.source cimport RecordSource, Source
-from msgq.recording.mcap_io.chunk_buffer cimport Chunk, mq_log_chunk
+from msgq.recording.mcap_io.chunk_buffer cimport ChunkBuffer, mq_log_chunk
 from msgq.recording.recorder.file_watcher cimport Arrivals, mq_arrivals
 
 import os
@@ -181,7 +181,7 @@ cdef class Capture:
     def now(self):
         return mq_now_ns() + self._capture.clock_offset_ns
 
-    def run(self, Chunk chunk not None, double seconds):
+    def run(self, ChunkBuffer chunk not None, double seconds):
         cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
         cdef mq_capture_end end = MQ_CAPTURE_UNMAPPED
         cdef int mapped = 0

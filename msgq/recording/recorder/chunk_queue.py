@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.snapshot_buffer import Memory
 
 _FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written
@@ -29,10 +29,10 @@ class ChunkQueue:
         memory : keeps what is put until `release`; None: it is to be written.
         """
         self._most, self._enough, self._memory = most, enough, memory
-        self._waiting: deque[Chunk] = deque()
+        self._waiting: deque[ChunkBuffer] = deque()
         self._unwritten = self._unwritten_bytes = 0  # those that wait, and the one that is being written
-        self._open: Chunk | None = None
-        self._spare: list[Chunk] = []
+        self._open: ChunkBuffer | None = None
+        self._spare: list[ChunkBuffer] = []
         self._ended = self._abandoned = False
         self._changed = threading.Condition()
 
@@ -57,21 +57,21 @@ class ChunkQueue:
     # ---- the thread that fills ----
 
     @property
-    def open_chunk(self) -> Chunk | None:
+    def open_chunk(self) -> ChunkBuffer | None:
         """The chunk that is being filled; None without one."""
         return self._open
 
-    def next_chunk(self, largest: int) -> Chunk:
+    def next_chunk(self, largest: int) -> ChunkBuffer:
         """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
         with self._changed:
             while self._spare:
                 self._open = self._spare.pop()
                 if self._open.room >= self._enough + largest:
                     return self._open
-            self._open = Chunk(self._enough, largest)
+            self._open = ChunkBuffer(self._enough, largest)
             return self._open
 
-    def put(self, chunk: Chunk) -> None:
+    def put(self, chunk: ChunkBuffer) -> None:
         """Hand on a chunk, which is not to be filled any more; wait while too much waits."""
         with self._changed:
             self._open = None
@@ -91,7 +91,7 @@ class ChunkQueue:
                 for chunk in self._memory.take():
                     self._append(chunk)
 
-    def _append(self, chunk: Chunk) -> None:
+    def _append(self, chunk: ChunkBuffer) -> None:
         self._waiting.append(chunk)
         self._unwritten += 1
         self._unwritten_bytes += chunk.used
@@ -107,7 +107,7 @@ class ChunkQueue:
 
     # ---- the thread that writes ----
 
-    def get(self) -> tuple[Chunk, bool] | None:
+    def get(self) -> tuple[ChunkBuffer, bool] | None:
         """Wait for the next chunk to write, oldest first; None: there will be none.
 
         Returns
@@ -122,7 +122,7 @@ class ChunkQueue:
             behind = self._memory is None and self._unwritten_bytes - chunk.used > self._most // 2
             return chunk, behind
 
-    def written(self, chunk: Chunk) -> None:
+    def written(self, chunk: ChunkBuffer) -> None:
         """Give back a chunk that needs not be kept any more."""
         with self._changed:
             self._unwritten -= 1
@@ -136,7 +136,7 @@ class ChunkQueue:
             self._abandoned = True
             self._changed.notify_all()
 
-    def _recycle(self, chunk: Chunk) -> None:
+    def _recycle(self, chunk: ChunkBuffer) -> None:
         chunk.clear()
         if len(self._spare) < _SPARE:
             self._spare.append(chunk)

@@ -22,8 +22,8 @@ from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source, open_source
 from msgq.kinds import Kind
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, channel_records
+from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
+from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
 from msgq.recording.recorder.file_watcher import Arrival, Arrivals
 
@@ -69,9 +69,9 @@ def _sum(*losses: int | None) -> int | None:
     return None if None in losses else sum(loss for loss in losses if loss is not None)
 
 
-def _hidden(first: int, lost_before: int | None) -> HiddenLosses | None:
+def _hidden(first: int, lost_before: int | None) -> BoundaryLosses | None:
     """Return the losses to store in a channel; None without any."""
-    return None if lost_before == 0 else HiddenLosses(before=Hidden(first, lost_before))
+    return None if lost_before == 0 else BoundaryLosses(before=BoundaryLoss(first, lost_before))
 
 
 class RecordedEndpoints:
@@ -397,7 +397,7 @@ class RecordedEndpoints:
 
     # ---- what was recorded ----
 
-    def new_channels(self, start: int) -> Iterator[tuple[int, ChannelRecords]]:
+    def new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
             recorded = self.all[number]
@@ -408,7 +408,7 @@ class RecordedEndpoints:
             if recorded.source.kind != kinds.TOPIC.name:
                 described = message_source.MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
-            yield channel, channel_records(channel, *fields, hidden=_hidden(first, lost_before))
+            yield channel, encode_channel(channel, *fields, boundary_losses=_hidden(first, lost_before))
 
     def _epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
         """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""

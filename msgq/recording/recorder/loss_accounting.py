@@ -7,11 +7,16 @@ from dataclasses import dataclass, replace
 
 from msgq.common.message_source import MessageSource
 from msgq.kinds import recorded_kind
-from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses, hidden_losses, lost_at_ends
-from msgq.recording.mcap_io.channel_statistics import Figures
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, Chunk
+from msgq.recording.mcap_io.boundary_losses import (
+    BoundaryLoss,
+    BoundaryLosses,
+    count_boundary_losses,
+    parse_boundary_losses,
+)
+from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
+from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, ChunkBuffer
 from msgq.recording.mcap_io.metadata_keys import FIRST_SEQUENCE, LOST_BEFORE, PUBLISHED
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, channel_records
+from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 
 
 @dataclass(slots=True)
@@ -31,17 +36,17 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._figures = Figures()
-        self._channels: dict[int, ChannelRecords] = {}
+        self._statistics = ChannelStatistics()
+        self._channels: dict[int, EncodedChannel] = {}
 
-    def count(self, chunk: Chunk, channels: Mapping[int, ChannelRecords]) -> None:
+    def count(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
         """Count a chunk that was written. channels : by number, at least those that it uses."""
-        for number in chunk.channels().keys() - self._channels.keys():
+        for number in chunk.count_by_channel().keys() - self._channels.keys():
             self._channels[number] = channels[number]
-            self._figures.add_channel(channels[number].channel)
-        self._figures.count(chunk)
+            self._statistics.add_channel(channels[number].channel)
+        self._statistics.count(chunk)
 
-    def stating(self, losses: Mapping[str, int | None], used: int) -> Iterator[ChannelRecords]:
+    def stating(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
         """Yield channels for the losses that no file stores yet.
 
         Parameters
@@ -52,48 +57,48 @@ class Ledger:
         numbers = iter(range(used + 1, CHANNEL_IDS))
         yield from map(_numbered, numbers, self._hidden(losses))
 
-    def _hidden(self, losses: Mapping[str, int | None]) -> Iterator[ChannelRecords]:
+    def _hidden(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
         """Yield these channels, without their numbers."""
         for endpoint, shown in self._shown().items():
             lost = losses.get(endpoint, 0)
             hidden = None if lost is None or shown.lost is None else lost - shown.lost
             if shown.lost is not None and (hidden is None or hidden > 0):
-                yield _stating(self._channels[shown.channel], Hidden(shown.last, hidden))
+                yield _stating(self._channels[shown.channel], BoundaryLoss(shown.last, hidden))
         recorded = {channel.channel.topic for channel in self._channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
                 source = MessageSource(recorded_kind(endpoint))
-                yield channel_records(
-                    0, endpoint, None, 1, PUBLISHED, source=source, hidden=HiddenLosses(unrecorded=lost)
+                yield encode_channel(
+                    0, endpoint, None, 1, PUBLISHED, source=source, boundary_losses=BoundaryLosses(unrecorded=lost)
                 )
 
     def _shown(self) -> dict[str, _Shown]:
         stated = self._stated()
         found: dict[str, _Shown] = {}
-        for numbering in self._figures.numberings():
+        for numbering in self._statistics.numberings():
             endpoint = self._channels[numbering.channel].channel.topic
-            lost = lost_at_ends(stated.get(numbering.channel, ()), numbering.first, numbering.last)
+            lost = count_boundary_losses(stated.get(numbering.channel, ()), numbering.first, numbering.last)
             lost = None if lost is None else lost + numbering.lost
             before = found[endpoint].lost if endpoint in found else 0
             both = None if before is None or lost is None else before + lost
             found[endpoint] = _Shown(both, numbering.channel, numbering.last)
         return found
 
-    def _stated(self) -> dict[int, list[HiddenLosses]]:
-        stated: dict[int, list[HiddenLosses]] = {}
+    def _stated(self) -> dict[int, list[BoundaryLosses]]:
+        stated: dict[int, list[BoundaryLosses]] = {}
         for number, channel in self._channels.items():
-            hidden = hidden_losses(channel.channel.metadata)
+            hidden = parse_boundary_losses(channel.channel.metadata)
             if any(hidden):
-                stated.setdefault(self._figures.numbering_of(number), []).append(hidden)
+                stated.setdefault(self._statistics.numbering_of(number), []).append(hidden)
         return stated
 
 
-def _stating(like: ChannelRecords, hidden: Hidden) -> ChannelRecords:
+def _stating(like: EncodedChannel, hidden: BoundaryLoss) -> EncodedChannel:
     """Return a channel of the same numbering that states losses after its last message."""
     metadata = {name: text for name, text in like.channel.metadata.items() if name not in (FIRST_SEQUENCE, LOST_BEFORE)}
-    channel = replace(like.channel, metadata=metadata | HiddenLosses(after=hidden).metadata())
-    return ChannelRecords(channel, like.schema)
+    channel = replace(like.channel, metadata=metadata | BoundaryLosses(after=hidden).metadata())
+    return EncodedChannel(channel, like.schema)
 
 
-def _numbered(number: int, like: ChannelRecords) -> ChannelRecords:
-    return ChannelRecords(replace(like.channel, id=number), like.schema)
+def _numbered(number: int, like: EncodedChannel) -> EncodedChannel:
+    return EncodedChannel(replace(like.channel, id=number), like.schema)

@@ -24,8 +24,8 @@ from msgq.errors import (
     StateError,
 )
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, Compressor, channel_records
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, encode_channel
 from msgq.recording.recorder.capture import TURN, Capture
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
@@ -156,7 +156,7 @@ class Recorder:
         self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
         memory = Memory(snapshot_seconds, snapshot_bytes) if self._keeps else None
         self._queue = ChunkQueue(cache_bytes, chunk_bytes, memory)
-        self._channels: dict[int, ChannelRecords] = {}
+        self._channels: dict[int, EncodedChannel] = {}
         self._messages = self._bytes = self._corrupt = 0
         self._ledger = Ledger()
         self._unwritten: Counter[str] = Counter()  # by endpoint: number of messages that were taken and not written
@@ -184,7 +184,7 @@ class Recorder:
     def _frame_channel(self, choice: FrameStream) -> int:
         number = self._capture.new_channel()
         described = MessageSource(kinds.FRAMES)
-        self._channels[number] = channel_records(
+        self._channels[number] = encode_channel(
             number, choice.endpoint, choice.schema, 1, metadata_keys.RECEIVED, source=described
         )
         return number
@@ -432,7 +432,7 @@ class Recorder:
             return
         self._chunk = self._queue.next_chunk(largest)
 
-    def _count_taken(self, chunk: Chunk) -> None:
+    def _count_taken(self, chunk: ChunkBuffer) -> None:
         self._messages += len(chunk)
         self._bytes += chunk.used
 
@@ -451,7 +451,7 @@ class Recorder:
             finally:
                 self._closed.set()
 
-    def _write_or_lose(self, chunk: Chunk, behind: bool) -> None:
+    def _write_or_lose(self, chunk: ChunkBuffer, behind: bool) -> None:
         """Write a chunk. After a failure all later chunks are lost, so that the files have no holes."""
         if not self._has_failed:
             try:
@@ -464,10 +464,10 @@ class Recorder:
                 return
         self._lose(chunk)
 
-    def _lose(self, chunk: Chunk) -> None:
+    def _lose(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk that is not written."""
         with self._losing:
-            for number, count in chunk.channels().items():
+            for number, count in chunk.count_by_channel().items():
                 self._unwritten[self._channels[number].channel.topic] += count
             self._unwritten_bytes += chunk.used
 

@@ -18,8 +18,8 @@ from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.chunk_buffer import ENTRY, Chunk
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, Compressor, Segment
+from msgq.recording.mcap_io.chunk_buffer import ENTRY, ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 
 
@@ -82,7 +82,7 @@ class Output:
             "version": __version__,
         }
         self._single = path.suffix == recording_files.SUFFIX
-        self._segment: Segment | None = None
+        self._segment: SegmentWriter | None = None
         self._count = 0
         self._written: deque[tuple[Path, int]] = deque()
         self._began = time.monotonic()
@@ -91,13 +91,13 @@ class Output:
             (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordingError(f"cannot make the directory {path}: {error.strerror}", errno=error.errno) from error
-        if recording_files.segments(path) if path.is_dir() else path.exists():
+        if recording_files.find_segments(path) if path.is_dir() else path.exists():
             raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
 
     def write(
         self,
-        chunk: Chunk,
-        channels: Mapping[int, ChannelRecords],
+        chunk: ChunkBuffer,
+        channels: Mapping[int, EncodedChannel],
         losses: Callable[[], dict[str, str]],
         compress: bool = True,
     ) -> None:
@@ -137,7 +137,7 @@ class Output:
             if self._segment is not None:
                 self._segment.sync()
 
-    def _is_full(self, segment: Segment) -> bool:
+    def _is_full(self, segment: SegmentWriter) -> bool:
         limits = self._limits
         age = time.monotonic() - self._began
         return not self._single and (
@@ -146,7 +146,7 @@ class Output:
             or (limits.split_messages is not None and segment.messages >= limits.split_messages)
         )
 
-    def _begin_segment(self, first_ns: int) -> Segment:
+    def _begin_segment(self, first_ns: int) -> SegmentWriter:
         """Begin one whose first message has this log_time, which may be a while ago."""
         path = self.path if self._single else recording_files.segment_path(self.path, self._count)
         metadata = {
@@ -159,9 +159,9 @@ class Output:
         self._count += 1
         self._noted_ns = first_ns  # what waited may be older than what the former segment noted at its end
         self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
-        return Segment(path, self._compressor, metadata)
+        return SegmentWriter(path, self._compressor, metadata)
 
-    def _note_clock(self, segment: Segment, until_ns: int) -> None:
+    def _note_clock(self, segment: SegmentWriter, until_ns: int) -> None:
         """Note in a segment what the wall clock was set to up to a time."""
         for since_ns, offset_ns in self._wall_clock.since(self._noted_ns, until_ns):
             noted = {
@@ -210,7 +210,7 @@ class Output:
         """How many there are."""
         return len(self._written) + (self._segment is not None)
 
-    def close(self, losses: Mapping[str, str], stating: Iterable[ChannelRecords] = ()) -> None:
+    def close(self, losses: Mapping[str, str], stating: Iterable[EncodedChannel] = ()) -> None:
         """End the last segment; a recording without messages has one, too.
 
         Parameters
@@ -226,6 +226,6 @@ class Output:
             self._segment = self._begin_segment(clock.time_ns())
         try:
             if self._segment is not None:
-                self._segment.describe(stating)
+                self._segment.write_channels(stating)
         finally:
             self._end_segment(losses)

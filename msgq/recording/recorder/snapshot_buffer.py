@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from msgq.recording.mcap_io.chunk_buffer import Chunk
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 
 
 class Memory:
@@ -15,10 +15,10 @@ class Memory:
         """Keep chunks of so many seconds and bytes; None: no limit."""
         self._seconds = seconds
         self._size = size
-        self._chunks: deque[tuple[float, Chunk]] = deque()
+        self._chunks: deque[tuple[float, ChunkBuffer]] = deque()
         self.bytes = 0
 
-    def keep(self, chunk: Chunk) -> list[Chunk]:
+    def keep(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
         """Keep a chunk; return those that are too old, or too many, now."""
         now = time.monotonic()
         self._chunks.append((now, chunk))
@@ -33,7 +33,7 @@ class Memory:
             dropped.append(old)
         return dropped
 
-    def take(self) -> list[Chunk]:
+    def take(self) -> list[ChunkBuffer]:
         """Return all, oldest first, and begin anew."""
         chunks = [chunk for _, chunk in self._chunks]
         self._chunks.clear()

@@ -11,7 +11,7 @@ from pathlib import Path
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # file systems that have no such files
 
 
-class Unnamed:
+class AtomicFile:
     """The file.
 
     Attributes
@@ -32,7 +32,7 @@ class Unnamed:
             self._hidden = hidden
         self.readable = self._hidden or Path(f"/proc/self/fd/{self.fd}")
 
-    def name(self, path: Path) -> None:
+    def link_as(self, path: Path) -> None:
         """Give it a name that no other file has.
 
         Raises
@@ -68,20 +68,20 @@ class Unnamed:
 
 
 @contextmanager
-def unnamed(beside: Path) -> Iterator[Unnamed]:
+def open_atomic(beside: Path) -> Iterator[AtomicFile]:
     """Give a new file for the folder of a path.
 
     Raises
     ------
     OSError : it cannot be created there.
     """
-    file = Unnamed(beside.parent, hidden_name(beside))
+    file = AtomicFile(beside.parent, temporary_name(beside))
     try:
         yield file
     finally:
         file.close()
 
 
-def hidden_name(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """Return what a file is called that is not whole yet, or not in its place."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -13,9 +13,9 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.mcap_file import OTHERS_MAX
+from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import HEAD, RecordStream
-from msgq.recording.mcap_io.scan import CUT, RECORD, TIME_MAX, ZERO, Columns
+from msgq.recording.mcap_io.scan import CUT, RECORD, TIME_MAX, ZERO, ScanColumns
 
 MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
 _IDS = np.arange(1 << 16, dtype=np.int32)
@@ -36,7 +36,7 @@ _READ: dict[int, Callable[[ReadDataStream], Any]] = {
 }
 
 
-def parsed(record: bytes) -> Any:
+def parse_record(record: bytes) -> Any:
     """Return a record of MCAP's, given with its head, as the library has it.
 
     Raises
@@ -52,30 +52,30 @@ def parsed(record: bytes) -> Any:
     return found
 
 
-def kind(opcode: int) -> str:
+def record_name(opcode: int) -> str:
     """Return what a record is called."""
     return Opcode(opcode).name.lower().replace("_", " ") if opcode in set(Opcode) else f"record of opcode {opcode:#x}"
 
 
 @dataclass(slots=True)
-class Inside:
+class ChunkContents:
     """What was found.
 
     Attributes
     ----------
     channel, log_time, offset : of the messages, in their order; uint16, uint64, and uint64 in the bytes.
-    described : the schemas and channels, each with the number of messages before it.
-    bad : from where to where is what makes no sense, and why.
-    others : bytes of records that chunks do not have, which readers pass over.
+    declarations : the schemas and channels, each with the number of messages before it.
+    bad_ranges : from where to where is what makes no sense, and why.
+    skipped_bytes : bytes of records that chunks do not have, which readers pass over.
     end : where looking ended.
     """
 
     channel: np.ndarray[Any, np.dtype[np.uint16]]
     log_time: np.ndarray[Any, np.dtype[np.uint64]]
     offset: np.ndarray[Any, np.dtype[np.uint64]]
-    described: list[tuple[int, bytes]] = field(default_factory=list)
-    bad: list[tuple[int, int, str]] = field(default_factory=list)
-    others: int = 0
+    declarations: list[tuple[int, bytes]] = field(default_factory=list)
+    bad_ranges: list[tuple[int, int, str]] = field(default_factory=list)
+    skipped_bytes: int = 0
     end: int = 0
 
     def by_channel(self) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
@@ -91,24 +91,24 @@ class Inside:
         return dict(zip(numbers.tolist(), firsts.tolist(), strict=True))
 
 
-class Looker:
+class ChunkParser:
     """Looks into bytes. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._columns = Columns(16384)
-        self._sound: set[bytes] = set()  # schemas and channels: chunks repeat them
-        self._sound_bytes = 0
+        self._columns = ScanColumns(16384)
+        self._valid: set[bytes] = set()  # schemas and channels: chunks repeat them
+        self._valid_bytes = 0
 
-    def chunk(self, content: bytes) -> Inside:
+    def parse_chunk(self, content: bytes) -> ChunkContents:
         """Look into the contents of a chunk."""
-        return self._look(content, outside=False)
+        return self._parse(content, outside=False)
 
-    def messages(self, content: bytes) -> Inside:
+    def parse_messages(self, content: bytes) -> ChunkContents:
         """Look at messages outside of chunks, as far as nothing else comes or one is cut."""
-        return self._look(content, outside=True)
+        return self._parse(content, outside=True)
 
-    def _look(self, content: bytes, outside: bool) -> Inside:
-        found = Inside(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
+    def _parse(self, content: bytes, outside: bool) -> ChunkContents:
+        found = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
         pieces: list[tuple[Any, Any, Any]] = [(found.channel, found.log_time, found.offset)]
         count = position = others = known = 0
         while position < len(content):
@@ -118,9 +118,11 @@ class Looker:
                 pieces.append(self._rows(rows))
                 known += int(self._columns.length[:rows].sum()) + rows * (HEAD.size + MESSAGE_BYTES)
                 count += rows
-            if why in (CUT, ZERO) or others > OTHERS_MAX:
+            if why in (CUT, ZERO) or others > NON_MESSAGES_MAX:
                 if not outside:
-                    found.bad.append((position, len(content), _REASONS.get(why, f"{others} records are no messages")))
+                    found.bad_ranges.append(
+                        (position, len(content), _REASONS.get(why, f"{others} records are no messages"))
+                    )
                 break
             if why == RECORD:
                 opcode, length = HEAD.unpack_from(content, position)
@@ -134,11 +136,11 @@ class Looker:
                     )
                     count += 1
                 else:
-                    self._other(found, content[position:following], position, count)
+                    self._parse_declaration(found, content[position:following], position, count)
                 known, position = known + HEAD.size + length, following
         found.channel, found.log_time, found.offset = map(np.concatenate, zip(*pieces, strict=True))
         found.end = position
-        found.others = 0 if found.bad else position - known
+        found.skipped_bytes = 0 if found.bad_ranges else position - known
         return found
 
     def _rows(self, rows: int) -> tuple[Any, Any, Any]:
@@ -146,20 +148,20 @@ class Looker:
         offset = (columns.offset[:rows] - HEAD.size - MESSAGE_BYTES).astype(np.uint64)
         return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
-    def _other(self, found: Inside, record: bytes, position: int, count: int) -> None:
+    def _parse_declaration(self, found: ChunkContents, record: bytes, position: int, count: int) -> None:
         """Take a schema or a channel, or note what is wrong with it, or with a message."""
-        if record not in self._sound:
+        if record not in self._valid:
             try:
                 if record[0] == Opcode.MESSAGE:
                     raise ValueError(f"a message of {len(record) - HEAD.size} bytes, which is too short to be one")
-                parsed(record)
+                parse_record(record)
             except ValueError as error:
-                found.bad.append((position, position + len(record), f"a {kind(record[0])}: {error}"))
+                found.bad_ranges.append((position, position + len(record), f"a {record_name(record[0])}: {error}"))
                 return
-            if self._sound_bytes + len(record) <= _CACHE_BYTES:
-                self._sound.add(record)
-                self._sound_bytes += len(record)
-        found.described.append((count, record))
+            if self._valid_bytes + len(record) <= _CACHE_BYTES:
+                self._valid.add(record)
+                self._valid_bytes += len(record)
+        found.declarations.append((count, record))
 
 
 _REASONS = {CUT: "a record goes beyond the end", ZERO: "zeros instead of a record"}

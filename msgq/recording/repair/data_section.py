@@ -18,12 +18,12 @@ from mcap.opcode import Opcode
 
 from msgq.errors import StateError
 from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset
-from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX
-from msgq.recording.mcap_io.compression import flaw
-from msgq.recording.mcap_io.crc import crc_between
-from msgq.recording.mcap_io.record_scanner import DAMAGE, FoundRecord, TooLargeError, Walk, chunk_content
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
+from msgq.recording.mcap_io.compression import compatibility_error
+from msgq.recording.mcap_io.crc import crc_of_range
+from msgq.recording.mcap_io.record_scanner import DAMAGE, RecordScanner, ScannedRecord, TooLargeError, decompress_chunk
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX
-from msgq.recording.repair.chunk_parser import Inside, Looker, kind, parsed
+from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser, parse_record, record_name
 
 _BLOCK_BYTES = 1 << 20
 _INDEXES_MAX = 1 << 17  # of a chunk: ids are 16 bits, and a copy of each is more than enough
@@ -38,7 +38,7 @@ _IN_SUMMARY = (
 
 
 @dataclass(slots=True)
-class Part:
+class SectionRecord:
     """A record of a data section, or messages that follow each other, or what is damaged.
 
     Attributes
@@ -48,10 +48,10 @@ class Part:
     reason : of damage: what is wrong. Of a record that is too large to look into: that it is.
     record : what it says; of a chunk its ChunkIndex, as it should be. None of what nobody looks into.
     data : the record itself, of a header, a schema, a channel, and metadata.
-    inside : of a chunk, and of messages.
+    chunk_contents : of a chunk, and of messages.
     after : of a chunk, or of what was one: where the message indexes behind it end.
-    flaws : of a chunk: how the record itself is wrong, though its messages can be read.
-    faults : of a chunk: where its message indexes are wrong, and how.
+    chunk_errors : of a chunk: how the record itself is wrong, though its messages can be read.
+    index_errors : of a chunk: where its message indexes are wrong, and how.
     """
 
     opcode: int
@@ -60,22 +60,22 @@ class Part:
     reason: str = ""
     record: Any = None
     data: bytes = b""
-    inside: Inside | None = None
+    chunk_contents: ChunkContents | None = None
     after: int = 0
-    flaws: list[str] = field(default_factory=list)
-    faults: list[tuple[int, str]] = field(default_factory=list)
+    chunk_errors: list[str] = field(default_factory=list)
+    index_errors: list[tuple[int, str]] = field(default_factory=list)
 
     @property
-    def content(self) -> Inside:
+    def contents(self) -> ChunkContents:
         """What is inside of a chunk, or of messages.
 
         Raises
         ------
         StateError : it is neither.
         """
-        if self.inside is None:
+        if self.chunk_contents is None:
             raise StateError(f"what is at byte {self.start} has nothing inside")
-        return self.inside
+        return self.chunk_contents
 
     @property
     def has_index(self) -> bool:
@@ -83,7 +83,7 @@ class Part:
         return self.after > self.end
 
 
-class Parts:
+class DataSection:
     """The parts, from the magic bytes to the end of the data, which is the last part, or to the end of the file.
 
     Holds one chunk at a time. For one thread at a time.
@@ -99,35 +99,35 @@ class Parts:
         known : where chunks begin for sure, in order.
         """
         self._fd, self._size, self._most, self._known = fd, size, most, known
-        self._looker = Looker()
+        self._parser = ChunkParser()
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[SectionRecord]:
         here = len(MAGIC)
         for bound in (*self._known, self._size):
-            walk = Walk(self._fd, here, bound, self._most)
-            for found in walk:
-                part = self._part(walk, found, bound)
-                walk.here = max(part.end, part.after)
+            scanner = RecordScanner(self._fd, here, bound, self._most)
+            for found in scanner:
+                part = self._parse_record(scanner, found, bound)
+                scanner.position = max(part.end, part.after)
                 yield part
                 if part.opcode == Opcode.DATA_END:
                     return
-            here = max(walk.here, bound)
+            here = max(scanner.position, bound)
 
     def _read(self, start: int, end: int) -> bytes:
         return os.pread(self._fd, end - start, start)
 
-    def _part(self, walk: Walk, found: FoundRecord, bound: int) -> Part:
+    def _parse_record(self, scanner: RecordScanner, found: ScannedRecord, bound: int) -> SectionRecord:
         opcode, start, end, head, reason = found
-        part = Part(opcode, start, end, reason)
+        part = SectionRecord(opcode, start, end, reason)
         try:
             if opcode == Opcode.CHUNK:
-                self._look_into(part, walk)
+                self._parse_chunk(part, scanner)
             elif opcode == Opcode.MESSAGE:
-                self._take_messages(part, bound)
+                self._parse_messages(part, bound)
             elif opcode == Opcode.ATTACHMENT:
-                part.record = self._attachment(start, end)
+                part.record = self._check_attachment(start, end)
             elif opcode in (Opcode.HEADER, Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
-                self._take_record(part)
+                self._read_record(part)
             elif opcode == Opcode.DATA_END and bound < self._size:
                 raise ValueError("the data are said to end, which they do not")
             elif opcode == Opcode.DATA_END and head[0] == Opcode.DATA_END:
@@ -135,79 +135,81 @@ class Parts:
             elif opcode == Opcode.DATA_END:
                 part.end = start  # there is no such record: what comes is the footer
             elif opcode in _IN_SUMMARY:
-                raise ValueError(f"a {kind(opcode)} stands among the data")
+                raise ValueError(f"a {record_name(opcode)} stands among the data")
         except TooLargeError as error:
             part.reason = str(error)
         except ValueError as error:
             part.opcode, part.reason = DAMAGE, str(error)
         return part
 
-    def _take_record(self, part: Part) -> None:
+    def _read_record(self, part: SectionRecord) -> None:
         if part.opcode == Opcode.HEADER and part.start != len(MAGIC):
             raise ValueError("a second header")
-        if part.end - part.start > DESCRIBING_BYTES_MAX:
-            raise TooLargeError(part.end - part.start, DESCRIBING_BYTES_MAX)
+        if part.end - part.start > METADATA_BYTES_MAX:
+            raise TooLargeError(part.end - part.start, METADATA_BYTES_MAX)
         part.data = self._read(part.start, part.end)
         try:
-            part.record = parsed(part.data)
+            part.record = parse_record(part.data)
         except ValueError as error:
-            raise ValueError(f"a {kind(part.opcode)}: {error}") from None
+            raise ValueError(f"a {record_name(part.opcode)}: {error}") from None
 
     # Chunks
 
-    def _look_into(self, part: Part, walk: Walk) -> None:
-        indexes = list(islice(_indexes(walk), _INDEXES_MAX))
+    def _parse_chunk(self, part: SectionRecord, scanner: RecordScanner) -> None:
+        indexes = list(islice(_scan_indexes(scanner), _INDEXES_MAX))
         part.after = indexes[-1][2] if indexes else part.end
         if part.end - part.start > self._most + _MORE_BYTES:
             raise TooLargeError(part.end - part.start, self._most)
         data = self._read(part.start, part.end)
         try:
-            content = chunk_content(data, self._most)
+            content = decompress_chunk(data, self._most)
         except TooLargeError:
             raise
         except ValueError as error:
             raise ValueError(f"a chunk is damaged: {error}") from None
-        part.inside = self._looker.chunk(content)
+        part.chunk_contents = self._parser.parse_chunk(content)
         part.record = _chunk_index(part, data, indexes)
-        part.flaws = list(_flaws(part, data))
-        part.faults = self._index_faults(part.inside, indexes)
+        part.chunk_errors = list(_find_chunk_errors(part, data))
+        part.index_errors = self._find_index_errors(part.chunk_contents, indexes)
 
-    def _index_faults(self, inside: Inside, indexes: Sequence[tuple[int, int, int]]) -> list[tuple[int, str]]:
+    def _find_index_errors(
+        self, inside: ChunkContents, indexes: Sequence[tuple[int, int, int]]
+    ) -> list[tuple[int, str]]:
         """Return where the message indexes of a chunk are wrong, and how."""
-        faults, places, seen = [], inside.by_channel(), set()
+        errors, places, seen = [], inside.by_channel(), set()
         for channel, start, end in indexes:
             expected = places.get(channel, np.empty((0, 2), np.uint64))
             count = MESSAGE_INDEX.unpack(self._read(start, start + MESSAGE_INDEX.size))[3] / 16
             if channel in seen:
-                faults.append((start, f"a second message index of channel {channel}"))
+                errors.append((start, f"a second message index of channel {channel}"))
             elif count != len(expected):
                 text = f"the message index of channel {channel} has {count:g} entries for {len(expected)} messages"
-                faults.append((start, text))
+                errors.append((start, text))
             else:
                 begin = start + MESSAGE_INDEX.size
                 entries = np.frombuffer(self._read(begin, min(end, begin + len(expected) * 16)), "<u8").reshape(-1, 2)
-                if not (np.array_equal(entries, expected) or np.array_equal(_in_order(entries), expected)):
-                    faults.append(
+                if not (np.array_equal(entries, expected) or np.array_equal(_sort_by_offset(entries), expected)):
+                    errors.append(
                         (start, f"the message index of channel {channel} has entries that lead to none of it")
                     )
             seen.add(channel)
         if indexes:
             last = indexes[-1][2]
-            faults += [(last, f"no message index of channel {channel}") for channel in places if channel not in seen]
-        return faults
+            errors += [(last, f"no message index of channel {channel}") for channel in places if channel not in seen]
+        return errors
 
     # Outside of chunks
 
-    def _take_messages(self, part: Part, bound: int) -> None:
+    def _parse_messages(self, part: SectionRecord, bound: int) -> None:
         """Look at the messages from here on, as many as fit in a block."""
         length = part.end - part.start
         if length > self._most + HEAD.size:
             raise TooLargeError(length - HEAD.size, self._most)
         block = self._read(part.start, part.start + max(length, min(_BLOCK_BYTES, bound - part.start)))
-        part.inside = self._looker.messages(block)
-        part.end = part.start + part.inside.end
+        part.chunk_contents = self._parser.parse_messages(block)
+        part.end = part.start + part.chunk_contents.end
 
-    def _attachment(self, start: int, end: int) -> records.AttachmentIndex:
+    def _check_attachment(self, start: int, end: int) -> records.AttachmentIndex:
         """Return where an attachment is, and what it is called.
 
         Raises
@@ -217,15 +219,15 @@ class Parts:
         index = attachment_index(self._fd, start, end - start)
         at = crc_offset(index)
         crc = int.from_bytes(self._read(at, at + CRC_BYTES), "little")
-        if crc and crc != crc_between(self._fd, start + HEAD.size, at):
+        if crc and crc != crc_of_range(self._fd, start + HEAD.size, at):
             raise ValueError(f"the attachment {index.name[:100]!r}: its CRC is wrong")
         return index
 
 
-def _indexes(walk: Walk) -> Iterator[tuple[int, int, int]]:
+def _scan_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, int]]:
     """Give the channel of each message index that comes next, and from where to where it is."""
-    following = walk.here
-    for found in walk:
+    following = scanner.position
+    for found in scanner:
         head = found.head[: MESSAGE_INDEX.size]
         if found.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX.size:
             break
@@ -234,14 +236,14 @@ def _indexes(walk: Walk) -> Iterator[tuple[int, int, int]]:
             break
         yield channel, found.start, found.end
         following = found.end
-    walk.here = following
+    scanner.position = following
 
 
-def _chunk_index(part: Part, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
+def _chunk_index(part: SectionRecord, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
     """Return what a summary should say of a chunk."""
     *_, size, _, name_bytes = CHUNK.unpack_from(data, HEAD.size)
     name_at = HEAD.size + CHUNK.size
-    times = part.inside.log_time if part.inside is not None else np.empty(0, np.uint64)
+    times = part.chunk_contents.log_time if part.chunk_contents is not None else np.empty(0, np.uint64)
     return records.ChunkIndex(
         chunk_length=len(data),
         chunk_start_offset=part.start,
@@ -255,21 +257,23 @@ def _chunk_index(part: Part, data: bytes, indexes: Sequence[tuple[int, int, int]
     )
 
 
-def _in_order(entries: Any) -> Any:
+def _sort_by_offset(entries: Any) -> Any:
     return entries[np.argsort(entries[:, 1])]
 
 
-def _flaws(part: Part, data: bytes) -> Iterator[str]:
+def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     """Give what is wrong with a chunk that can be read."""
-    index, bad = part.record, part.content.bad
+    index, bad = part.record, part.contents.bad_ranges
     if bad:
         more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
         yield f"{bad[0][0]} bytes on: {bad[0][2]}{more}"
     said = CHUNK.unpack_from(data, HEAD.size)[:2]
     times = (index.message_start_time, index.message_end_time)
-    if said != times and len(part.content.channel):
+    if said != times and len(part.contents.channel):
         yield f"it says that its messages are from {said[0]} to {said[1]}; they are from {times[0]} to {times[1]}"
     begin = HEAD.size + CHUNK.size + len(index.compression) + 8
-    why = flaw(index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size)
+    why = compatibility_error(
+        index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size
+    )
     if why:
         yield why

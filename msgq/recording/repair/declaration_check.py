@@ -7,86 +7,84 @@ from typing import NamedTuple
 
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.channel_registry import Room
+from msgq.recording.mcap_io.channel_registry import MetadataBudget
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.repair.chunk_parser import parsed
-from msgq.recording.repair.data_section import Part
+from msgq.recording.repair.chunk_parser import parse_record
+from msgq.recording.repair.data_section import SectionRecord
 
-_IDS = struct.Struct(
-    "<HH"
-)  # of a channel: its own, its schema's; how it begins, and how a schema does with one of them
+_IDS = struct.Struct("<HH")  # a channel's id, its schema's id; a schema begins with its id only
 Key = tuple[int, int]  # opcode and id
 
 
-def key_of(record: bytes) -> Key:
+def record_key(record: bytes) -> Key:
     """Return what a schema or a channel is known by."""
     return record[0], int.from_bytes(record[HEAD.size : HEAD.size + 2], "little")
 
 
-def schema_of(channel: bytes) -> Key | None:
+def schema_key(channel: bytes) -> Key | None:
     """Return the schema of a channel, if it has one."""
     number = _IDS.unpack_from(channel, HEAD.size)[1]
     return (Opcode.SCHEMA, number) if number else None
 
 
-def is_same(one: bytes, other: bytes) -> bool:
+def is_same_declaration(one: bytes, other: bytes) -> bool:
     """Return whether two schemas or channels differ at most in fields that MCAP does not define."""
-    return one == other or bool(parsed(one) == parsed(other))
+    return one == other or bool(parse_record(one) == parse_record(other))
 
 
-class Missing(NamedTuple):
+class Undeclared(NamedTuple):
     """What should have been described. user : the channel that has the schema; None: messages are there."""
 
     key: Key
     user: int | None
 
 
-class Described:
+class DeclarationChecker:
     """What was described so far, part by part.
 
     Attributes
     ----------
     ids : of all schemas and channels.
     newest : of each id, as long as there is room.
-    changed : of the last part: schemas and channels that were something else before.
-    fresh : of the last part: schemas and channels as nothing before it had them.
+    redeclared : of the last part: schemas and channels that were something else before.
+    new : of the last part: schemas and channels as nothing before it had them.
     """
 
     def __init__(self) -> None:
         self.ids: set[Key] = set()
         self.newest: dict[Key, bytes] = {}
-        self.changed: list[Key] = []
-        self.fresh: list[bytes] = []
-        self._room = Room()
+        self.redeclared: list[Key] = []
+        self.new: list[bytes] = []
+        self._budget = MetadataBudget()
 
-    def take(self, part: Part) -> list[Missing]:
+    def check(self, part: SectionRecord) -> list[Undeclared]:
         """Learn from a part; return what it uses, and nothing before it describes."""
-        self.changed, self.fresh = [], []
+        self.redeclared, self.new = [], []
         if part.data and part.opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             return self._describe(part.data)
-        if part.inside is None:
+        if part.chunk_contents is None:
             return []
-        missing: list[Missing] = []
-        first = part.inside.first_uses()
+        missing: list[Undeclared] = []
+        first = part.chunk_contents.first_uses()
         open_uses = {number: row for number, row in first.items() if (Opcode.CHANNEL, number) not in self.ids}
-        for row, record in part.inside.described:
+        for row, record in part.chunk_contents.declarations:
             missing += self._describe(record)
-            opcode, number = key_of(record)
+            opcode, number = record_key(record)
             if opcode == Opcode.CHANNEL and open_uses.get(number, -1) >= row:
                 del open_uses[number]
-        return missing + [Missing((Opcode.CHANNEL, number), None) for number in open_uses]
+        return missing + [Undeclared((Opcode.CHANNEL, number), None) for number in open_uses]
 
-    def _describe(self, record: bytes) -> list[Missing]:
+    def _describe(self, record: bytes) -> list[Undeclared]:
         """Learn from a schema or a channel; return the schema that a channel has, if nothing describes it."""
-        key = key_of(record)
+        key = record_key(record)
         before = self.newest.get(key)
         if before == record:
             return []
-        if before is not None and not is_same(before, record):
-            self.changed.append(key)
+        if before is not None and not is_same_declaration(before, record):
+            self.redeclared.append(key)
         self.ids.add(key)
-        self.fresh.append(record)
-        if self._room.takes((key[0], record[HEAD.size : HEAD.size + 2]), len(record)):
+        self.new.append(record)
+        if self._budget.reserve((key[0], record[HEAD.size : HEAD.size + 2]), len(record)):
             self.newest[key] = record
-        schema = schema_of(record) if key[0] == Opcode.CHANNEL else None
-        return [Missing(schema, key[1])] if schema is not None and schema not in self.ids else []
+        schema = schema_key(record) if key[0] == Opcode.CHANNEL else None
+        return [Undeclared(schema, key[1])] if schema is not None and schema not in self.ids else []

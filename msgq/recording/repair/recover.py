@@ -11,15 +11,15 @@ from pathlib import Path
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.mcap_io.mcap_file import LogFile
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import valid_text
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.mcap_io.scan import TIME_MAX, Columns
-from msgq.recording.repair.atomic_file import hidden_name, unnamed
+from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
+from msgq.recording.repair.atomic_file import open_atomic, temporary_name
 from msgq.recording.repair.doctor import Examination, Finding
-from msgq.recording.repair.repair_plan import Survey
-from msgq.recording.repair.repair_writer import Rewriting
-from msgq.recording.repair.summary_check import Facts
+from msgq.recording.repair.repair_plan import RepairPlan
+from msgq.recording.repair.repair_writer import RepairWriter
+from msgq.recording.repair.summary_check import DataStats
 
 _FINDINGS_MAX = 100
 
@@ -75,10 +75,10 @@ def recover(
     Raises
     ------
     RecordingError : it is no MCAP file, a chunk is larger than `max_chunk_bytes`, the new file would have fewer
-        messages, or exists, or cannot be written; `in_place`: somebody is writing the file.
+        messages, or exists, or cannot be written; `in_place`: somebody is writer the file.
     InvalidValueError : `output` and `in_place` exclude each other.
     """
-    return _Work(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).done()
+    return Repair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).run()
 
 
 def reindex(
@@ -92,10 +92,10 @@ def reindex(
 
     See `recover`, which leaves whole files alone. The default for `output` is `NAME.reindexed.mcap`.
     """
-    return _Work(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).done()
+    return Repair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).run()
 
 
-class _Work:
+class Repair:
     """On one file."""
 
     def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
@@ -104,62 +104,62 @@ class _Work:
         self._path, self._most, self._in_place, self._anew = path, most, in_place, anew
         self._copies_whole = output is not None
         what = recording_files.REINDEXED if anew else recording_files.RECOVERED
-        self._output = path.resolve() if in_place else output or recording_files.beside(path, what)
+        self._output = path.resolve() if in_place else output or recording_files.sibling_path(path, what)
 
-    def done(self) -> Recovery:
+    def run(self) -> Recovery:
         """Do it."""
         if not self._in_place and self._output.exists():
             raise RecordingError(f"{self._output} exists; give another name (--output), or remove it")
-        before = _messages(self._path, self._most)  # says what is wrong with what is no MCAP file
+        before = _count_messages(self._path, self._most)  # says what is wrong with what is no MCAP file
         try:
             with self._path.open("rb") as file:
                 if self._in_place:
                     _lock(file.fileno(), self._path)
-                return self._done(file.fileno(), before)
+                return self._run(file.fileno(), before)
         except OSError as error:
             text = f"cannot write {self._output}: {error.strerror}; {self._path} is as it was"
             raise RecordingError(text, errno=error.errno) from error
 
-    def _done(self, fd: int, before: int) -> Recovery:
-        findings, facts = _examined(self._path, self._path, self._most)
+    def _run(self, fd: int, before: int) -> Recovery:
+        findings, facts = _examine(self._path, self._path, self._most)
         if not self._anew and not any(one.is_repairable for one in findings):
             if self._copies_whole:
                 self._write(fd, None, before)
             output = self._output if self._copies_whole else self._path
             counts = (facts.counts.total(), len(facts.chunks), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
-        survey = Survey(fd, str(self._path), os.fstat(fd).st_size, self._most, self._anew)
-        left = self._write(fd, survey, before)
-        index = survey.index
+        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._most, self._anew)
+        left = self._write(fd, plan, before)
+        index = plan.index
         return Recovery(
             str(self._path),
             str(self._output),
             True,
             sum(index.counts.values()),
             len(index.chunks),
-            survey.cut.size,
-            survey.damaged.size,
-            tuple(_sentences(survey, findings)),
+            plan.cut.size,
+            plan.damaged.size,
+            tuple(_describe_actions(plan, findings)),
             tuple(left),
         )
 
-    def _write(self, fd: int, survey: Survey | None, before: int) -> list[Finding]:
-        """Write the new file, a copy without a survey, check it, and give it its name; return what is wrong with it."""
-        with unnamed(self._output) as new:
-            writing = Rewriting(fd, new.fd, self._most)
-            if survey is None:
-                writing.copy(0, os.fstat(fd).st_size)
+    def _write(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
+        """Write the new file, a copy without a plan, check it, and give it its name; return what is wrong with it."""
+        with open_atomic(self._output) as new:
+            writer = RepairWriter(fd, new.fd, self._most)
+            if plan is None:
+                writer.copy(0, os.fstat(fd).st_size)
             else:
-                writing.write_all(survey)
-            after = _messages(new.readable, self._most)
+                writer.write_all(plan)
+            after = _count_messages(new.readable, self._most)
             if after < before:
                 text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
                 raise RecordingError(f"{text}; it is as it was")
-            left = [] if survey is None else _examined(new.readable, self._output, self._most)[0]
+            left = [] if plan is None else _examine(new.readable, self._output, self._most)[0]
             if self._in_place:
-                new.replace(self._output, hidden_name(self._output))
+                new.replace(self._output, temporary_name(self._output))
             else:
-                new.name(self._output)
+                new.link_as(self._output)
         return left
 
 
@@ -170,49 +170,49 @@ def _lock(fd: int, path: Path) -> None:
         raise RecordingError(f"{path} is being written; recover it when its recorder is gone") from None
 
 
-def _messages(path: Path, most: int) -> int:
+def _count_messages(path: Path, most: int) -> int:
     """Return how many messages readers of ours find in a file."""
-    columns, count = Columns(16384), 0
-    file = LogFile(path, lambda _: 0, lambda _: None, most=most)
-    if file.bytes.is_copy:
+    columns, count = ScanColumns(16384), 0
+    file = McapFile(path, lambda _: 0, lambda _: None, most=most)
+    if file.source.is_copy:
         raise RecordingError(f"{path} is compressed as a whole; decompress it first: zstd -d {path}")
-    for stretch in file.stretches:
-        content = file.content(stretch)
+    for block in file.blocks:
+        content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
             columns.clear()
-            position = file.scan(stretch, content, position, columns, 0, TIME_MAX)
+            position = file.scan(block, content, position, columns, 0, TIME_MAX)
             count += columns.rows
     return count
 
 
-def _examined(path: Path, shown: Path, most: int) -> tuple[list[Finding], Facts]:
+def _examine(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataStats]:
     """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
     examination = Examination(path, most)
     findings: list[Finding] = []
     for one in examination:
         if len(findings) < _FINDINGS_MAX or (one.is_repairable and not any(other.is_repairable for other in findings)):
             findings.append(replace(one, path=valid_text(shown)))
-    return findings, examination.facts
+    return findings, examination.data_stats
 
 
-def _sentences(survey: Survey, findings: list[Finding]) -> Iterator[str]:
+def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str]:
     """Say what was done."""
     for tally, text in (
-        (survey.cut, "cut {size} bytes off the end: {tally}"),
-        (survey.damaged, "passed over {count} damaged places, {size} bytes: {tally}"),
-        (survey.rewritten, "wrote {count} chunks of their good records: {tally}"),
-        (survey.indexed, "wrote the message indexes of {count} chunks anew: {tally}"),
-        (survey.strays, "left out {count} message indexes: {tally}"),
+        (plan.cut, "cut {size} bytes off the end: {tally}"),
+        (plan.damaged, "passed over {count} damaged places, {size} bytes: {tally}"),
+        (plan.rewritten, "wrote {count} chunks of their good records: {tally}"),
+        (plan.indexed, "wrote the message indexes of {count} chunks anew: {tally}"),
+        (plan.strays, "left out {count} message indexes: {tally}"),
     ):
         if tally.count:
             yield text.format(count=tally.count, size=tally.size, tally=tally)
-    if not survey.has_header:
+    if not plan.has_header:
         yield "wrote a header: it was lost"
-    if survey.rescued:
-        yield f"wrote {survey.rescued} schemas and channels into the data, which only the summary had"
-    if survey.invented:
-        yield f"gave {survey.invented} channels or schemas that nothing describes the names undescribed_1 and so on"
+    if plan.rescued:
+        yield f"wrote {plan.rescued} schemas and channels into the data, which only the summary had"
+    if plan.invented:
+        yield f"gave {plan.invented} channels or schemas that nothing describes the names undescribed_1 and so on"
     about = {"data end", "data crc", "footer", "magic", "groups"}
     for one in findings:
         if one.rule in about or one.rule.startswith(("summary", "statistics", "chunk index", "attachment", "metadata")):

@@ -12,19 +12,19 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.channel_registry import DESCRIBING_BYTES_MAX, Room
-from msgq.recording.mcap_io.crc import crc_between
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
+from msgq.recording.mcap_io.crc import crc_of_range
 from msgq.recording.mcap_io.record_scanner import DAMAGE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, encoded
-from msgq.recording.mcap_io.segment_writer import DataIndex
-from msgq.recording.repair.chunk_parser import parsed
-from msgq.recording.repair.data_section import Part, Parts
-from msgq.recording.repair.declaration_check import Described, Key, is_same, key_of, schema_of
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, encode
+from msgq.recording.mcap_io.segment_writer import SummaryBuilder
+from msgq.recording.repair.chunk_parser import parse_record
+from msgq.recording.repair.data_section import DataSection, SectionRecord
+from msgq.recording.repair.declaration_check import DeclarationChecker, Key, is_same_declaration, record_key, schema_key
 
 _ENCLOSED_BYTES = 4 << 20
 
 
-class How(Enum):
+class RepairAction(Enum):
     """What becomes of a step's bytes."""
 
     KEEP = "as they are"
@@ -35,18 +35,18 @@ class How(Enum):
 
 
 @dataclass(slots=True)
-class Step:
+class RepairStep:
     """Some bytes of the old file on their way into the new one.
 
     Attributes
     ----------
-    how : what becomes of them.
+    action : what becomes of them.
     start, end : where they are.
     record : their index, with the places of the old file; None where they have none.
     is_closed : nothing is joined to it.
     """
 
-    how: How
+    action: RepairAction
     start: int
     end: int
     record: Any = None
@@ -60,18 +60,18 @@ class OldSummary:
     Attributes
     ----------
     is_sound : its CRC says that it is what was written.
-    described : its schemas and channels.
+    declarations : its schemas and channels.
     chunks : where it says that chunks begin, and where one does that looks as it says; in order.
     unknown : its records that MCAP does not define; none if its CRC is wrong.
     """
 
     is_sound: bool = False
-    described: dict[Key, bytes] = field(default_factory=dict)
+    declarations: dict[Key, bytes] = field(default_factory=dict)
     chunks: list[int] = field(default_factory=list)
     unknown: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def of(cls, fd: int, size: int) -> OldSummary:
+    def read(cls, fd: int, size: int) -> OldSummary:
         """Return that of a file, where its footer is whole."""
         footer = size - FOOTER_BYTES
         end = os.pread(fd, FOOTER_BYTES, max(footer, 0))
@@ -80,34 +80,34 @@ class OldSummary:
         start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
         if not len(MAGIC) <= start < footer:
             return cls()
-        is_right = crc == crc_between(fd, start, footer + HEAD.size + 16)
-        found = cls.between(fd, start, footer, crc != 0 and is_right)
+        is_right = crc == crc_of_range(fd, start, footer + HEAD.size + 16)
+        found = cls.scan(fd, start, footer, crc != 0 and is_right)
         if crc and not is_right:
             found.unknown.clear()
         return found
 
     @classmethod
-    def between(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
+    def scan(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return what records from a place on say, as far as they make sense."""
-        found, room = cls(is_sound), Room()
+        found, budget = cls(is_sound), MetadataBudget()
         while end - start >= HEAD.size:
             opcode, length = HEAD.unpack(os.pread(fd, HEAD.size, start))
             following = start + HEAD.size + length
             if following > end:
                 break
             known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
-            if (known or opcode > Opcode.DATA_END) and length <= DESCRIBING_BYTES_MAX:
-                found._take(os.pread(fd, HEAD.size + length, start), fd, room)
+            if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
+                found._take(os.pread(fd, HEAD.size + length, start), fd, budget)
             start = following
         found.chunks.sort()
         return found
 
-    def _take(self, data: bytes, fd: int, room: Room) -> None:
+    def _take(self, data: bytes, fd: int, room: MetadataBudget) -> None:
         if data[0] > Opcode.DATA_END:
             self.unknown.append(data)
             return
         try:
-            record = parsed(data)
+            record = parse_record(data)
         except ValueError:
             return
         if isinstance(record, records.ChunkIndex):
@@ -116,13 +116,13 @@ class OldSummary:
             at = record.chunk_start_offset
             if self.is_sound and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
                 self.chunks.append(at)
-        elif room.takes((data[0], data[HEAD.size : HEAD.size + 2]), len(data)):
-            self.described[key_of(data)] = data
+        elif room.reserve((data[0], data[HEAD.size : HEAD.size + 2]), len(data)):
+            self.declarations[record_key(data)] = data
 
 
 @dataclass(slots=True)
-class Tally:
-    """How often something was done, where first, and why there."""
+class RepairCount:
+    """RepairAction often something was done, where first, and why there."""
 
     count: int = 0
     size: int = 0
@@ -139,16 +139,16 @@ class Tally:
         return f"the first at byte {self.offset}: {self.reason}" if self.count > 1 else self.reason
 
 
-class Survey:
+class RepairPlan:
     """Of one file.
 
     Attributes
     ----------
     steps : all that goes into the new file before its end.
     has_header : whether the first step is that.
-    front : schemas and channels that have to stand before all others there.
-    front_at : how many steps come before these.
-    described : all schemas and channels that the new file has.
+    leading_declarations : schemas and channels that have to stand before all others there.
+    leading_position : how many steps come before these.
+    declarations : all schemas and channels that the new file has.
     index : how many messages there are, and when. Its places are those of the new file, once that is written.
     damaged, indexed, rewritten : what is passed over; chunks whose index, or which themselves are written anew.
     strays : message indexes that belong to no chunk.
@@ -164,36 +164,36 @@ class Survey:
     def __init__(self, fd: int, path: str, size: int, most: int, anew: bool) -> None:
         """Look through a file. most : bytes of a chunk. anew : all indexes are to be new."""
         self._fd, self._path, self._anew = fd, path, anew
-        self.steps: list[Step] = []
+        self.steps: list[RepairStep] = []
         self.has_header = False
-        self.front: dict[Key, bytes] = {}
-        self.front_at = -1
-        self.index = DataIndex()
-        self.damaged, self.indexed, self.rewritten, self.strays, self.cut = (Tally() for _ in range(5))
+        self.leading_declarations: dict[Key, bytes] = {}
+        self.leading_position = -1
+        self.index = SummaryBuilder()
+        self.damaged, self.indexed, self.rewritten, self.strays, self.cut = (RepairCount() for _ in range(5))
         self.rescued = self.invented = 0
         self.has_chunks = False
-        self.described: dict[Key, bytes] = {}
-        self._known = Described()
+        self.declarations: dict[Key, bytes] = {}
+        self._known = DeclarationChecker()
         self._needed: dict[Key, None] = {}
-        self._outside: dict[Key, list[tuple[Step, bytes]]] = {}  # schemas and channels that no CRC covers
+        self._outside: dict[Key, list[tuple[RepairStep, bytes]]] = {}  # schemas and channels that no CRC covers
         self._in_chunks: set[Key] = set()
-        old = OldSummary.of(fd, size)
-        for part in Parts(fd, size, most, old.chunks):
+        old = OldSummary.read(fd, size)
+        for part in DataSection(fd, size, most, old.chunks):
             if part.opcode == DAMAGE and part.end == size:
                 self.cut.add(part.start, part.end, part.reason)
             elif part.opcode != Opcode.DATA_END:
                 self._take(part)
                 continue
-            if not old.described:
-                unknown, old = old.unknown, OldSummary.between(fd, part.start, size)
+            if not old.declarations:
+                unknown, old = old.unknown, OldSummary.scan(fd, part.start, size)
                 old.unknown = unknown
             break
-        if self.front_at < 0:
-            self.front_at = len(self.steps)
+        if self.leading_position < 0:
+            self.leading_position = len(self.steps)
         self._describe(old)
         self.index.unknown = old.unknown
 
-    def _take(self, part: Part) -> None:
+    def _take(self, part: SectionRecord) -> None:
         opcode, start, end = part.opcode, part.start, part.end
         if part.reason and opcode in (Opcode.CHUNK, Opcode.MESSAGE):
             raise RecordingError(
@@ -201,17 +201,17 @@ class Survey:
             )
         if opcode == Opcode.HEADER:
             self.has_header = True
-            self.steps.append(Step(How.KEEP, start, end, is_closed=True))
+            self.steps.append(RepairStep(RepairAction.KEEP, start, end, is_closed=True))
             return
-        if opcode != Opcode.METADATA and self.front_at < 0:
-            self.front_at = len(self.steps)
+        if opcode != Opcode.METADATA and self.leading_position < 0:
+            self.leading_position = len(self.steps)
         if opcode == DAMAGE:
             self._pass_over(start, end, part.reason)
             return
         if opcode == Opcode.MESSAGE_INDEX:  # of a chunk that is none any more, or of a wrong length
             self.strays.add(start, end, "it belongs to no chunk, or its length is wrong")
             return
-        for key, _ in self._known.take(part):
+        for key, _ in self._known.check(part):
             self._needed[key] = None
         if opcode == Opcode.CHUNK:
             self._take_chunk(part)
@@ -221,50 +221,56 @@ class Survey:
             index = records.MetadataIndex(offset=start, length=end - start, name=part.record.name)
             self._keep(start, end, index)
         elif part.data:
-            self.steps.append(Step(How.KEEP, start, end, is_closed=True))
-            self._outside.setdefault(key_of(part.data), []).append((self.steps[-1], part.data))
+            self.steps.append(RepairStep(RepairAction.KEEP, start, end, is_closed=True))
+            self._outside.setdefault(record_key(part.data), []).append((self.steps[-1], part.data))
         else:
             self._keep(start, end, part.record)
 
     def _keep(self, start: int, end: int, record: Any = None) -> None:
         last = self.steps[-1] if self.steps else None
-        if record is None and last is not None and last.how is How.KEEP and not last.is_closed and last.end == start:
+        if (
+            record is None
+            and last is not None
+            and last.action is RepairAction.KEEP
+            and not last.is_closed
+            and last.end == start
+        ):
             last.end = end
         else:
-            self.steps.append(Step(How.KEEP, start, end, record, record is not None))
+            self.steps.append(RepairStep(RepairAction.KEEP, start, end, record, record is not None))
 
     def _pass_over(self, start: int, end: int, reason: str) -> None:
         self.damaged.add(start, end, reason)
         last = self.steps[-1] if self.steps else None
-        if last is not None and last.how is How.PASS_OVER and last.end == start:
+        if last is not None and last.action is RepairAction.PASS_OVER and last.end == start:
             last.end = end
         else:
-            self.steps.append(Step(How.PASS_OVER, start, end))
+            self.steps.append(RepairStep(RepairAction.PASS_OVER, start, end))
 
-    def _count(self, part: Part) -> None:
-        for number, places in part.content.by_channel().items():
-            self.index.count(number, len(places))
-            self.index.widen(int(places[:, 0].min()), int(places[:, 0].max()))
+    def _count(self, part: SectionRecord) -> None:
+        for number, places in part.contents.by_channel().items():
+            self.index.add_messages(number, len(places))
+            self.index.extend_time_range(int(places[:, 0].min()), int(places[:, 0].max()))
 
-    def _take_chunk(self, part: Part) -> None:
-        inside, start, end = part.content, part.start, part.end
+    def _take_chunk(self, part: SectionRecord) -> None:
+        inside, start, end = part.contents, part.start, part.end
         self._count(part)
         self.has_chunks = True
-        self._in_chunks.update(key_of(record) for _, record in inside.described)
-        if part.flaws:
-            self.rewritten.add(start, end, part.flaws[0])
-            self.steps.append(Step(How.REWRITE, start, end, part.record))
-        elif self._anew or part.faults or (len(inside.channel) and not part.has_index):
+        self._in_chunks.update(record_key(record) for _, record in inside.declarations)
+        if part.chunk_errors:
+            self.rewritten.add(start, end, part.chunk_errors[0])
+            self.steps.append(RepairStep(RepairAction.REWRITE, start, end, part.record))
+        elif self._anew or part.index_errors or (len(inside.channel) and not part.has_index):
             if not self._anew:
-                self.indexed.add(start, end, part.faults[0][1] if part.faults else "it had none")
-            self.steps.append(Step(How.INDEX, start, end, part.record))
+                self.indexed.add(start, end, part.index_errors[0][1] if part.index_errors else "it had none")
+            self.steps.append(RepairStep(RepairAction.INDEX, start, end, part.record))
         else:
             self._keep(start, part.after, part.record)
 
-    def _take_messages(self, part: Part) -> None:
+    def _take_messages(self, part: SectionRecord) -> None:
         self._count(part)
         here = part.start
-        for begin, end, reason in part.content.bad:
+        for begin, end, reason in part.contents.bad_ranges:
             if part.start + begin > here:
                 self._enclose(here, part.start + begin)
             self._pass_over(part.start + begin, part.start + end, reason)
@@ -275,10 +281,15 @@ class Survey:
     def _enclose(self, start: int, end: int) -> None:
         """Take messages outside of chunks, a few MiB at a time."""
         last = self.steps[-1] if self.steps else None
-        if last is not None and last.how is How.ENCLOSE and last.end == start and end - last.start <= _ENCLOSED_BYTES:
+        if (
+            last is not None
+            and last.action is RepairAction.ENCLOSE
+            and last.end == start
+            and end - last.start <= _ENCLOSED_BYTES
+        ):
             last.end = end
         else:
-            self.steps.append(Step(How.ENCLOSE, start, end))
+            self.steps.append(RepairStep(RepairAction.ENCLOSE, start, end))
 
     # What describes the messages
 
@@ -286,39 +297,39 @@ class Survey:
         """Find out which schemas and channels have to be written into the data, and from where these are."""
         if old.is_sound:
             for key, found in self._outside.items():
-                good = old.described.get(key)
+                good = old.declarations.get(key)
                 if good is not None and key not in self._in_chunks and all(data != good for _, data in found):
                     for step, data in found:
-                        step.how = How.PASS_OVER
+                        step.action = RepairAction.PASS_OVER
                         self.damaged.add(
                             step.start, step.end, f"the summary, whose CRC is right, has another one than {data[:60]!r}"
                         )
                     del self._known.newest[key]
                     self._known.ids.discard(key)
-        self.described = self._known.newest
-        for key, record in old.described.items():
+        self.declarations = self._known.newest
+        for key, record in old.declarations.items():
             if key not in self._known.ids:
-                self._put_in_front(key, record, old)
+                self._lead_with(key, record, old)
                 self.rescued += 1
-            elif len(record) > len(known := self.described.get(key, record)) and is_same(known, record):
-                self.described[key] = record  # with fields that only the summary had
+            elif len(record) > len(known := self.declarations.get(key, record)) and is_same_declaration(known, record):
+                self.declarations[key] = record  # with fields that only the summary had
         for key in self._needed:
-            if key not in self.front and (key in self.described or key not in self._known.ids):
-                self._put_in_front(key, self.described.get(key), old)
+            if key not in self.leading_declarations and (key in self.declarations or key not in self._known.ids):
+                self._lead_with(key, self.declarations.get(key), old)
 
-    def _put_in_front(self, key: Key, record: bytes | None, old: OldSummary) -> None:
+    def _lead_with(self, key: Key, record: bytes | None, old: OldSummary) -> None:
         if record is None:
-            record = stand_in(key)
+            record = make_placeholder(key)
             self.invented += 1
-        schema = schema_of(record) if key[0] == Opcode.CHANNEL else None
-        if schema is not None and schema not in self.front:
-            self._put_in_front(schema, self.described.get(schema, old.described.get(schema)), old)
-        self.front[key] = self.described[key] = record
+        schema = schema_key(record) if key[0] == Opcode.CHANNEL else None
+        if schema is not None and schema not in self.leading_declarations:
+            self._lead_with(schema, self.declarations.get(schema, old.declarations.get(schema)), old)
+        self.leading_declarations[key] = self.declarations[key] = record
 
 
-def stand_in(key: Key) -> bytes:
+def make_placeholder(key: Key) -> bytes:
     """Return a description for a schema or a channel whose own is lost: messages can be read at least as bytes."""
     name = f"undescribed_{key[1]}"
     if key[0] == Opcode.SCHEMA:
-        return encoded(records.Schema(id=key[1], name=name, encoding="", data=b""))
-    return encoded(records.Channel(id=key[1], topic=name, message_encoding="", metadata={}, schema_id=0))
+        return encode(records.Schema(id=key[1], name=name, encoding="", data=b""))
+    return encode(records.Channel(id=key[1], topic=name, message_encoding="", metadata={}, schema_id=0))

@@ -1,4 +1,4 @@
-"""A file is written again: what a survey says of it, with new places in all that has places."""
+"""A file is written again: what a plan says of it, with new places in all that has places."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.record_scanner import chunk_content, chunk_tail
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded
+from msgq.recording.mcap_io.record_scanner import chunk_unknown_fields, decompress_chunk
+from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encode
 from msgq.recording.mcap_io.scan import crc32
 from msgq.recording.mcap_io.segment_writer import Compressor
-from msgq.recording.mcap_io.unknown_records import RETIRED, RETIRED_MAGIC
-from msgq.recording.repair.chunk_parser import Inside, Looker
-from msgq.recording.repair.repair_plan import How, Step, Survey
+from msgq.recording.mcap_io.unknown_records import SKIPPED_MAGIC, SKIPPED_OPCODE
+from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser
+from msgq.recording.repair.repair_plan import RepairAction, RepairPlan, RepairStep
 
-_RETIRED_BYTES = 1 << 30  # of one such record
+_SKIPPED_BYTES = 1 << 30  # of one such record
 _BLOCK_BYTES = 1 << 20
 
 
-class Rewriting:
+class RepairWriter:
     """From one file into another one. For one thread at a time."""
 
     def __init__(self, old: int, new: int, most: int) -> None:
         """Begin. old, new : the files' descriptors. most : bytes of a chunk before compression."""
         self._old, self._new, self._most = old, new, most
         self._size = self._crc = 0
-        self._looker = Looker()
+        self._parser = ChunkParser()
 
     def copy(self, start: int, end: int) -> None:
         """Write what the old file has between two places."""
@@ -41,20 +41,20 @@ class Rewriting:
             self._write(data)
             start += len(data)
 
-    def write_all(self, survey: Survey) -> None:
-        """Write the whole file; the survey's index gets its places."""
+    def write_all(self, plan: RepairPlan) -> None:
+        """Write the whole file; the plan's index gets its places."""
         self._write(MAGIC)
-        if not survey.has_header:
-            self._write(_header(survey))
-        for number, step in enumerate(survey.steps):
-            if number == survey.front_at:
-                self._write(b"".join(survey.front.values()))
-            self._take(step, survey)
-        if survey.front_at == len(survey.steps):
-            self._write(b"".join(survey.front.values()))
-        schemas = [record for (opcode, _), record in survey.described.items() if opcode == Opcode.SCHEMA]
-        channels = [record for (opcode, _), record in survey.described.items() if opcode == Opcode.CHANNEL]
-        self._write(survey.index.ending(self._size, schemas, channels, self._crc))
+        if not plan.has_header:
+            self._write(_build_header(plan))
+        for number, step in enumerate(plan.steps):
+            if number == plan.leading_position:
+                self._write(b"".join(plan.leading_declarations.values()))
+            self._write_step(step, plan)
+        if plan.leading_position == len(plan.steps):
+            self._write(b"".join(plan.leading_declarations.values()))
+        schemas = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.SCHEMA]
+        channels = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.CHANNEL]
+        self._write(plan.index.build(self._size, schemas, channels, self._crc))
 
     def _write(self, data: bytes) -> None:
         self._crc = crc32(data, self._crc)
@@ -63,14 +63,14 @@ class Rewriting:
         while rest:
             rest = rest[os.write(self._new, rest) :]
 
-    def _take(self, step: Step, survey: Survey) -> None:
-        index, moved, record = survey.index, self._size - step.start, step.record
-        if step.how is How.PASS_OVER:
-            for start in range(step.start, step.end, _RETIRED_BYTES):
-                end = min(step.end, start + _RETIRED_BYTES)
-                self._write(HEAD.pack(RETIRED, len(RETIRED_MAGIC) + end - start) + RETIRED_MAGIC)
+    def _write_step(self, step: RepairStep, plan: RepairPlan) -> None:
+        index, moved, record = plan.index, self._size - step.start, step.record
+        if step.action is RepairAction.PASS_OVER:
+            for start in range(step.start, step.end, _SKIPPED_BYTES):
+                end = min(step.end, start + _SKIPPED_BYTES)
+                self._write(HEAD.pack(SKIPPED_OPCODE, len(SKIPPED_MAGIC) + end - start) + SKIPPED_MAGIC)
                 self.copy(start, end)
-        elif step.how is How.KEEP or (step.how is How.ENCLOSE and not survey.has_chunks):
+        elif step.action is RepairAction.KEEP or (step.action is RepairAction.ENCLOSE and not plan.has_chunks):
             self.copy(step.start, step.end)
             if isinstance(record, records.ChunkIndex):
                 offsets = {channel: at + moved for channel, at in record.message_index_offsets.items()}
@@ -81,23 +81,23 @@ class Rewriting:
             elif isinstance(record, records.MetadataIndex):
                 index.metadata.append(replace(record, offset=record.offset + moved))
         else:
-            survey.index.chunks.append(self._write_chunk(step))
+            plan.index.chunks.append(self._write_chunk(step))
 
-    def _write_chunk(self, step: Step) -> records.ChunkIndex:
+    def _write_chunk(self, step: RepairStep) -> records.ChunkIndex:
         """Write a chunk with a new index, and of its records those that are good."""
         at = self._size
         record: records.ChunkIndex = step.record
         content, tail = os.pread(self._old, step.end - step.start, step.start), b""
-        if step.how is not How.ENCLOSE:
-            tail = chunk_tail(content)
-            content = chunk_content(content, self._most)
-        inside = self._looker.chunk(content)
-        if step.how is How.INDEX:
+        if step.action is not RepairAction.ENCLOSE:
+            tail = chunk_unknown_fields(content)
+            content = decompress_chunk(content, self._most)
+        inside = self._parser.parse_chunk(content)
+        if step.action is RepairAction.INDEX:
             self.copy(step.start, step.end)
         else:
-            content = _good(content, inside.bad)
-            inside = self._looker.chunk(content)
-            data, record = _chunk(content, inside, record.compression if record is not None else "zstd", tail)
+            content = _remove_ranges(content, inside.bad_ranges)
+            inside = self._parser.parse_chunk(content)
+            data, record = _build_chunk(content, inside, record.compression if record is not None else "zstd", tail)
             self._write(data)
         offsets, begin = {}, self._size
         for channel, places in inside.by_channel().items():
@@ -108,7 +108,9 @@ class Rewriting:
         return replace(record, chunk_start_offset=at, **changes)
 
 
-def _chunk(content: bytes, inside: Inside, compression: str, tail: bytes) -> tuple[bytes, records.ChunkIndex]:
+def _build_chunk(
+    content: bytes, inside: ChunkContents, compression: str, tail: bytes
+) -> tuple[bytes, records.ChunkIndex]:
     """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
     data = Compressor(compression or "none", None).compress(content, memoryview(b""))
     first, last = int(inside.log_time.min()) if len(inside.log_time) else 0, int(inside.log_time.max(initial=0))
@@ -128,7 +130,7 @@ def _chunk(content: bytes, inside: Inside, compression: str, tail: bytes) -> tup
     return HEAD.pack(Opcode.CHUNK, len(body)) + body, index
 
 
-def _good(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
+def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
     """Return what is not bad."""
     pieces, here = [], 0
     for start, end, _ in bad:
@@ -137,8 +139,8 @@ def _good(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
     return b"".join((*pieces, content[here:]))
 
 
-def _header(survey: Survey) -> bytes:
+def _build_header(plan: RepairPlan) -> bytes:
     """Return a header for a file that has lost its own."""
-    names = {step.record.name for step in survey.steps if isinstance(step.record, records.MetadataIndex)}
+    names = {step.record.name for step in plan.steps if isinstance(step.record, records.MetadataIndex)}
     profile = metadata_keys.PROFILE if metadata_keys.RECORDING in names else ""
-    return encoded(records.Header(profile=profile, library=f"msgq-bus {__version__}"))
+    return encode(records.Header(profile=profile, library=f"msgq-bus {__version__}"))

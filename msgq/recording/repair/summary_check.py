@@ -12,13 +12,13 @@ from typing import Any
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.crc import crc_between
+from msgq.recording.mcap_io.crc import crc_of_range
 from msgq.recording.mcap_io.record_structs import CHUNK, FOOTER_BYTES, HEAD, MAGIC, MESSAGE_INDEX
-from msgq.recording.repair.chunk_parser import kind, parsed
-from msgq.recording.repair.data_section import Part
-from msgq.recording.repair.declaration_check import Described, is_same, key_of, schema_of
+from msgq.recording.repair.chunk_parser import parse_record, record_name
+from msgq.recording.repair.data_section import SectionRecord
+from msgq.recording.repair.declaration_check import DeclarationChecker, is_same_declaration, record_key, schema_key
 
-Said = tuple[str, int, str, str]  # severity, offset, rule, text
+RawFinding = tuple[str, int, str, str]  # severity, offset, rule, text
 _RECORD_BYTES_MAX = 32 << 20  # of what is looked into: a statistics record of all channels has less than one MiB
 _FOOTER = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
 #: What a summary has of each record of the data: the opcode there, of the index here.
@@ -28,17 +28,17 @@ _GROUPS = (
 )
 
 
-def _nothing() -> Counter[int]:
+def _new_counter() -> Counter[int]:
     return Counter()
 
 
 @dataclass(slots=True)
-class Facts:
+class DataStats:
     """What is in the data of a file.
 
     Attributes
     ----------
-    described : its schemas and channels.
+    declarations : its schemas and channels.
     counts : messages by channel id.
     in_chunks : ids of channels that have messages in chunks.
     chunks : where they begin, with the bytes of the message indexes behind each.
@@ -49,8 +49,8 @@ class Facts:
     damaged : whether anything could not be looked into.
     """
 
-    described: Described = field(default_factory=Described)
-    counts: Counter[int] = field(default_factory=_nothing)
+    declarations: DeclarationChecker = field(default_factory=DeclarationChecker)
+    counts: Counter[int] = field(default_factory=_new_counter)
     in_chunks: set[int] = field(default_factory=set)
     chunks: dict[int, int] = field(default_factory=dict)
     bare: int = 0
@@ -60,37 +60,37 @@ class Facts:
     times: tuple[int, ...] = ()
     damaged: bool = False
 
-    def widen(self, *times: int) -> None:
+    def extend_time_range(self, *times: int) -> None:
         """Note log_times."""
         self.times = min(*self.times, *times), max(*self.times, *times)
 
     def ids(self, opcode: int) -> set[int]:
         """Return those of schemas, or of channels."""
-        return {number for one, number in self.described.ids if one == opcode}
+        return {number for one, number in self.declarations.ids if one == opcode}
 
 
 @dataclass(slots=True)
-class Found:
+class SummaryStats:
     """What a summary has: where each group of records of one kind is, and what was seen of each."""
 
     groups: list[list[int]] = field(default_factory=list)  # opcode, start, end
     offsets: list[tuple[int, records.SummaryOffset]] = field(default_factory=list)
-    described: set[tuple[int, int]] = field(default_factory=set)
+    declarations: set[tuple[int, int]] = field(default_factory=set)
     chunks: set[int] = field(default_factory=set)
     attachments: set[int] = field(default_factory=set)
     metadata: set[int] = field(default_factory=set)
     statistics: records.Statistics | None = None
 
 
-class Ending:
+class SummaryChecker:
     """Of one file. For one thread at a time."""
 
-    def __init__(self, fd: int, size: int, facts: Facts) -> None:
+    def __init__(self, fd: int, size: int, data_stats: DataStats) -> None:
         """Begin. fd, size : of the file."""
-        self._fd, self._size, self._facts = fd, size, facts
-        self._found = Found()
+        self._fd, self._size, self._data_stats = fd, size, data_stats
+        self._summary = SummaryStats()
 
-    def check(self, data_end: Part | None) -> Iterator[Said]:
+    def check(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
         """Give what is wrong. data_end : where the data end; None: nothing says it, and nothing comes behind them."""
         if data_end is None:
             yield "error", self._size, "data end", "the file ends without a DataEnd record"
@@ -119,73 +119,73 @@ class Ending:
         yield from self._footer(data_end.end, footer, here)
         yield from self._whole(footer)
 
-    def _data_end(self, part: Part) -> Iterator[Said]:
+    def _data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
         if part.end - part.start < HEAD.size + 4:
             yield "error", part.start, "data end", "the DataEnd record is too short"
             return
         crc = int.from_bytes(os.pread(self._fd, 4, part.start + HEAD.size), "little")
-        if crc and (right := crc_between(self._fd, 0, part.start)) != crc:
+        if crc and (right := crc_of_range(self._fd, 0, part.start)) != crc:
             yield "error", part.start, "data crc", f"the CRC of the data is said to be {crc:#x}, and is {right:#x}"
 
-    def _record(self, opcode: int, start: int, end: int) -> Iterator[Said]:
+    def _record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
         """Judge a record of the summary."""
-        groups = self._found.groups
+        groups = self._summary.groups
         if groups and groups[-1][0] == opcode:
             groups[-1][2] = end
         else:
             if any(group[0] == opcode for group in groups):
-                yield "error", start, "groups", f"the summary's {kind(opcode)} records do not stand together"
+                yield "error", start, "groups", f"the summary's {record_name(opcode)} records do not stand together"
             elif groups and groups[-1][0] == Opcode.SUMMARY_OFFSET and opcode < 0x80:
-                yield "error", start, "groups", f"a {kind(opcode)} stands behind the summary's offsets"
+                yield "error", start, "groups", f"a {record_name(opcode)} stands behind the summary's offsets"
             groups.append([opcode, start, end])
         if opcode not in (*_GROUPS, Opcode.SUMMARY_OFFSET):
             if opcode <= Opcode.DATA_END:
-                yield "error", start, "summary", f"a {kind(opcode)} stands in the summary"
+                yield "error", start, "summary", f"a {record_name(opcode)} stands in the summary"
             return
         if end - start > _RECORD_BYTES_MAX:
-            yield "error", start, "size", f"a {kind(opcode)} of {end - start} bytes is not looked into"
+            yield "error", start, "size", f"a {record_name(opcode)} of {end - start} bytes is not looked into"
             return
         data = os.pread(self._fd, end - start, start)
         try:
-            record = parsed(data)
+            record = parse_record(data)
         except ValueError as error:
-            yield "error", start, "summary", f"a {kind(opcode)}: {error}"
+            yield "error", start, "summary", f"a {record_name(opcode)}: {error}"
             return
         yield from self._judge(record, data, start)
 
-    def _judge(self, record: Any, data: bytes, start: int) -> Iterator[Said]:
-        facts, found = self._facts, self._found
+    def _judge(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
+        data_stats, found = self._data_stats, self._summary
         if isinstance(record, records.SummaryOffset):
             found.offsets.append((start, record))
         elif isinstance(record, records.ChunkIndex):
             yield from self._chunk_index(record, start)
         elif isinstance(record, records.AttachmentIndex):
-            yield from _indexed(record, facts.attachments, found.attachments, start, "attachment")
+            yield from _indexed(record, data_stats.attachments, found.attachments, start, "attachment")
         elif isinstance(record, records.MetadataIndex):
-            yield from _indexed(record, facts.metadata, found.metadata, start, "metadata")
+            yield from _indexed(record, data_stats.metadata, found.metadata, start, "metadata")
         elif isinstance(record, records.Statistics):
             if found.statistics is not None:
                 yield "error", start, "statistics", "a second statistics record"
             found.statistics = record
-            if not facts.damaged:  # which is said, and would be said again by every number
+            if not data_stats.damaged:  # which is said, and would be said again by every number
                 yield from self._statistics(record, start)
         else:
-            key = key_of(data)
-            found.described.add(key)
-            if key not in facts.described.ids:
-                text = f"the {kind(key[0])} {key[1]} of the summary is not among the data"
+            key = record_key(data)
+            found.declarations.add(key)
+            if key not in data_stats.declarations.ids:
+                text = f"the {record_name(key[0])} {key[1]} of the summary is not among the data"
                 yield "error", start, "summary description", text
-            elif not is_same(facts.described.newest.get(key, data), data):
-                text = f"the {kind(key[0])} {key[1]} of the summary is another one than that of the data"
+            elif not is_same_declaration(data_stats.declarations.newest.get(key, data), data):
+                text = f"the {record_name(key[0])} {key[1]} of the summary is another one than that of the data"
                 yield "error", start, "summary description", text
 
-    def _chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[Said]:
+    def _chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[RawFinding]:
         at = index.chunk_start_offset
-        if at in self._found.chunks:
+        if at in self._summary.chunks:
             yield "error", start, "chunk index", f"a second chunk index of the chunk at {at}"
-        self._found.chunks.add(at)
-        if at not in self._facts.chunks:
-            if not self._facts.damaged:
+        self._summary.chunks.add(at)
+        if at not in self._data_stats.chunks:
+            if not self._data_stats.damaged:
                 yield "error", start, "chunk index", f"a chunk index says that a chunk is at {at}, where none is"
             return
         right = self._right_index(index)
@@ -202,7 +202,7 @@ class Ending:
         name = os.pread(self._fd, name_bytes + 8, at + len(head))
         length = HEAD.size + HEAD.unpack_from(head)[1]
         offsets: dict[int, int] = {}
-        index_bytes = self._facts.chunks[at]
+        index_bytes = self._data_stats.chunks[at]
         here = at + length
         while here < at + length + index_bytes:
             _, record_bytes, channel, entry_bytes = MESSAGE_INDEX.unpack(os.pread(self._fd, MESSAGE_INDEX.size, here))
@@ -223,29 +223,31 @@ class Ending:
             uncompressed_size=size,
         )
 
-    def _statistics(self, said: records.Statistics, start: int) -> Iterator[Said]:
-        facts = self._facts
-        first, last = facts.times or (0, 0)
+    def _statistics(self, said: records.Statistics, start: int) -> Iterator[RawFinding]:
+        data_stats = self._data_stats
+        first, last = data_stats.times or (0, 0)
         right = {
-            "message_count": facts.counts.total(),
-            "schema_count": len(facts.ids(Opcode.SCHEMA)),
-            "channel_count": len(facts.ids(Opcode.CHANNEL)),
-            "attachment_count": len(facts.attachments),
-            "metadata_count": len(facts.metadata),
-            "chunk_count": len(facts.chunks),
-            **({"message_start_time": first, "message_end_time": last} if facts.times else {}),
+            "message_count": data_stats.counts.total(),
+            "schema_count": len(data_stats.ids(Opcode.SCHEMA)),
+            "channel_count": len(data_stats.ids(Opcode.CHANNEL)),
+            "attachment_count": len(data_stats.attachments),
+            "metadata_count": len(data_stats.metadata),
+            "chunk_count": len(data_stats.chunks),
+            **({"message_start_time": first, "message_end_time": last} if data_stats.times else {}),
         }
         for name, value in right.items():
             if getattr(said, name) != value:
                 text = f"{name} is said to be {getattr(said, name)}, and is {value}"
                 yield "error", start, "statistics", text
-        for number in sorted(facts.counts.keys() | said.channel_message_counts) if said.channel_message_counts else ():
+        for number in (
+            sorted(data_stats.counts.keys() | said.channel_message_counts) if said.channel_message_counts else ()
+        ):
             count = said.channel_message_counts.get(number, 0)
-            if count != facts.counts[number]:
-                text = f"channel {number} is said to have {count} messages, and has {facts.counts[number]}"
+            if count != data_stats.counts[number]:
+                text = f"channel {number} is said to have {count} messages, and has {data_stats.counts[number]}"
                 yield "error", start, "statistics", text
 
-    def _footer(self, begin: int, footer: int, end: int) -> Iterator[Said]:
+    def _footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
         """Judge the footer against the summary that begins at a place."""
         if end - footer != FOOTER_BYTES - len(MAGIC):
             text = f"a footer of {end - footer - HEAD.size} bytes instead of {_FOOTER.size}"
@@ -259,53 +261,53 @@ class Ending:
         if len(data) < _FOOTER.size:
             return
         start, offsets, crc = _FOOTER.unpack(data)
-        groups = self._found.groups
+        groups = self._summary.groups
         first = next((group[1] for group in groups if group[0] == Opcode.SUMMARY_OFFSET), 0)
         if start not in ({begin} if begin < footer else {0, footer}):
             text = f"the footer says that the summary is at {start}; it is at {begin if begin < footer else 0}"
             yield "error", footer, "footer", text
-        elif crc and crc != (right := crc_between(self._fd, start or footer, footer + HEAD.size + 16)):
+        elif crc and crc != (right := crc_of_range(self._fd, start or footer, footer + HEAD.size + 16)):
             yield "error", footer, "summary crc", f"the CRC of the summary is said to be {crc:#x}, and is {right:#x}"
         if offsets != first and (first or offsets != footer):
             yield "error", footer, "footer", f"the footer says that the summary's offsets are at {offsets}, not {first}"
         if begin == footer:
             yield "warning", footer, "summary", "there is no summary: readers look through the whole file"
 
-    def _whole(self, footer: int) -> Iterator[Said]:
+    def _whole(self, footer: int) -> Iterator[RawFinding]:
         """Judge what the summary should have, and where its offsets lead."""
-        facts, found = self._facts, self._found
+        data_stats, found = self._data_stats, self._summary
         groups = {group[0]: (group[1], group[2] - group[1]) for group in found.groups}
         for start, one in found.offsets:
             if one.group_length and groups.get(one.group_opcode) != (one.group_start, one.group_length):
-                name = kind(one.group_opcode)
+                name = record_name(one.group_opcode)
                 text = f"the {name} records are said to be at {one.group_start}, {one.group_length} bytes; they are not"
                 yield "error", start, "summary offset", text
         said = {one.group_opcode for _, one in found.offsets}
-        if said and (left := [kind(opcode) for opcode in groups if opcode in _GROUPS and opcode not in said]):
+        if said and (left := [record_name(opcode) for opcode in groups if opcode in _GROUPS and opcode not in said]):
             yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(left)}"
         if not groups:
             return
         yield from self._unindexed()
-        used = found.chunks and facts.in_chunks
+        used = found.chunks and data_stats.in_chunks
         for number in sorted(used or ()):
-            channel = facts.described.newest.get((Opcode.CHANNEL, number))
-            schema = schema_of(channel) if channel is not None else None
+            channel = data_stats.declarations.newest.get((Opcode.CHANNEL, number))
+            schema = schema_key(channel) if channel is not None else None
             for key in ((Opcode.CHANNEL, number), schema):
-                if key is not None and key not in found.described:
-                    text = f"{kind(key[0])} {key[1]} of messages in chunks is not in the summary"
+                if key is not None and key not in found.declarations:
+                    text = f"{record_name(key[0])} {key[1]} of messages in chunks is not in the summary"
                     yield "warning", footer, "summary description", text
         if found.statistics is None:
             yield "warning", footer, "statistics", "the summary has no statistics"
-        if found.chunks and facts.outside:
+        if found.chunks and data_stats.outside:
             text = "messages are outside of the chunks, which readers by the index miss; here is the first"
-            yield "warning", facts.outside, "outside", text
+            yield "warning", data_stats.outside, "outside", text
 
-    def _unindexed(self) -> Iterator[Said]:
-        facts, found = self._facts, self._found
+    def _unindexed(self) -> Iterator[RawFinding]:
+        data_stats, found = self._data_stats, self._summary
         for name, there, here in (
-            ("chunk", facts.chunks, found.chunks),
-            ("attachment", facts.attachments, found.attachments),
-            ("metadata", facts.metadata, found.metadata),
+            ("chunk", data_stats.chunks, found.chunks),
+            ("attachment", data_stats.attachments, found.attachments),
+            ("metadata", data_stats.metadata, found.metadata),
         ):
             left = sorted(there.keys() - here)
             if left:  # none at all is a choice of writers
@@ -313,7 +315,7 @@ class Ending:
                 yield "error" if here else "warning", left[0], f"{name} index", text
 
 
-def _indexed(record: Any, there: dict[int, Any], found: set[int], start: int, name: str) -> Iterator[Said]:
+def _indexed(record: Any, there: dict[int, Any], found: set[int], start: int, name: str) -> Iterator[RawFinding]:
     """Judge an index of an attachment, or of metadata."""
     if record.offset in found:
         yield "error", start, f"{name} index", f"a second index of the {name} at {record.offset}"

@@ -18,7 +18,7 @@ from msgq.lake.directory import Directory
 from msgq.lake.external_sort import RUN, merged, write_runs
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.boundary_losses import Hidden, HiddenLosses
+from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.spark.source.arrow_batches import spark_schema
 
@@ -116,10 +116,10 @@ def _origin(values: dict[str, Any]) -> int:
     return 0 if _kind(values) == TOPIC.name else max(0, values.get("origin_time") or 0)
 
 
-def _hidden(values: dict[str, Any], name: str) -> Hidden | None:
+def _lost_next_to(values: dict[str, Any], name: str) -> BoundaryLoss | None:
     """Return losses next to a message that are no gap; None without any."""
     lost = values.get(name)
-    return Hidden((values.get("sequence") or 0) % _TURN, lost) if lost and lost > 0 else None
+    return BoundaryLoss((values.get("sequence") or 0) % _TURN, lost) if lost and lost > 0 else None
 
 
 class _Channels:
@@ -133,19 +133,21 @@ class _Channels:
         """Return the channel of a row."""
         key = tuple(values.get(name) for name in _CHANNEL)
         if key not in self._numbers:
-            before = _hidden(values, "lost_before")  # of the first message
-            self._numbers[key] = self._new(values, HiddenLosses(before=before))
+            before = _lost_next_to(values, "lost_before")  # of the first message
+            self._numbers[key] = self._new(values, BoundaryLosses(before=before))
         return self._numbers[key]
 
     def state_after(self, values: dict[str, Any]) -> None:
         """Store the losses after a row in a channel without messages."""
-        self._new(values, HiddenLosses(after=_hidden(values, "lost_after")))
+        self._new(values, BoundaryLosses(after=_lost_next_to(values, "lost_after")))
 
-    def _new(self, values: dict[str, Any], hidden: HiddenLosses) -> int:
+    def _new(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
         source = MessageSource(_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
         counting = metadata_keys.RECEIVED if source.kind == RECORDS.name else metadata_keys.PUBLISHED
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
-        metadata = metadata_keys.channel_metadata(epoch, counting, source=source, hidden=hidden.metadata())
+        metadata = metadata_keys.channel_metadata(
+            epoch, counting, source=source, boundary_losses=boundary_losses.metadata()
+        )
         return self._writer.channel(endpoint, self._schema(values), metadata=metadata)
 
     def _schema(self, values: dict[str, Any]) -> Schema | None:

@@ -13,8 +13,8 @@ from msgq.common import naming
 from msgq.common.selection import EndpointPattern, Selection
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import ChannelRecords, channel_records
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 
@@ -36,13 +36,13 @@ class BusFeed(Protocol):
     channels : what the chunks refer to.
     """
 
-    channels: dict[int, ChannelRecords]
+    channels: dict[int, EncodedChannel]
 
     @property
     def largest(self) -> int:
         """Bytes of the largest message that can come next."""
 
-    def take(self, chunk: Chunk, seconds: float) -> bool:
+    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more, before that."""
 
     def lost(self) -> int | None:
@@ -80,7 +80,7 @@ class RingFeed:
     """Rings, without a trace in them; those that appear later as well."""
 
     def __init__(self, selection: Selection, prefix: str) -> None:
-        self.channels: dict[int, ChannelRecords] = {}
+        self.channels: dict[int, EncodedChannel] = {}
         self._capture = Capture()
         self._sources = RecordedEndpoints(self._capture, selection, prefix)
         self._refused: dict[str, str] = {}
@@ -98,7 +98,7 @@ class RingFeed:
         """Bytes of the largest message that the rings can hold."""
         return self._sources.largest
 
-    def take(self, chunk: Chunk, seconds: float) -> bool:
+    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
         if time.monotonic() - self._looked >= _LOOK_S:
             self._look()
@@ -129,9 +129,9 @@ class ZmqFeed:
         self._poller = module.Poller()
         self._context = module.Context()
         self._sockets: dict[SubSocket, int] = {}
-        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `Chunk.append` takes them
+        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `ChunkBuffer.append` takes them
         self._came: dict[int, int] = {}
-        self.channels: dict[int, ChannelRecords] = {}
+        self.channels: dict[int, EncodedChannel] = {}
         for name in names:
             number = self._clock.new_channel()
             socket = module.SubSocket()
@@ -139,14 +139,14 @@ class ZmqFeed:
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
             self._sockets[socket], self._came[number] = number, 0
-            self.channels[number] = channel_records(number, name, None, 1, metadata_keys.RECEIVED)
+            self.channels[number] = encode_channel(number, name, None, 1, metadata_keys.RECEIVED)
 
     @property
     def largest(self) -> int:
         """Bytes of the message that waits, if one does."""
         return len(self._pending[0][-1]) if self._pending else 0
 
-    def take(self, chunk: Chunk, seconds: float) -> bool:
+    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
         if not self._pending:
             self._receive(seconds)

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, opened
+from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonly
 from msgq.recording.mcap_io.record_structs import MAGIC
 from msgq.recording.mcap_io.recording_files import SUFFIX, SUFFIXES
 from msgq.spark.source.options import Options
@@ -217,7 +217,7 @@ def _latest(segments: dict[int, Path]) -> Place:
 
 def is_closed(path: Path) -> bool:
     """Return whether a file has an end, behind which nothing comes any more."""
-    with opened(path) as fd:
+    with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
         return size >= _CLOSED_BYTES and os.pread(fd, len(MAGIC), size - len(MAGIC)) == MAGIC
 
@@ -231,19 +231,19 @@ def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
         yield from _whole(path, max(position, len(MAGIC)))
         return
     try:
-        stretches = LogReader(path).files[0].stretches
+        blocks = LogReader(path).files[0].blocks
     except RecordingError as error:
         if error.errno is not None:
             raise
         return  # it is no recording, as a batch finds, too
-    for stretch in stretches:
-        if stretch.offset + stretch.length > position:
-            yield Step(stretch.offset + stretch.length, stretch.size)
+    for block in blocks:
+        if block.offset + block.length > position:
+            yield Step(block.offset + block.length, block.size)
 
 
 def _whole(path: Path, here: int) -> Iterator[Step]:
     """Give what is complete, of a file that is being written."""
-    with opened(path) as fd:
+    with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
         while size - here >= _RECORD.size:
             head = os.pread(fd, _RECORD.size + _CHUNK_SIZE.size, here)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.mcap_io.chunk_buffer import Chunk
-from msgq.recording.mcap_io.segment_writer import Compressor, Segment
+from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
@@ -120,7 +120,7 @@ class LiveBuffer:
             self._feed.close()
 
     def _take_all(self) -> None:
-        chunk = Chunk(_CHUNK_BYTES, self._feed.largest)
+        chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest)
         while not self._stopping:
             full = self._feed.take(chunk, _TURN_S)
             asked = self._asked
@@ -128,18 +128,18 @@ class LiveBuffer:
                 self._write(chunk)
                 chunk.clear()
             if not len(chunk) and chunk.room < _CHUNK_BYTES + self._feed.largest:
-                chunk = Chunk(_CHUNK_BYTES, self._feed.largest)
+                chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest)
             with self._changed:
                 self.lost = self._feed.lost()
                 self._asked = self._asked and not asked
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._stopping or not self._is_full)
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: ChunkBuffer) -> None:
         path = self._directory / f"{self._written:09}{recording_files.SUFFIX}"
         self._written += 1
         metadata = {"run": self.run, "host": platform.node()}
-        segment = Segment(path, self._compressor, metadata)
+        segment = SegmentWriter(path, self._compressor, metadata)
         try:
             segment.write_chunk(chunk, self._feed.channels)
         finally:

@@ -16,7 +16,7 @@ from msgq.common.selection import EndpointPattern, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.recording_files import SUFFIX, natural, recordings
+from msgq.recording.mcap_io.recording_files import SUFFIX, filter_recordings, natural_sort_key
 from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, sqlite_error
 from msgq.recording.reader.log_view import CLOCKS, HOST
 
@@ -151,7 +151,7 @@ class Options:
         """
         found: dict[Path, None] = {}
         for text in self.paths:
-            named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=natural)
+            named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=natural_sort_key)
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
@@ -202,10 +202,10 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
 
     found = []
     for top, _, names in os.walk(directory, onerror=note):
-        found += [Path(top, name) for name in recordings(names)]
+        found += [Path(top, name) for name in filter_recordings(names)]
         bags = [Path(top, name) for name in names if name.endswith(SQLITE_SUFFIX)]
         problems += [Problem(str(path), 0, str(sqlite_error(path))) for path in bags]
-    return sorted(found, key=lambda path: (path.parent, natural(path)))
+    return sorted(found, key=lambda path: (path.parent, natural_sort_key(path)))
 
 
 def _schemas(options: Mapping[str, str]) -> Schemas | None:

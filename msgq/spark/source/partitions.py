@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from msgq.errors import RecordingError
 from msgq.lake.batching import packed
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.record_scanner import opened
+from msgq.recording.mcap_io.record_scanner import open_readonly
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 
@@ -80,7 +80,7 @@ def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
     """Return the bytes of those files that can be opened here; no worker needs to look for the faults of the others."""
     sizes = {}
     for path in paths:
-        with suppress(RecordingError), opened(path) as fd:
+        with suppress(RecordingError), open_readonly(path) as fd:
             sizes[path] = os.fstat(fd).st_size
     return sizes
 

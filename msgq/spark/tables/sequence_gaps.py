@@ -30,7 +30,7 @@ def sequence_gaps(messages: DataFrame) -> DataFrame:
     a step back. A gap that takes 2**31 numbers, with what is in the minutes around it, is not seen. Epoch 0 (a file
     that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
     """
-    # Each piece of messages becomes its islands, stretches without a jump, wherever it is, so that no message is moved.
+    # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
     found = of_messages(messages, _COLUMNS, epoch_islands, islands.schema(islands.EPOCH))
     function = partial(islands.jumps, keys=islands.EPOCH)
     return of_keys(found, islands.EPOCH, function, islands.jumps_schema(islands.EPOCH))

@@ -1,4 +1,4 @@
-"""Windows: what came of each endpoint in each stretch of time; other tables are made of it, not of messages."""
+"""Windows: what came of each endpoint in each block of time; other tables are made of it, not of messages."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def test_logs_are_compared_to_the_end(logs: tuple[Path, Path]) -> None:
 
 def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
     messages = len(STRANGE) + len(FINE) + 1
-    assert f"messages  {messages}" in run("bag", "info", logs[0]).output
+    assert re.search(rf"messages +{messages}", run("bag", "info", logs[0]).output)
     assert "different: " in run("bag", "diff", *logs, code=1).output
     for endpoint in [f"e{number}" for number in range(messages - 1)]:
         arguments = ["bag", "diff", *map(str, logs), "--endpoint", endpoint, "--json"]
