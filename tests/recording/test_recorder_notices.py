@@ -393,7 +393,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
     with msgq.StageTracer("planner") as planner:
         for number in range(3):
             source.send(b"%d" % number, origin_time=100 + number)
-            for quote in planner.each(quotes, timeout=0):
+            for quote in planner.trace_messages(quotes, timeout=0):
                 orders.send(quote.data)
     joined(recorder, "timing:planner:quotes")
     assert recorder.stop().lost == 0
