@@ -148,9 +148,9 @@ def _throughput(
     return sent / passed_s, sent * len(message) / passed_s, received / sent
 
 
-def _peer(there: str, back: str, control: Connection) -> None:
+def _peer(request_topic: str, reply_topic: str, control: Connection) -> None:
     """The other process: answers each message, or counts them; is told which when no message has come for a while."""
-    with _publisher(back) as answers, _subscriber(there, _IDLE_MS) as messages:
+    with _publisher(reply_topic) as answers, _subscriber(request_topic, _IDLE_MS) as messages:
         control.send("up")
         counting, count = False, 0
         while True:
@@ -159,9 +159,9 @@ def _peer(there: str, back: str, control: Connection) -> None:
             elif not counting and (message := messages.receive()) is not None:
                 answers.send(message)
             elif control.poll():
-                what = control.recv()
-                if what == "end":
+                request = control.recv()
+                if request == "end":
                     return
-                counting = what == "count"
+                counting = request == "count"
                 control.send(count)
                 count = 0

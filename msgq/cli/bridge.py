@@ -11,8 +11,8 @@ from rich.table import Table
 
 from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units, style_text
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
 from msgq.common.selection import SIGNS
@@ -104,7 +104,7 @@ def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
     if out:
         names = EndpointSelection(out, prefix)
         names.existing()
-        say_waiting(names.unmatched)
+        print_waiting(names.unmatched)
 
 
 def _sources(into: Iterable[str], host: str) -> dict[str, str]:
@@ -160,6 +160,6 @@ def _table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
     for flow, rate, byte_rate in lines:
         direction = f"in from {flow.host}" if flow.host else flow.direction
         counts = (in_units(flow.messages), in_units(rate), in_bytes(byte_rate))
-        state = flow.state if flow.state == FORWARDING else styled(flow.state, "yellow")
+        state = flow.state if flow.state == FORWARDING else style_text(flow.state, "yellow")
         table.add_row(flow.topic, direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
     return table

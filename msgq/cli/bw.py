@@ -19,10 +19,10 @@ _COLUMNS = (
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
 @measuring
-def command(endpoints: tuple[str, ...], prefix: str | None, **given: Any) -> None:
+def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
     """Measure how many payload bytes come a second, and how large messages are.
 
     Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
     they had the mean size.
     """
-    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**ending))

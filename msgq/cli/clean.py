@@ -72,13 +72,13 @@ def command(
     every = ["", *naming.prefixes()] if all_prefixes else [where]
     wanted = Selection(choices(endpoints) or None)
     removals: list[Removal] = []
-    for one in every:
-        removals += _clear(endpoints, one, not dry_run, force)
-    told = {(one.prefix, one.endpoint) for one in removals if one.removed}
+    for removal in every:
+        removals += _clear(endpoints, removal, not dry_run, force)
+    reported = {(removal.prefix, removal.endpoint) for removal in removals if removal.removed}
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
         removals += clear_claims(None if all_prefixes else where, not dry_run)
-        removals += _remove_orphans(where, not dry_run, told)
+        removals += _remove_orphans(where, not dry_run, reported)
     outcomes = list(_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
@@ -90,48 +90,50 @@ def command(
 
 def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
-    chosen = _chosen(endpoints, prefix)
-    for one in CLEANERS:
-        if one.keep_reasons is not None and not endpoints:
-            yield from one.keep_reasons(prefix)
+    selected = _select(endpoints, prefix)
+    for cleaner in CLEANERS:
+        if cleaner.keep_reasons is not None and not endpoints:
+            yield from cleaner.keep_reasons(prefix)
         else:
-            names = [one.kind.plain(name) for name in chosen if kind_of(name) is one.kind]
-            yield from one.clear(names, prefix, remove=remove, force=force)
+            names = [cleaner.kind.plain(name) for name in selected if kind_of(name) is cleaner.kind]
+            yield from cleaner.clear(names, prefix, remove=remove, force=force)
 
 
-def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
+def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
     """Return the endpoints that are meant, all if none is named. Each that is named must be there.
 
     The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
     """
     every = [one.endpoint for one in endpoint_stats(prefix)]
-    there = endpoint_inodes(prefix)  # also queues that cannot be read
-    every = [name for name in every if name in endpoints or not is_shown_by_queue(name, there)]
+    existing = endpoint_inodes(prefix)  # also queues that cannot be read
+    every = [name for name in every if name in endpoints or not is_shown_by_queue(name, existing)]
     stay = {one.kind for one in CLEANERS if one.keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
         selection, kind = Selection(choices([text])), kind_of(text)
         # a pattern means those that stay until they are named only if it begins with their mark
-        found = {name for name in every if name in selection and (kind_of(name) is kind or kind_of(name) not in stay)}
-        meant |= found
-        missing += [] if found else [text]
+        selected = {
+            name for name in every if name in selection and (kind_of(name) is kind or kind_of(name) not in stay)
+        }
+        meant |= selected
+        missing += [] if selected else [text]
     if missing:
         raise missing_error(missing, every)
     return [name for name in every if not endpoints or name in meant]
 
 
-def _remove_orphans(prefix: str, remove: bool, told: Container[tuple[str, str]]) -> Iterator[Removal]:
+def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[Removal]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
     for kind in CLEANERS:
-        for one in [prefix] if prefix else ["", *naming.prefixes()]:
-            for removal in kind.remove_orphans(one, remove):
-                if remove or (removal.prefix, removal.endpoint) not in told:
+        for searched_prefix in [prefix] if prefix else ["", *naming.prefixes()]:
+            for removal in kind.remove_orphans(searched_prefix, remove):
+                if remove or (removal.prefix, removal.endpoint) not in reported:
                     yield removal
 
 
 def _outcomes(removals: Iterable[Removal], dry_run: bool) -> Iterator[Outcome]:
-    for one in removals:
-        action = "kept" if not one.removed else "would remove" if dry_run else "removed"
-        hint = "; --force removes it" if one.forcible else ""
-        yield Outcome(one.endpoint, one.prefix, action, one.reason + hint, one.bytes)
+    for removal in removals:
+        action = "kept" if not removal.removed else "would remove" if dry_run else "removed"
+        hint = "; --force removes it" if removal.forcible else ""
+        yield Outcome(removal.endpoint, removal.prefix, action, removal.reason + hint, removal.bytes)

@@ -45,7 +45,7 @@ _END_OF_FRAME = "--offset 32 --clock monotonic"  # docs/visionipc.md: where the 
     help="Which clock that time is from: the one that msgq stamps by, or the system's.",
 )
 @spin
-def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **given: Any) -> None:
+def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **ending: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
     The publish time is that of a tracked topic's stamps, of a channel's, or of a write in records; else a little-endian
@@ -71,15 +71,15 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
             raise click.UsageError(f"--offset is for topics and channels, not for {name}")
         return meter(name)
 
-    measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**ending))
 
 
 def _offset(
-    name: str, given: int | None, stamped: Callable[[], bool], schema: Callable[[], Schema | None]
+    name: str, asked_offset: int | None, stamped: Callable[[], bool], schema: Callable[[], Schema | None]
 ) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
-    if given is not None or stamped():
-        return given
+    if asked_offset is not None or stamped():
+        return asked_offset
     where = time_offset(schema(), FIELD)
     if where is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"

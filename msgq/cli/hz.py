@@ -19,11 +19,11 @@ _COLUMNS = (
 @click.command(epilog=options.EXIT_CODES_RUNNING)
 @measuring
 @spin
-def command(endpoints: tuple[str, ...], prefix: str | None, **given: Any) -> None:
+def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
     """Measure how often messages come, and how evenly: the time between two, in microseconds.
 
     Counts below Python, as a passive subscriber. Rates are exact also when the publisher laps us: `lost` is what was
     overwritten before we looked. We look each 50 us, and messages found by one look share the time evenly; with --spin
     each one is seen when it comes.
     """
-    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))
+    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**ending))

@@ -81,10 +81,11 @@ def _schema(schema: Schema | None) -> str:
     return "none" if schema is None else f"{schema.name}, {schema.encoding}, {len(schema.data)} bytes of definition"
 
 
-def _subscriber(one: SubscriberInfo) -> str:
-    lost = "an unknown number of" if one.lost is None else in_units(one.lost)
-    lag = "lapped" if one.lag_bytes is None else f"{in_bytes(one.lag_bytes)} to read"
-    return f"{one.participant}: {in_units(one.received)} received, {lost} lost in {one.resets} laps, {lag}"
+def _subscriber(subscriber: SubscriberInfo) -> str:
+    lost = "an unknown number of" if subscriber.lost is None else in_units(subscriber.lost)
+    lag = "lapped" if subscriber.lag_bytes is None else f"{in_bytes(subscriber.lag_bytes)} to read"
+    counts = f"{in_units(subscriber.received)} received, {lost} lost in {subscriber.resets} laps"
+    return f"{subscriber.participant}: {counts}, {lag}"
 
 
 def _channel_lines(row: ChannelRow) -> Iterator[str]:
@@ -104,10 +105,10 @@ def _channel_lines(row: ChannelRow) -> Iterator[str]:
     yield f"  capacity     {holds}{pause}"
     yield f"  schema       {_schema(channel.schema)}"
     yield f"  publishers   {len(channel.publishers)}"
-    for one in channel.publishers:
-        yield f"    {_channel_publisher(one)}"
-    others = ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= LISTED else ""
-    yield f"  subscribers  {len(channel.subscribers)}{others}"
+    for channel_publisher in channel.publishers:
+        yield f"    {_channel_publisher(channel_publisher)}"
+    unlisted = ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= LISTED else ""
+    yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
     for subscriber in channel.subscribers:
         yield f"    {_channel_subscriber(subscriber)}"
     for viewer in channel.viewers:
@@ -120,27 +121,29 @@ def _most(limit: int | None) -> str:
     return "any number" if limit is None else f"at most {limit}"
 
 
-def _channel_publisher(one: ChannelPublisher) -> str:
-    state = " (left)" if one.left else " (grew, and has loans here)" if one.superseded else ""
-    who = (
-        f"{one.node} {one.participant.name} {one.participant.pid}{state}"
-        if one.left
-        else f"{one.node} {one.participant}"
+def _channel_publisher(publisher: ChannelPublisher) -> str:
+    state = " (left)" if publisher.left else " (grew, and has loans here)" if publisher.superseded else ""
+    name = (
+        f"{publisher.node} {publisher.participant.name} {publisher.participant.pid}{state}"
+        if publisher.left
+        else f"{publisher.node} {publisher.participant}"
     )
-    pool = f"{one.slots} slots of {in_bytes(one.slot_bytes)}, {in_bytes(one.pool_bytes)}"
-    done = f"{in_units(one.sent)} sent, {in_units(one.refused)} refused, {in_units(one.evicted)} evicted"
-    return f"{who}{'' if one.left else state}: {done}, {one.messages} there; {pool}"
+    pool = f"{publisher.slots} slots of {in_bytes(publisher.slot_bytes)}, {in_bytes(publisher.pool_bytes)}"
+    done = (
+        f"{in_units(publisher.sent)} sent, {in_units(publisher.refused)} refused, {in_units(publisher.evicted)} evicted"
+    )
+    return f"{name}{'' if publisher.left else state}: {done}, {publisher.messages} there; {pool}"
 
 
-def _channel_subscriber(one: ChannelSubscriber) -> str:
-    lag = "" if one.lag is None else f", {in_units(one.lag)} to read"
-    done = f"{in_units(one.received)} received, {in_units(one.lost)} lost in {one.resets} laps"
-    return f"{one.node} {one.participant}: {done}{lag}, {one.views_held} views held"
+def _channel_subscriber(subscriber: ChannelSubscriber) -> str:
+    lag = "" if subscriber.lag is None else f", {in_units(subscriber.lag)} to read"
+    done = f"{in_units(subscriber.received)} received, {in_units(subscriber.lost)} lost in {subscriber.resets} laps"
+    return f"{subscriber.node} {subscriber.participant}: {done}{lag}, {subscriber.views_held} views held"
 
 
-def _viewer(one: ViewHolder) -> str:
-    kept = "" if one.oldest_ns is None else f", the oldest of {age(one.oldest_ns)} ago"
-    return f"{one.node or '-'} {one.participant}: {one.views} slots, {one.outdated} of old messages{kept}"
+def _viewer(holder: ViewHolder) -> str:
+    kept = "" if holder.oldest_ns is None else f", the oldest of {age(holder.oldest_ns)} ago"
+    return f"{holder.node or '-'} {holder.participant}: {holder.views} slots, {holder.outdated} of old messages{kept}"
 
 
 def _queue_lines(row: QueueRow) -> Iterator[str]:
@@ -163,51 +166,53 @@ def _queue_lines(row: QueueRow) -> Iterator[str]:
     yield f"  rate         {in_rate(row.rate)} messages/s sent, {in_rate(row.received_rate)} messages/s received"
     yield f"  schema       {_schema(queue.schema)}"
     yield f"  handles      {len(queue.handles)}"
-    for one in queue.handles:
-        yield f"    {_handle(one)}"
+    for handle in queue.handles:
+        yield f"    {_handle(handle)}"
 
 
 def _waiting(queue: QueueStats) -> str:
     if queue.oldest_age_ns is None:
         return f"{in_units(queue.depth)} messages"
     priorities = ", ".join(f"{count} with {priority}" for priority, count in queue.priorities)
-    more = queue.depth - sum(count for _, count in queue.priorities)
-    rest = f", {more} with less" if more > 0 else ""
+    remaining = queue.depth - sum(count for _, count in queue.priorities)
+    remaining_text = f", {remaining} with less" if remaining > 0 else ""
     oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
-    return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{rest}"
+    return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{remaining_text}"
 
 
-def _counts(one: QueueStats | QueueHandleInfo) -> str:
-    done = f"{in_units(one.sent)} sent, {in_units(one.received)} received, {in_units(one.acknowledged)} acknowledged"
-    return f"{done}, {in_units(one.returned)} returned, {in_units(one.refused)} refused"
+def _counts(stats: QueueStats | QueueHandleInfo) -> str:
+    done = (
+        f"{in_units(stats.sent)} sent, {in_units(stats.received)} received, {in_units(stats.acknowledged)} acknowledged"
+    )
+    return f"{done}, {in_units(stats.returned)} returned, {in_units(stats.refused)} refused"
 
 
-def _handle(one: QueueHandleInfo) -> str:
-    has = f"; {one.taken} taken" if one.taken else ""
-    has += f"; {one.holds} being written" if one.holds else ""
-    has += f"; {', '.join(one.waits)}" if one.waits else ""
-    return f"{one.participant}: {_counts(one)}{has}"
+def _handle(handle: QueueHandleInfo) -> str:
+    has = f"; {handle.taken} taken" if handle.taken else ""
+    has += f"; {handle.holds} being written" if handle.holds else ""
+    has += f"; {', '.join(handle.waits)}" if handle.waits else ""
+    return f"{handle.participant}: {_counts(handle)}{has}"
 
 
 def _record_lines(row: RecordRow) -> Iterator[str]:
     """Return what is known of a vector or board, a line each."""
     record, file = row.stats, _file(row.stats.path)
-    what = "keys, each with a value of up to" if record.kind == "board" else "elements of"
+    elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
     alone = "; one handle writes" if record.exclusive else ""
     copies = f"; {record.copies} copies of each"
     yield row.endpoint
     yield f"  file         {record.path}, {in_bytes(record.bytes)}; user {file['owner']}, mode {file['mode']}"
     yield f"  made         by {record.creator[0]} {record.creator[1]}, age {age(record.created_ns)}"
-    yield f"  {record.kind:12} {in_units(record.length)} {what} {in_bytes(record.item_bytes)}{copies}{alone}"
-    yield f"  written      {_written(record)}"
+    yield f"  {record.kind:12} {in_units(record.length)} {elements} {in_bytes(record.item_bytes)}{copies}{alone}"
+    yield f"  written      {_format_writes(record)}"
     yield f"  rate         {in_rate(row.rate)} elements/s"
     if record.locked:
         yield f"  held         {record.locked} elements are being written, {record.locked_by_dead} of them by the dead"
     yield f"  schema       {_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
     yield f"  readers      leave no trace; {'some may sleep' if record.has_waiters else 'none sleeps'} until it changes"
     yield f"  writers      {len(record.writers)}"
-    for one in record.writers:
-        yield f"    {_writer(one)}"
+    for writer in record.writers:
+        yield f"    {_writer(writer)}"
     if record.kind == "board":
         yield f"  keys         {in_units(record.key_count)}"
     for key in record.keys:
@@ -216,26 +221,26 @@ def _record_lines(row: RecordRow) -> Iterator[str]:
         yield f"    and {in_units(record.key_count - len(record.keys))} more"
 
 
-def _written(record: RecordStats) -> str:
+def _format_writes(record: RecordStats) -> str:
     if record.last_age_ns is None:
         return "nothing so far"
-    which = f", number {record.last_index}" if record.kind == "vector" else ""
-    last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{which}"
+    index = f", number {record.last_index}" if record.kind == "vector" else ""
+    last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{index}"
     return f"{in_units(record.written)} times, {in_units(record.elements_written)} elements; {last}"
 
 
-def _writer(one: RecordWriterInfo) -> str:
-    has = f"; {one.locked} being written" if one.locked else ""
-    has += f"; {one.keys} keys" if one.keys else ""
-    return f"{one.participant}: {in_units(one.written)} written by this row{has}"
+def _writer(writer: RecordWriterInfo) -> str:
+    has = f"; {writer.locked} being written" if writer.locked else ""
+    has += f"; {writer.keys} keys" if writer.keys else ""
+    return f"{writer.participant}: {in_units(writer.written)} written by this row{has}"
 
 
-def _key(one: RecordKeyInfo) -> str:
-    owner = "no owner" if one.owner is None else f"of {one.owner}"
-    written = f"written {in_units(one.count)} {'time' if one.count == 1 else 'times'}"
-    if one.age_ns is None:
-        return f"{one.key}: {owner}, {written if one.count else 'never written'}"
-    return f"{one.key}: {owner}, {in_bytes(one.bytes)}, {written}, {one.age_ns / NS_PER_S:.3g} s ago"
+def _key(key: RecordKeyInfo) -> str:
+    owner = "no owner" if key.owner is None else f"of {key.owner}"
+    written = f"written {in_units(key.count)} {'time' if key.count == 1 else 'times'}"
+    if key.age_ns is None:
+        return f"{key.key}: {owner}, {written if key.count else 'never written'}"
+    return f"{key.key}: {owner}, {in_bytes(key.bytes)}, {written}, {key.age_ns / NS_PER_S:.3g} s ago"
 
 
 _LINES: dict[Kind, Callable[[Any], Iterator[str]]] = {

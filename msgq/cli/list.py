@@ -9,7 +9,7 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_rows import AnyRow
 from msgq.cli.common.endpoint_selection import EndpointSelection, is_auxiliary
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import age, console, echo, echo_json, in_bytes, in_rate, in_units, stacked
+from msgq.cli.common.render import age, console, echo, echo_json, in_bytes, in_rate, in_units, stack_lines
 from msgq.kinds import CHANNEL, TOPIC, kind_of
 from msgq.stats import endpoint_inodes
 
@@ -69,8 +69,8 @@ def _table(rows: Sequence[AnyRow]) -> Table:
         table.add_row(
             row.endpoint,
             ", ".join(filter(None, (row.kind, row.note))),
-            stacked(row.publishers or ["-"]),
-            stacked(row.subscribers or ["-"]),
+            stack_lines(row.publishers or ["-"]),
+            stack_lines(row.subscribers or ["-"]),
             in_units(row.messages),
             in_rate(row.rate),
             in_bytes(row.byte_rate),

@@ -157,7 +157,7 @@ def command(
         ) as player:
             stats = _play(player, as_json)
         arguments.tell_problems(log)
-        playing.tell_unplayed(player, stats)
+        playing.print_unplayed(player, stats)
         if as_json:
             echo_json({**asdict(stats), "paused": player.paused, "final": True})
         else:

@@ -14,7 +14,7 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, choices, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, choices, print_waiting
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
@@ -165,7 +165,7 @@ def command(
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
     limits = RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
-    where = output or named_by_time(Path())
+    where = output or make_timestamped_directory(Path())
     recorder = Recorder(
         where,
         (*choices(endpoints), *regex),
@@ -184,17 +184,17 @@ def command(
     )
     if output is None:
         echo(f"recording into {where}", err=True)
-    awaited = _Awaited(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
-    awaited.say()
+    missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
+    missing_sources.print()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
-    with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
-        _watch(recorder, awaited, where, over, seconds, messages, as_json, keeps)
+    with interruptible(lambda: over.append(True)), trigger_on(recorder, trigger, prefix):
+        _watch(recorder, missing_sources, where, over, seconds, messages, as_json, keeps)
         try:
             recorder.stop()
         finally:  # after a failure, too: the summary has the losses
             _summarize(recorder, where, as_json, keeps)
     if not over:
-        awaited.require_all()
+        missing_sources.require_all()
 
 
 def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
@@ -205,14 +205,14 @@ def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> No
         console().print(f"{path}: {line(stats, keeps)}")
 
 
-class _Awaited:
+class _MissingSources:
     """Names, patterns and servers of frames that are to be recorded, and of which nothing came yet."""
 
     def __init__(self, names: EndpointSelection, pictures: Sequence[FrameStream]) -> None:
-        self._names, self._servers = names, {one.server for one in pictures}
-        self.look()
+        self._names, self._servers = names, {picture.server for picture in pictures}
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Note the endpoints that exist now."""
         if self._names.unmatched:
             self._names.existing()
@@ -220,9 +220,9 @@ class _Awaited:
             with naming.overrides(self._names.prefix):
                 self._servers -= {*wire.server_names()}
 
-    def say(self) -> None:
+    def print(self) -> None:
         """Name the endpoints that do not exist."""
-        say_waiting(self._names.unmatched)
+        print_waiting(self._names.unmatched)
         if self._servers:
             echo(f"msgq: {self._nothing_of_servers()} yet; waiting", err=True)
 
@@ -233,7 +233,7 @@ class _Awaited:
         ------
         click.ClickException : something never came.
         """
-        self.look()
+        self.refresh()
         self._names.require_matched()
         if self._servers:
             raise click.ClickException(f"{self._nothing_of_servers()}; `msgq frames list` shows what there is")
@@ -242,7 +242,7 @@ class _Awaited:
         return f"no server of frames is called {', '.join(sorted(self._servers))}"
 
 
-def named_by_time(where: Path) -> Path:
+def make_timestamped_directory(where: Path) -> Path:
     """Make a directory with the local time as its name, so that recordings sort by their time; return it.
 
     Raises
@@ -272,7 +272,7 @@ def _frame_choice(text: str, form: str) -> FrameStream:
 
 def _watch(
     recorder: Recorder,
-    awaited: _Awaited,
+    missing_sources: _MissingSources,
     path: Path,
     over: list[bool],
     seconds: float | None,
@@ -294,7 +294,7 @@ def _watch(
                 return
             if now - shown < 1:
                 continue
-            awaited.look()
+            missing_sources.refresh()
             rate = (stats.messages - before.messages) / (now - shown)
             byte_rate = (stats.written_bytes - before.written_bytes) / (now - shown)
             shown, before = now, stats
@@ -330,7 +330,7 @@ def line(stats: RecorderStats, keeps: bool = False) -> str:
 
 
 @contextmanager
-def triggered(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
+def trigger_on(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
     """Let SIGUSR1, and messages on an endpoint, end a pause or write what is in memory."""
     fire = threading.Event()  # a handler must not take the recorder's locks
     before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())

@@ -9,7 +9,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_rows import AnyRow, total
-from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
 from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
 from msgq.cli.common.signals import until_interrupted
@@ -96,7 +96,7 @@ def command(
     names = EndpointSelection(endpoints, prefix, everything)
     board = LiveEndpoints(names)
     board.poll()
-    say_waiting(names.unmatched)
+    print_waiting(names.unmatched)
     lines, most = 0, 1 if once else count
     with until_interrupted():
         while most is None or lines < most:

@@ -10,10 +10,10 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_rows import AnyRow, total
-from msgq.cli.common.endpoint_selection import EndpointSelection, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
 from msgq.cli.common.keyboard import raw_keys, read_key
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stacked
+from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stack_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.impl.base import clock
 
@@ -59,7 +59,7 @@ def command(
     """
     names = EndpointSelection(endpoints, prefix, everything)
     names.existing()
-    say_waiting(names.unmatched)
+    print_waiting(names.unmatched)
     looks = _looks(LiveEndpoints(names), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
@@ -102,7 +102,7 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[AnyRow]
     def show() -> None:
         shown.sort(key=_SORTS[sort])
         height = max(1, live.console.height - 1)
-        text = stacked(lines(shown, history, sort)[:height])
+        text = stack_lines(lines(shown, history, sort)[:height])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)
@@ -144,8 +144,8 @@ def lines(rows: Sequence[AnyRow], history: dict[str, deque[float]], sort: str) -
 
 def _first(publishers: Sequence[str]) -> str:
     """Who publishes, in one line."""
-    more = f" +{len(publishers) - 1}" if len(publishers) > 1 else ""
-    return f"{_fit(publishers[0], 22 - len(more))}{more}" if publishers else "-"
+    others_text = f" +{len(publishers) - 1}" if len(publishers) > 1 else ""
+    return f"{_fit(publishers[0], 22 - len(others_text))}{others_text}" if publishers else "-"
 
 
 def _fit(text: str, most: int) -> str:

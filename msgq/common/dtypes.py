@@ -46,8 +46,8 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     """
     dtype = numpy_dtype(asked, endpoint)
     if dtype.hasobject or not dtype.itemsize:
-        what = "holds Python objects" if dtype.hasobject else "has no bytes"
-        raise RecordTypeError(f"the dtype {dtype} {what}; give one of a fixed size, as 'f8' or 'S16'", endpoint)
+        reason = "holds Python objects" if dtype.hasobject else "has no bytes"
+        raise RecordTypeError(f"the dtype {dtype} {reason}; give one of a fixed size, as 'f8' or 'S16'", endpoint)
     if dtype.subdtype is not None:
         text = f"the dtype {dtype} is an array; give it a field, as [('value', {str(dtype.base)!r}, {dtype.shape})]"
         raise RecordTypeError(text, endpoint)

@@ -42,8 +42,8 @@ def trusted_users(endpoint: str = "") -> frozenset[int]:
 def _id(name: str, is_group: bool, endpoint: str) -> int:
     number = _lookup(name, is_group)
     if number is None:
-        variable, what = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
-        text = f"{variable} names {name!r}, which is no {what} of this machine; give names or ids"
+        variable, entity = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
+        text = f"{variable} names {name!r}, which is no {entity} of this machine; give names or ids"
         raise InvalidValueError(text, endpoint)
     return number
 

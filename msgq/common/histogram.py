@@ -20,18 +20,20 @@ class Histogram:
 
     def take_from(self, other: Histogram) -> None:
         """Add what `other` counted, and empty it."""
-        self._counts = [mine + its for mine, its in zip(self._counts, other._counts, strict=True)]
+        self._counts = [
+            own_count + other_count for own_count, other_count in zip(self._counts, other._counts, strict=True)
+        ]
         other._counts = [0] * len(other._counts)
 
     def percentiles_us(self, *shares: float) -> tuple[float, ...]:
         """The durations (microseconds) that these shares of all (0 to 1, ascending) stay within; 0 for none."""
-        found: list[float] = []
+        percentiles: list[float] = []
         total, passed = sum(self._counts), 0
         for bucket, count in enumerate(self._counts):
             passed += count
-            while count and len(found) < len(shares) and passed >= shares[len(found)] * total:
-                found.append(round(_middle_ns(bucket) / 1000, 1))
-        return tuple(found) or (0.0,) * len(shares)
+            while count and len(percentiles) < len(shares) and passed >= shares[len(percentiles)] * total:
+                percentiles.append(round(_middle_ns(bucket) / 1000, 1))
+        return tuple(percentiles) or (0.0,) * len(shares)
 
 
 def _middle_ns(bucket: int) -> float:

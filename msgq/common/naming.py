@@ -54,7 +54,7 @@ POOL_UID_DIGITS = 16
 CHANNEL_BYTES_MAX = FILE_BYTES_MAX - len(POOL) - 1 - POOL_UID_DIGITS
 
 
-def endpoint_name(endpoint: str | bytes, what: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
+def endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
     """Return the name as str, checked: it becomes the name of a file.
 
     Raises
@@ -63,18 +63,18 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint", most: int = NAM
     TypeError : neither str nor bytes.
     """
     if not isinstance(endpoint, (str, bytes)):
-        raise TypeError(f"{what} {endpoint!r} is {type(endpoint).__name__}; give str or bytes")
+        raise TypeError(f"{noun} {endpoint!r} is {type(endpoint).__name__}; give str or bytes")
     try:
         name = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
         size = len(name.encode())
     except UnicodeError as error:
-        raise EndpointNameError(f"{what} {endpoint!r} is not UTF-8: {error}") from None
+        raise EndpointNameError(f"{noun} {endpoint!r} is not UTF-8: {error}") from None
     if not 0 < size <= most:
-        raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
+        raise EndpointNameError(f"{noun} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
     if "/" in name or "\0" in name or name in (".", ".."):
         hint = "an address goes into MSGQ_ZMQ_MAP" if "://" in name else _advice(name)
         raise EndpointNameError(
-            f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint and '; '}{hint}"
+            f"{noun} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint and '; '}{hint}"
         )
     return name
 
@@ -213,14 +213,14 @@ def records_files(in_prefix: str) -> tuple[str, str]:
 def pools(in_prefix: str) -> list[tuple[str, int]]:
     """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
     directory, start = (f"{SHARED_MEMORY}/{POOL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL)
-    found = []
+    pool_files = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for entry in os.scandir(directory):
             channel, colon, uid = entry.name.removeprefix(start).rpartition(":")
             digits = len(uid) == POOL_UID_DIGITS and set(uid) <= set("0123456789abcdef")
             if entry.name.startswith(start) and channel and colon and digits and entry.is_file(follow_symlinks=False):
-                found.append((channel, int(uid, 16)))
-    return sorted(found)
+                pool_files.append((channel, int(uid, 16)))
+    return sorted(pool_files)
 
 
 def clock_paths() -> tuple[str, str]:

@@ -51,7 +51,7 @@ class Schema:
         object.__setattr__(self, "layout", bytes(self.layout) or _fingerprint(described))
         if not 0 <= self.version <= VERSION_MAX:
             raise ValueError(f"the schema's version is {self.version}; give 0 to {VERSION_MAX}")
-        for what, size, most in (
+        for attribute, size, most in (
             ("name", _text_bytes("name", self.name), NAME_BYTES_MAX),
             ("encoding", _text_bytes("encoding", self.encodings), ENCODING_BYTES_MAX),
             ("data", len(self.data), DATA_BYTES_MAX),
@@ -59,7 +59,7 @@ class Schema:
             ("layout", len(self.layout), FINGERPRINT_BYTES_MAX),
         ):
             if size > most:
-                raise ValueError(f"the schema's {what} has {size} bytes; at most {most} fit")
+                raise ValueError(f"the schema's {attribute} has {size} bytes; at most {most} fit")
         if not self.name:
             raise ValueError("a schema needs a name")
         if _PARTS in self.encoding or _PARTS in self.schema_encoding:
@@ -123,14 +123,14 @@ def _fingerprint(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _text_bytes(what: str, text: str) -> int:
+def _text_bytes(field: str, text: str) -> int:
     if "\0" in text:
-        raise ValueError(f"the schema's {what} {text!r} has a NUL in it")
+        raise ValueError(f"the schema's {field} {text!r} has a NUL in it")
     return len(text.encode())
 
 
-def schema_diff(one: Schema, other: Schema) -> tuple[str, ...]:
+def schema_diff(first: Schema, other: Schema) -> tuple[str, ...]:
     """Return in what two schemas differ, by the names of attributes: ("identity",) is another type, and with "layout"
     alone it is the same type of another build. Empty: they are equal.
     """
-    return tuple(each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name))
+    return tuple(each.name for each in fields(first) if getattr(first, each.name) != getattr(other, each.name))

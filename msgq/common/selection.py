@@ -46,19 +46,19 @@ class Selection:
         unwanted: EndpointPattern | Iterable[EndpointPattern] = (),
     ) -> None:
         self._all = wanted is None
-        self.names, self.expressions = _sorted(wanted or ())
-        self._not_names, self._not_expressions = _sorted(unwanted)
+        self.names, self.expressions = _split(wanted or ())
+        self._not_names, self._not_expressions = _split(unwanted)
 
     def __contains__(self, endpoint: str) -> bool:
-        if endpoint in self._not_names or any(one.search(endpoint) for one in self._not_expressions):
+        if endpoint in self._not_names or any(pattern.search(endpoint) for pattern in self._not_expressions):
             return False
-        return self._all or endpoint in self.names or any(one.search(endpoint) for one in self.expressions)
+        return self._all or endpoint in self.names or any(pattern.search(endpoint) for pattern in self.expressions)
 
 
-def _sorted(choices: EndpointPattern | Iterable[EndpointPattern]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+def _split(choices: EndpointPattern | Iterable[EndpointPattern]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     every = [choices] if isinstance(choices, (str, re.Pattern)) else list(choices)
-    names = frozenset(one for one in every if isinstance(one, str))
-    return names, tuple(one for one in every if not isinstance(one, str))
+    names = frozenset(pattern for pattern in every if isinstance(pattern, str))
+    return names, tuple(pattern for pattern in every if not isinstance(pattern, str))
 
 
 def expression(text: str) -> re.Pattern[str]:
@@ -85,7 +85,7 @@ def parse_pattern(text: str) -> EndpointPattern:
         return text
     flags = _FLAGS.match(text)
     start = flags.end() if flags else 0
-    pattern = _translated(text[start:])
+    pattern = _translate(text[start:])
     try:
         re.compile(text[:start] + pattern)  # alone: what is wrong with it is said of nothing else
         return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
     return error.msg if isinstance(error, re.error) else str(error)
 
 
-def _translated(pattern: str) -> str:
+def _translate(pattern: str) -> str:
     """Return a pattern as Python's `re` has it."""
     parts = []
     repeats_nothing = True  # a `*` here would be the shell's: there is nothing before it, or one plain character
@@ -114,5 +114,5 @@ def _translated(pattern: str) -> str:
 
 def _set(characters: str) -> str:
     """Return a set: what a shell negates with "!", and without the signs of which Python warns."""
-    inside = re.sub(r"(\\.)|([\[&|~])", lambda found: found[1] or f"\\{found[2]}", characters[1:-1], flags=re.DOTALL)
+    inside = re.sub(r"(\\.)|([\[&|~])", lambda match: match[1] or f"\\{match[2]}", characters[1:-1], flags=re.DOTALL)
     return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 def some(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
     """Return the first `most` of these texts, and the number of the others."""
     every = list(texts)
-    more = len(every) - most
-    return separator.join(every[:most]) + (f" and {more} more" if more > 0 else "")
+    remaining = len(every) - most
+    return separator.join(every[:most]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def plural(count: int, noun: str) -> str:

@@ -76,7 +76,7 @@ def publish(run: str, topic: plan.Topic, stop: Stop, sample: Callable[[], Sequen
     """Serve the picture at the topic's rate, from when its viewers are there."""
     width, height = plan.PICTURE
     picture = LoadPicture(width, height)
-    viewers = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics]
+    viewers = [subscriber for subscriber in plan.SUBSCRIBERS.values() if topic.name in subscriber.topics]
     with VisionIpcServer(plan.server_name(run, topic.name)) as server:
         server.create_buffers(plan.STREAM, _BUFFERS, width, height)
         server.start_listener()

@@ -79,8 +79,8 @@ WATCHES = (
 GAUGES = Topic("gauges", 20, kind=kinds.RECORDS.name)
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
 JOBS = Topic("jobs", 20, burst=6, kind=kinds.QUEUE.name)
-PIECES = (*WATCHES, GAUGES, JOBS) if ALL_KINDS else ()
-TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES, *PIECES)}
+OTHER_KINDS = (*WATCHES, GAUGES, JOBS) if ALL_KINDS else ()
+TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES, *OTHER_KINDS)}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Subscriber:
     topics: tuple[str, ...]
     pause_s: float = 0.0
     lossless: bool = False
-    doomed: bool = False
+    is_killed: bool = False
 
 
 SUBSCRIBERS = {
@@ -112,7 +112,7 @@ SUBSCRIBERS = {
         Subscriber("alarm", "channel", ("heat", "fill"), lossless=True),
         Subscriber("panel", "vector", ("gauges",)),
         Subscriber("worker-1", "worker", ("jobs",)),
-        Subscriber("worker-2", "worker", ("jobs",), pause_s=0.01, doomed=not VIRTUAL),
+        Subscriber("worker-2", "worker", ("jobs",), pause_s=0.01, is_killed=not VIRTUAL),
         Subscriber("worker-3", "worker", ("jobs",)),
     )
     if (EXACT or subscriber.kind != "passive") and TOPICS.keys() >= set(subscriber.topics)
@@ -201,10 +201,10 @@ def endpoint(run: str, name: str) -> str:
     if topic.frames:
         return get_endpoint_name(server_name(run, name), STREAM)
     mark = next((kind.mark for kind in kinds.KINDS if kind.name == topic.kind), "")
-    return mark + piece_name(run, topic)
+    return mark + endpoint_name(run, topic)
 
 
-def piece_name(run: str, topic: Topic) -> str:
+def endpoint_name(run: str, topic: Topic) -> str:
     """The name of the channel, vector or queue of a topic, as those who open it say it."""
     return f"demo-{run}-{topic.shared or topic.name}"
 
@@ -228,5 +228,7 @@ def endpoints(run: str) -> list[str]:
 def timing_topics(run: str) -> dict[str, str]:
     """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
     return {
-        timing_topic(one.name, endpoint(run, one.cause)): f"{one.name} handles {one.cause}" for one in LOOP if one.cause
+        timing_topic(topic.name, endpoint(run, topic.cause)): f"{topic.name} handles {topic.cause}"
+        for topic in LOOP
+        if topic.cause
     }

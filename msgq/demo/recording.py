@@ -36,7 +36,7 @@ def recorder(run: str, path: Path) -> Recorder:
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
-def recorded(run: str, path: Path) -> tuple[RecordedFigures, ...]:
+def read_recording(run: str, path: Path) -> tuple[RecordedFigures, ...]:
     """Read the recording back."""
     names = {plan.endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
     log = LogReader(path)
@@ -45,13 +45,13 @@ def recorded(run: str, path: Path) -> tuple[RecordedFigures, ...]:
         if info.kind == CHANNEL.name:
             figures += _by_publisher(path, info)
             continue
-        tells_of = {RECORDS.name: _written, QUEUE.name: _sent}.get(info.kind, _messages)(path, info)
+        tells_of = {RECORDS.name: _count_writes, QUEUE.name: _count_sent}.get(info.kind, _count_messages)(path, info)
         name = names.get(info.endpoint, "load, pictures")
         figures.append(RecordedFigures(name, info.messages, info.bytes, info.lost or 0, tells_of))
     return tuple(figures)
 
 
-def _messages(_: Path, info: EndpointInfo) -> int:
+def _count_messages(_: Path, info: EndpointInfo) -> int:
     return info.messages
 
 
@@ -59,17 +59,17 @@ def _by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedFigures]:
     sizes: dict[str, list[int]] = {}
     for message in LogReader(path, endpoints=[info.endpoint]):
         sizes.setdefault(message.publisher, []).append(len(message.data))
-    for publisher, found in sorted(sizes.items()):
-        yield RecordedFigures(publisher, len(found), sum(found), info.lost or 0, len(found))
+    for publisher, message_sizes in sorted(sizes.items()):
+        yield RecordedFigures(publisher, len(message_sizes), sum(message_sizes), info.lost or 0, len(message_sizes))
 
 
-def _written(path: Path, info: EndpointInfo) -> int:
+def _count_writes(path: Path, info: EndpointInfo) -> int:
     """Return how many elements were written: the last change of each says how often it was."""
     changes = LogReader(path, endpoints=[info.endpoint]).to_numpy(info.endpoint)
     return int(sum(dict(zip(changes["index"].tolist(), changes["count"].tolist(), strict=True)).values()))
 
 
-def _sent(path: Path, info: EndpointInfo) -> int:
+def _count_sent(path: Path, info: EndpointInfo) -> int:
     """Return how many jobs were sent; none, if not each of them was also worked off."""
     events = Counter(message.data[0] for message in LogReader(path, endpoints=[info.endpoint]))
     return events[Event.SENT] if events[Event.SENT] == events[Event.ACKNOWLEDGED] else 0
@@ -77,18 +77,19 @@ def _sent(path: Path, info: EndpointInfo) -> int:
 
 def violations(figures: tuple[RecordedFigures, ...], published: Mapping[str, plan.Published]) -> Iterator[str]:
     """Say where the recording is not the run."""
-    by_topic = {one.topic: one for one in figures}
+    by_topic = {topic_figures.topic: topic_figures for topic_figures in figures}
     for name, topic in published.items():
         if plan.TOPICS[name].frames or name == plan.BUSY.name:  # on a busy machine its ring is too small for anybody
             continue
-        one = by_topic.get(name)
-        if one is None or one.tells_of != topic.messages:
-            yield f"recorded {one.tells_of if one else 0} of the {topic.messages} messages of {name}"
-        if one is not None and one.lost:
-            yield f"the recording of {name} has gaps: {one.lost} messages"
+        recorded_topic = by_topic.get(name)
+        if recorded_topic is None or recorded_topic.tells_of != topic.messages:
+            count = recorded_topic.tells_of if recorded_topic else 0
+            yield f"recorded {count} of the {topic.messages} messages of {name}"
+        if recorded_topic is not None and recorded_topic.lost:
+            yield f"the recording of {name} has gaps: {recorded_topic.lost} messages"
 
 
-def reported(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
+def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
     """Ingest the recording into a lake beside the report, and write that. Yields as `replaying.replayed` does."""
     from msgq.spark.pipeline import run_pipeline  # Spark, which only a report needs
 

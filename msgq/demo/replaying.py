@@ -9,7 +9,7 @@ from typing import Any
 
 import msgq
 from msgq.common.units import NS_PER_S
-from msgq.demo import pieces, plan
+from msgq.demo import endpoint_roles, plan
 from msgq.kinds import kind_of
 from msgq.recording import LogReader, compare, replay
 from visionipc import VisionIpcClient
@@ -20,9 +20,9 @@ _OUTPUTS = {"bytes", "channel/alarms", "records/highest", "records/counts", "que
 _PICTURES_OUTPUT = "pictures"
 
 
-def replayed(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
+def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
     """Play a recording into programs twice. Yields whether all held, and what is to be said."""
-    topics = [plan.TELEMETRY[0], *plan.PIECES]
+    topics = [plan.TELEMETRY[0], *plan.OTHER_KINDS]
     pictures = {plan.endpoint(run, topic.name) + SUFFIX: plan.server_name(run, topic.name) for topic in plan.FRAMES}
     log = LogReader(recording, endpoints=[*{plan.endpoint(run, topic.name) for topic in topics}, *pictures])
     log = log.between(None, (log.start_time or 0) + _REPLAYED_S * NS_PER_S)
@@ -37,10 +37,10 @@ def replayed(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
     if not comparison:
         yield False, f"replayed twice in virtual time: {comparison}"
         return
-    taken = _by_kind((info.kind, info.messages) for info in log.endpoints.values())
-    given = _by_kind((kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items())
+    input_counts = _by_kind((info.kind, info.messages) for info in log.endpoints.values())
+    output_counts = _by_kind((kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items())
     held = comparison.endpoints.keys() == outputs
-    yield held, f"replayed twice in virtual time: {taken} came to the same {given}"
+    yield held, f"replayed twice in virtual time: {input_counts} came to the same {output_counts}"
 
 
 def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
@@ -57,8 +57,8 @@ def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
 def _answer(run: str) -> None:
     """Answer each kind but frames on another endpoint of that kind, and count the jobs on a board."""
     cpu = msgq.sub_sock(plan.endpoint(run, plan.TELEMETRY[0].name))
-    alerts = pieces.alerts(run, plan.WATCHES[0]).subscriber()
-    gauges, jobs = pieces.gauges(run), pieces.jobs(run)
+    alerts = endpoint_roles.alerts(run, plan.WATCHES[0]).subscriber()
+    gauges, jobs = endpoint_roles.gauges(run), endpoint_roles.jobs(run)
     sizes, alarms = msgq.pub_sock("bytes"), msgq.Channel("alarms").publisher()
     highest = msgq.SeqlockVector("highest", gauges.dtype, len(gauges))
     counts = msgq.Board("counts", 1, 8).declare("jobs")

@@ -21,7 +21,7 @@ from msgq import stats
 from msgq.common.parent_watch import ParentWatch
 from msgq.common.rate_loop import Stop, rate_loop
 from msgq.common.terminal import escape_terminal
-from msgq.demo import control_loop, picture, pieces, plan
+from msgq.demo import control_loop, endpoint_roles, picture, plan
 from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
 from msgq.impl.ring.core import unlink_topic
@@ -65,7 +65,7 @@ def sweep(run: str) -> None:
     for topic in plan.TOPICS.values():
         if topic.frames:
             picture.sweep(run, topic)
-    pieces.sweep(run)
+    endpoint_roles.sweep(run)
     for endpoint in plan.endpoints(run):
         if plan.BACKEND == "zmq":
             with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
@@ -89,8 +89,8 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
     if topic.traced:
         _publish_steps(run, topic, stop, pid, sample)
         return
-    if topic in plan.PIECES:
-        pieces.publish(run, topic, stop, pid, sample, partial(_await_others, run, stop))
+    if topic in plan.OTHER_KINDS:
+        endpoint_roles.publish(run, topic, stop, pid, sample, partial(_await_others, run, stop))
         return
     with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
         _await_subscribers(socket, topic, stop)
@@ -124,8 +124,12 @@ def _publish_steps(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Ca
 
 def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
     """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
-    expected = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics and one.kind != "passive"]
-    answering = [one for one in plan.LOOP if one.cause == topic.name]
+    expected = [
+        subscriber
+        for subscriber in plan.SUBSCRIBERS.values()
+        if topic.name in subscriber.topics and subscriber.kind != "passive"
+    ]
+    answering = [subscriber for subscriber in plan.LOOP if subscriber.cause == topic.name]
     while not stop.is_set():
         with contextlib.suppress(WaitTimeoutError):
             socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected) + len(answering))
@@ -141,8 +145,8 @@ def _await_others(run: str, stop: Stop) -> None:
 
 
 def _has_publisher(run: str, topic: plan.Topic) -> bool:
-    if topic in plan.PIECES:
-        return pieces.has_publisher(run, topic)
+    if topic in plan.OTHER_KINDS:
+        return endpoint_roles.has_publisher(run, topic)
     return stats.topic(plan.endpoint(run, topic.name)).publisher is not None
 
 
@@ -177,10 +181,10 @@ class Reporter:
     """Meters of one subscribing process, and the topic on which it reports to the parent."""
 
     def __init__(
-        self, socket: msgq.PubSocket, who: plan.Subscriber, pid: int, subscribed: Mapping[str, Source]
+        self, socket: msgq.PubSocket, subscriber: plan.Subscriber, pid: int, subscribed: Mapping[str, Source]
     ) -> None:
-        self._socket, self._name, self._pid, self._subscribed = socket, who.name, pid, subscribed
-        self.meters = {topic: Meter(topic) for topic in who.topics}
+        self._socket, self._name, self._pid, self._subscribed = socket, subscriber.name, pid, subscribed
+        self.meters = {topic: Meter(topic) for topic in subscriber.topics}
         self._due_ns = 0
         self.report()
 
@@ -197,37 +201,37 @@ class Reporter:
         self._due_ns = now_ns + _REPORT_PERIOD_NS
 
 
-def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
+def subscribe(run: str, subscriber: plan.Subscriber, stop: Stop, pid: int) -> None:
     """Receive as `who` does until `stop`, then take what is still there; report all along."""
     with contextlib.ExitStack() as stack:
-        report_endpoint = plan.endpoint(run, plan.report_name(who.name))
+        report_endpoint = plan.endpoint(run, plan.report_name(subscriber.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
-        if who.kind == "frames":
-            _view(run, who, reports, stop, pid)
+        if subscriber.kind == "frames":
+            _view(run, subscriber, reports, stop, pid)
             return
-        if who.kind in pieces.READERS:
-            _read_piece(run, who, reports, stop, pid)
+        if subscriber.kind in endpoint_roles.READERS:
+            _read_other_kind(run, subscriber, reports, stop, pid)
             return
         subscribed = {
             topic: stack.enter_context(
-                _listen(run, plan.TOPICS[topic], who.kind == "conflating", who.kind == "passive")
+                _listen(run, plan.TOPICS[topic], subscriber.kind == "conflating", subscriber.kind == "passive")
             )
-            for topic in who.topics
+            for topic in subscriber.topics
         }
-        reporter = Reporter(reports, who, pid, subscribed)
+        reporter = Reporter(reports, subscriber, pid, subscribed)
         if len(subscribed) > 1:
             _poll_many(subscribed, reporter, stop)
         else:
-            _receive_one(subscribed, reporter, who.pause_s, stop)
+            _receive_one(subscribed, reporter, subscriber.pause_s, stop)
         for topic, socket in subscribed.items():
             _drain(socket, reporter.meters[topic], plan.TOPICS[topic])
         reporter.report(final=True)
 
 
-def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
-    (topic,) = who.topics
+def _view(run: str, subscriber: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+    (topic,) = subscriber.topics
     with picture.Viewer(run, plan.TOPICS[topic]) as viewer:
-        reporter = Reporter(reports, who, pid, {topic: viewer})
+        reporter = Reporter(reports, subscriber, pid, {topic: viewer})
         while not stop.is_set():
             viewer.receive(reporter.meters[topic], _PATIENCE_MS)
             reporter.report_if_due(time.monotonic_ns())
@@ -236,9 +240,9 @@ def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, p
         reporter.report(final=True)
 
 
-def _read_piece(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
-    with contextlib.closing(pieces.READERS[who.kind](run, who)) as reader:
-        reporter = Reporter(reports, who, pid, dict.fromkeys(who.topics, reader))
+def _read_other_kind(run: str, subscriber: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+    with contextlib.closing(endpoint_roles.READERS[subscriber.kind](run, subscriber)) as reader:
+        reporter = Reporter(reports, subscriber, pid, dict.fromkeys(subscriber.topics, reader))
         while not stop.is_set():
             reader.take(reporter.meters, _PATIENCE_MS / 1000)
             reporter.report_if_due(time.monotonic_ns())

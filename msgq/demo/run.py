@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 import msgq
-from msgq.demo import pieces, plan, recording
-from msgq.demo.cast import Cast
-from msgq.demo.pieces import KilledWorker
+from msgq.demo import endpoint_roles, plan, recording
+from msgq.demo.endpoint_roles import KilledWorker
+from msgq.demo.processes import ProcessGroup
 from msgq.demo.roles import sweep
 from msgq.demo.summary import Summary, summarize
 from msgq.recording import Recorder
@@ -19,10 +19,10 @@ from msgq.stats import TopicStats, topics
 
 _STEP_MS = 100
 _PATIENCE_S = 30.0
-_LAST_WORDS_S = 2.0
+_FINAL_REPORTS_S = 2.0
 
 
-class Desk:
+class ReportCollector:
     """Where the reports come in: the parent polls one topic per subscriber, as any subscriber of msgq does."""
 
     def __init__(self, run: str, stack: ExitStack) -> None:
@@ -41,9 +41,9 @@ class Desk:
                 report = plan.Report.from_json(text)
                 self.latest[report.subscriber] = report
 
-    def read_last_words(self) -> None:
+    def read_final_reports(self) -> None:
         """Take what those that were heard said last; it may still be under way from processes that have ended."""
-        deadline = time.monotonic() + _LAST_WORDS_S
+        deadline = time.monotonic() + _FINAL_REPORTS_S
         self.read(0)
         while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
             self.read(_STEP_MS)
@@ -81,7 +81,7 @@ class Run:
         self._begin = 0.0
         self._killed_workers: list[KilledWorker] = []
 
-    def play(self, view: View | None) -> Summary:
+    def run(self, view: View | None) -> Summary:
         """Play the whole run, or until `stop` is set; then stop everybody, and count.
 
         Raises
@@ -91,36 +91,38 @@ class Run:
         self._view = view
         with ExitStack() as stack:
             stack.callback(sweep, self._run)
-            self._cast = Cast(self._run)
-            stack.callback(self._cast.kill_all)
-            self._desk = Desk(self._run, stack)
-            complete = self._acts()
-            elapsed_s = self._elapsed_s()
-            published = self._curtain()
+            self._processes = ProcessGroup(self._run)
+            stack.callback(self._processes.kill_all)
+            self._reports = ReportCollector(self._run, stack)
+            complete = self._run_steps()
+            elapsed_s = self._measure_elapsed_s()
+            published = self._stop_all()
             interrupted = self._stop.is_set() and not complete
-            recorded = self._recorded(published)
-            work = pieces.work(self._run, self._killed_workers) if plan.ALL_KINDS else None
-            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures, recorded, work)
+            read_recording = self._read_recording(published)
+            work = endpoint_roles.work(self._run, self._killed_workers) if plan.ALL_KINDS else None
+            return summarize(
+                published, self._reports.latest, elapsed_s, interrupted, self._failures, read_recording, work
+            )
 
-    def _recorded(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedFigures, ...]:
+    def _read_recording(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedFigures, ...]:
         """Read back what was recorded, and compare it with what was published."""
         if self._recorder is None or self._recording is None:
             return ()
-        figures = recording.recorded(self._run, self._recording)
+        figures = recording.read_recording(self._run, self._recording)
         self._failures += recording.violations(figures, published)
         return figures
 
-    def _acts(self) -> bool:
+    def _run_steps(self) -> bool:
         """Everything up to the curtain. False: it was ended early, or something failed."""
         # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
-        everybody = plan.SUBSCRIBERS.values()
-        if not self._attach([one.name for one in everybody if one.kind != "passive"]):
+        subscribers = plan.SUBSCRIBERS.values()
+        if not self._attach([subscriber.name for subscriber in subscribers if subscriber.kind != "passive"]):
             return False
-        if not self._attach([one.name for one in everybody if one.kind == "passive"]):
+        if not self._attach([subscriber.name for subscriber in subscribers if subscriber.kind == "passive"]):
             return False
         if self._recording is not None:  # the topics are there, and still silent
             self._recorder = recording.recorder(self._run, self._recording)
-        self._cast.start(plan.TOPICS)
+        self._processes.start(plan.TOPICS)
         if not self._until(self._all_flowing, "some topic did not flow"):
             return False
         self._begin = time.monotonic()
@@ -132,43 +134,43 @@ class Run:
         )
 
     def _attach(self, names: Collection[str]) -> bool:
-        self._cast.start(names)
-        return self._until(lambda: self._desk.latest.keys() >= set(names), "some subscriber did not attach")
+        self._processes.start(names)
+        return self._until(lambda: self._reports.latest.keys() >= set(names), "some subscriber did not attach")
 
     def _all_flowing(self) -> bool:
-        return all(reading.received for reading in self._desk.readings() if reading.topic != plan.JOBS.name)
+        return all(reading.received for reading in self._reports.readings() if reading.topic != plan.JOBS.name)
 
     def _restart(self) -> bool:
         """Kill the publisher of one topic in full flow, and start it again."""
-        killed = self._cast.pid(plan.PULSE.name)
-        self._cast.kill(plan.PULSE.name)
-        self._cast.start([plan.PULSE.name])
+        killed = self._processes.pid(plan.PULSE.name)
+        self._processes.kill(plan.PULSE.name)
+        self._processes.start([plan.PULSE.name])
         self._say(f"publisher of {plan.PULSE.name} killed (SIGKILL, {killed}) and started again")
         if not self._until(self._all_restarted, f"{plan.PULSE.name} did not come back"):
             return False
-        losses = [restart.lost for reading in self._desk.readings() for restart in reading.restarts]
+        losses = [restart.lost for reading in self._reports.readings() for restart in reading.restarts]
         lost = sum(filter(None, losses)) if plan.EXACT else "an unknown number of"
         self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {lost} messages")
         return True
 
     def _kill_workers(self) -> bool:
         """Kill the workers that are doomed, each with a job in its hands, which another one is to finish."""
-        at_work = partial(pieces.has_job, self._run)
-        for name in [one.name for one in plan.SUBSCRIBERS.values() if one.doomed]:
-            pid = self._cast.pid(name)
-            if not self._until(partial(self._cast.kill_at_work, name, at_work), f"{name} had no job"):
+        at_work = partial(endpoint_roles.has_job, self._run)
+        for name in [subscriber.name for subscriber in plan.SUBSCRIBERS.values() if subscriber.is_killed]:
+            pid = self._processes.pid(name)
+            if not self._until(partial(self._processes.kill_at_work, name, at_work), f"{name} had no job"):
                 return False
             self._killed_workers.append(KilledWorker(name, pid or 0))
             self._say(f"{name} killed (SIGKILL, {pid}) with a job in its hands, which another worker is given")
         return True
 
     def _all_restarted(self) -> bool:
-        return all(reading.restarts for reading in self._desk.readings() if reading.topic == plan.PULSE.name)
+        return all(reading.restarts for reading in self._reports.readings() if reading.topic == plan.PULSE.name)
 
     def _say(self, event: str) -> None:
-        self._events.append(f"{self._elapsed_s():.1f} s: {event}")
+        self._events.append(f"{self._measure_elapsed_s():.1f} s: {event}")
 
-    def _elapsed_s(self) -> float:
+    def _measure_elapsed_s(self) -> float:
         return time.monotonic() - self._begin if self._begin else 0.0
 
     def _wait(self, until_s: float) -> bool:
@@ -181,49 +183,51 @@ class Run:
         while not done():
             if self._stop.is_set():
                 return False
-            if fallen := self._cast.fallen():
+            if fallen := self._processes.fallen():
                 self._failures += [f"{name} ended by itself" for name in fallen]
                 return False
             if time.monotonic() > deadline:
                 self._failures.append(f"{complaint} within {patience_s:g} s")
                 return False
-            self._desk.read(_STEP_MS)
+            self._reports.read(_STEP_MS)
             self._show()
         return True
 
     def _show(self) -> None:
         if self._view is not None and self._view.due():
-            title = f"msgq demo, {self._elapsed_s():.1f} of {self._duration_s:g} s"
-            self._view.show(title, self._published(self._pids()), self._desk.latest.values(), self._events)
+            title = f"msgq demo, {self._measure_elapsed_s():.1f} of {self._duration_s:g} s"
+            self._view.show(title, self._read_published(self._pids()), self._reports.latest.values(), self._events)
 
-    def _curtain(self) -> dict[str, plan.Published]:
+    def _stop_all(self) -> dict[str, plan.Published]:
         """Stop the publishers, take their figures, then let the subscribers take what is left, and report."""
         pids = self._pids()
-        crashed = self._cast.stop(plan.TOPICS)
-        published = self._published(pids)
+        crashed = self._processes.stop(plan.TOPICS)
+        published = self._read_published(pids)
         # Workers say what becomes of their jobs, which is recorded; so they end first.
-        crashed += self._cast.stop([one.name for one in plan.SUBSCRIBERS.values() if one.kind == "worker"])
+        crashed += self._processes.stop(
+            [subscriber.name for subscriber in plan.SUBSCRIBERS.values() if subscriber.kind == "worker"]
+        )
         if self._recorder is not None:
             self._recorder.stop()
-        crashed += self._cast.stop(plan.SUBSCRIBERS)
+        crashed += self._processes.stop(plan.SUBSCRIBERS)
         self._failures += [f"{name} did not end well" for name in crashed]
-        self._desk.read_last_words()
+        self._reports.read_final_reports()
         return published
 
     def _pids(self) -> dict[str, int | None]:
-        return {name: self._cast.pid(name) for name in plan.TOPICS}
+        return {name: self._processes.pid(name) for name in plan.TOPICS}
 
-    def _published(self, pids: dict[str, int | None]) -> dict[str, plan.Published]:
+    def _read_published(self, pids: dict[str, int | None]) -> dict[str, plan.Published]:
         if not plan.EXACT:
             return {name: plan.Published(pid, None, None) for name, pid in pids.items()}
         by_endpoint = {topic.endpoint: topic for topic in topics()}
         published = {}
         for name, topic in plan.TOPICS.items():
             endpoint = plan.endpoint(self._run, name)
-            if topic in plan.PIECES:
-                published[name] = pieces.published(self._run, topic, pids[name])
-            elif (there := by_endpoint.get(endpoint)) is not None:
-                published[name] = plan.Published(pids[name], there.messages, _bytes(topic, there))
+            if topic in plan.OTHER_KINDS:
+                published[name] = endpoint_roles.read_published(self._run, topic, pids[name])
+            elif (stats := by_endpoint.get(endpoint)) is not None:
+                published[name] = plan.Published(pids[name], stats.messages, _bytes(topic, stats))
         return published
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgq.demo.pieces import WorkFigures
+from msgq.demo.endpoint_roles import WorkFigures
 from msgq.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
 from msgq.demo.recording import RecordedFigures
 
@@ -95,9 +95,9 @@ def summarize(
     work : what became of the jobs.
     """
     readings = [(report, reading) for report in reports.values() for reading in report.readings]
-    failures = (*failures, *_unheard(reports, interrupted), *_violations(published, readings, interrupted))
+    failures = (*failures, *_check_reports(reports, interrupted), *_check_readings(published, readings, interrupted))
     if work is not None and not interrupted:
-        failures = (*failures, *_unfinished(work))
+        failures = (*failures, *_check_work(work))
     return Summary(
         BACKEND,
         not failures,
@@ -116,16 +116,16 @@ def summarize(
 _Readings = Sequence[tuple[Report, Reading]]
 
 
-def _unheard(reports: Mapping[str, Report], interrupted: bool) -> Iterator[str]:
+def _check_reports(reports: Mapping[str, Report], interrupted: bool) -> Iterator[str]:
     for name in SUBSCRIBERS:
-        if SUBSCRIBERS[name].doomed:
+        if SUBSCRIBERS[name].is_killed:
             continue
         # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
         if not reports[name].final if name in reports else not interrupted:
             yield f"subscriber {name} gave no final report"
 
 
-def _violations(published: Mapping[str, Published], readings: _Readings, interrupted: bool) -> Iterator[str]:
+def _check_readings(published: Mapping[str, Published], readings: _Readings, interrupted: bool) -> Iterator[str]:
     for report, reading in readings:
         where = f"subscriber {report.subscriber} of {reading.topic}"
         messages = (published[reading.topic].messages or 0) if reading.topic in published else 0
@@ -147,10 +147,10 @@ def _violations(published: Mapping[str, Published], readings: _Readings, interru
             yield f"{where} lost {reading.lost}"
 
 
-def _unfinished(work: WorkFigures) -> Iterator[str]:
+def _check_work(work: WorkFigures) -> Iterator[str]:
     if work.acknowledged != work.sent or work.waiting or work.taken:
-        left = f"{work.waiting} wait, {work.taken} are taken"
-        yield f"{work.acknowledged} of {work.sent} jobs were worked off; {left}"
+        unfinished = f"{work.waiting} wait, {work.taken} are taken"
+        yield f"{work.acknowledged} of {work.sent} jobs were worked off; {unfinished}"
     if work.returned < len(work.killed):
         yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
 

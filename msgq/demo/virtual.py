@@ -14,7 +14,7 @@ from typing import Any
 
 from msgq.demo import plan
 from msgq.demo.roles import publish, subscribe
-from msgq.demo.run import Desk
+from msgq.demo.run import ReportCollector
 from msgq.demo.summary import Summary, summarize
 from msgq.demo.telemetry import SOURCES
 from msgq.impl.fake.clock import Clock
@@ -41,7 +41,7 @@ def record(stop: threading.Event) -> Recording:
     return recording
 
 
-class Curtain:
+class VirtualStop:
     """Tells roles of a simulation when to end, as a `threading.Event` tells processes."""
 
     def __init__(self, clock: Clock, end_s: float) -> None:
@@ -65,22 +65,22 @@ class VirtualRun:
         self._pids = itertools.count(1)  # of what would be a process each
         self._publishers: dict[str, int] = {}
 
-    def play(self) -> Summary:
+    def run(self) -> Summary:
         """Play it until its end in virtual time, or until `stop` is set."""
         restart = Fault("restart", plan.endpoint(_RUN, plan.PULSE.name), at=self._duration_s / 2)
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
             stack.enter_context(sim.clock.patch_time())
-            desk = Desk(_RUN, stack)
-            sim.add(_read_for_ever, desk, name="desk")
-            self._publishing = Curtain(sim.clock, self._duration_s)
-            self._subscribing = Curtain(sim.clock, self._duration_s + _LOOK_S)
-            for who in sorted(plan.SUBSCRIBERS.values(), key=lambda one: one.kind == "passive"):
-                sim.add(subscribe, _RUN, who, self._subscribing, next(self._pids), name=who.name)
+            collector = ReportCollector(_RUN, stack)
+            sim.add(_read_for_ever, collector, name="desk")
+            self._publishing = VirtualStop(sim.clock, self._duration_s)
+            self._subscribing = VirtualStop(sim.clock, self._duration_s + _LOOK_S)
+            for subscriber in sorted(plan.SUBSCRIBERS.values(), key=lambda subscriber: subscriber.kind == "passive"):
+                sim.add(subscribe, _RUN, subscriber, self._subscribing, next(self._pids), name=subscriber.name)
             for topic in plan.TOPICS.values():
                 sim.add(self._publish, topic, name=_node(topic))
             interrupted = self._run(sim)
-            summary = summarize(self._published(sim), desk.latest, self._publishing.end_s, interrupted, ())
+            summary = summarize(self._read_published(sim), collector.latest, self._publishing.end_s, interrupted, ())
             return replace(summary, seed=self._seed, digest=_digest(sim))
 
     def _run(self, sim: Simulation) -> bool:
@@ -99,7 +99,7 @@ class VirtualRun:
         samples = itertools.cycle(self._recording.get(topic.name, [None]))
         publish(_RUN, topic, self._publishing, pid, samples.__next__)
 
-    def _published(self, sim: Simulation) -> dict[str, plan.Published]:
+    def _read_published(self, sim: Simulation) -> dict[str, plan.Published]:
         published = {}
         for name, pid in self._publishers.items():
             endpoint, node = plan.endpoint(_RUN, name), _node(plan.TOPICS[name])
@@ -108,7 +108,7 @@ class VirtualRun:
         return published
 
 
-def play_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
+def run_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
     """Record this machine, and play the demo with that twice. They must not differ.
 
     Raises
@@ -116,10 +116,10 @@ def play_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
     IpcError : a role failed.
     """
     recording = record(stop)
-    first = VirtualRun(seed, duration_s, recording, stop).play()
+    first = VirtualRun(seed, duration_s, recording, stop).run()
     if first.interrupted:
         return replace(first, digest=None)
-    second = VirtualRun(seed, duration_s, recording, stop).play()
+    second = VirtualRun(seed, duration_s, recording, stop).run()
     if second.interrupted:
         return replace(first, interrupted=True, digest=None)
     if second != first:
@@ -132,9 +132,9 @@ def _node(topic: plan.Topic) -> str:
     return f"{topic.name} publisher"
 
 
-def _read_for_ever(desk: Desk) -> None:
+def _read_for_ever(collector: ReportCollector) -> None:
     while True:
-        desk.read(-1)
+        collector.read(-1)
 
 
 def _digest(sim: Simulation) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from msgq.common.timing import FIELDS, parse_timing_topic
 from msgq.demo.control_loop import STEP
-from msgq.demo.plan import PICTURE_BYTES, PIECES, STREAM, SUBSCRIBERS, TOPICS
+from msgq.demo.plan import OTHER_KINDS, PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
 from tests.support import SHM, wait_until
@@ -220,7 +220,7 @@ def zmq_endpoints(prefix: str) -> list[str]:
 def everybody_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
     on_zmq = [topic for topic in TOPICS.values() if topic.kind == "topic"]
-    reporting = [one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in PIECES for name in one.topics)]
+    reporting = [one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in OTHER_KINDS for name in one.topics)]
     return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(reporting) - 1
 
 
@@ -228,7 +228,7 @@ def everybody_bound(prefix: str) -> bool:
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
-    carried = {name for name, topic in TOPICS.items() if topic not in PIECES}
+    carried = {name for name, topic in TOPICS.items() if topic not in OTHER_KINDS}
     assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in carried}
     assert summary["notes"] == ["without channel, vector and queue, which ZMQ does not carry"]
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}

@@ -68,12 +68,12 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
     with start(*words, stderr=subprocess.STDOUT) as process:
         trigger.wait_for_readers(timeout=30)
 
-        def triggered() -> bool:
+        def trigger_on() -> bool:
             pub.send(b"x")
             trigger.send(b"now")
             return any((tmp_path / "log").glob("*.mcap"))
 
-        wait_until(triggered)
+        wait_until(trigger_on)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate()
     assert process.returncode == 0, text
@@ -124,10 +124,10 @@ def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, mo
             return cls(2026, 11, 23, 14, 5, 9)
 
     monkeypatch.setattr(record, "datetime", Clock)
-    names = [record.named_by_time(tmp_path).name for _ in range(3)]
+    names = [record.make_timestamped_directory(tmp_path).name for _ in range(3)]
     assert names == ["2026-11-23_14-05-09", "2026-11-23_14-05-09_2", "2026-11-23_14-05-09_3"]
     with pytest.raises(errors.RecordingError, match="give another with -o"):
-        record.named_by_time(tmp_path / "nowhere")
+        record.make_timestamped_directory(tmp_path / "nowhere")
 
 
 # ---- options, in this process ----

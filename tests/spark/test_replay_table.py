@@ -60,7 +60,9 @@ def kinds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return where / "lake"
 
 
-def replayed(lake: Path, query: str, endpoints: list[str], count: int, *options: object) -> tuple[list[Any], Result]:
+def replay_recording(
+    lake: Path, query: str, endpoints: list[str], count: int, *options: object
+) -> tuple[list[Any], Result]:
     """Return what a subscriber in another process got: endpoint, number."""
     with Child(subscribe, endpoints, count) as child:
         child.hear()
@@ -70,7 +72,7 @@ def replayed(lake: Path, query: str, endpoints: list[str], count: int, *options:
 
 def test_a_subscriber_gets_exactly_these_rows_in_the_order_of_time(lake: Path, prefix: str) -> None:
     query = "SELECT endpoint, log_time, data FROM messages WHERE sequence % 2 = 0 ORDER BY data"
-    got, done = replayed(lake, query, ["b"], 10, "--rate", "inf")
+    got, done = replay_recording(lake, query, ["b"], 10, "--rate", "inf")
     assert got == [["b", number] for number in range(1, 60, 6)]
     assert "not played: '/'" in done.stderr
     assert "20 messages of 2 endpoints played" in done.stdout
@@ -79,7 +81,7 @@ def test_a_subscriber_gets_exactly_these_rows_in_the_order_of_time(lake: Path, p
 def test_the_distances_of_times_are_kept(lake: Path, prefix: str) -> None:
     query = "SELECT * FROM messages WHERE endpoint IN ('a', 'b')"
     begin = time.monotonic()
-    got, done = replayed(lake, query, ["a", "b"], 40, "--rate", 2, "--json")
+    got, done = replay_recording(lake, query, ["a", "b"], 40, "--rate", 2, "--json")
     assert time.monotonic() - begin >= 58 * PERIOD / 1e9 / 2
     stats = json.loads(done.stdout)
     assert (stats["messages"], stats["position"]) == (40, pytest.approx(58 * PERIOD / 1e9))
@@ -90,7 +92,7 @@ def test_the_distances_of_times_are_kept(lake: Path, prefix: str) -> None:
 def test_into_zmq(lake: Path, prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_BACKEND", "zmq")
     query = f"SELECT '{endpoint}' AS endpoint, log_time, data FROM messages WHERE endpoint = 'a'"
-    got, _ = replayed(lake, query, [endpoint], 20, "--rate", "inf", "--wait-for-readers", "--backend", "zmq")
+    got, _ = replay_recording(lake, query, [endpoint], 20, "--rate", "inf", "--wait-for-readers", "--backend", "zmq")
     assert got == [[endpoint, number] for number in range(0, 60, 3)]
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.cli.check.expectations import Expectation, judge
-from msgq.cli.common.endpoint_selection import Names
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.errors import QueueFullError
 from msgq.impl.meter import TopicMeter, watch
@@ -96,7 +96,9 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
         meter = TopicMeter(msgq.context, "camera")
         publisher.send_many([bytes(10), bytes(1000)])
         watch([meter], 0)
-        size_only = Expectation(Names(["camera"], prefix), None, (None, None), (None, None), expected, None, False)
+        size_only = Expectation(
+            EndpointSelection(["camera"], prefix), None, (None, None), (None, None), expected, None, False
+        )
         found = list(judge(size_only, LiveEndpoint("camera", prefix).poll(), meter.reading()))
     assert [(one.what, one.ok) for one in found] == [("size", ok)]
 

@@ -153,11 +153,11 @@ def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.
     class Run:
         def __init__(self, *_: object) -> None: ...
 
-        def play(self) -> Summary:
+        def run(self) -> Summary:
             return replace(summary_of(perfect_reports()), digest=next(digests))
 
     monkeypatch.setattr(virtual, "record", lambda _: {})
     monkeypatch.setattr(virtual, "VirtualRun", Run)
-    summary = virtual.play_twice(1.0, 7, threading.Event())
+    summary = virtual.run_twice(1.0, 7, threading.Event())
     assert (summary.ok, summary.digest) == (False, None)
     assert "came to other instead of one" in summary.failures[0]

@@ -27,7 +27,7 @@ from msgq.cli import top as top_verb
 from msgq.cli.app import app
 from msgq.cli.common import board as boards
 from msgq.cli.common.endpoint_rows import ROWS, AnyRow
-from msgq.cli.common.endpoint_selection import Names
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
 from msgq.impl.channel.publisher import Publisher
 from msgq.impl.channel.subscriber import Subscriber
@@ -207,12 +207,12 @@ def test_stat_counts_every_kind(bus: Bus) -> None:
 
 
 def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
-    board = boards.Board(Names([], None))
-    assert {row.rate for row in board.look()} == {None}
+    board = boards.Board(EndpointSelection([], None))
+    assert {row.rate for row in board.poll()} == {None}
     for times in (1, 3):
         for _ in range(times):
             bus.move()
-        rows = {row.endpoint: row for row in board.look()}
+        rows = {row.endpoint: row for row in board.poll()}
         moved = {name: _moved(rows[name], lambda row: row.rate) for name in SHOWN}
         each = {"car": 1, FRAMES: 0, "channel/scans": 2, "records/nodes": 1, "records/poses": 4, "queue/jobs": 3}
         assert moved == {name: times * count for name, count in each.items()}
@@ -226,7 +226,7 @@ def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
             "queue/jobs": None,
         }
     bus.publisher.send_many([b""] * 20)  # its two subscribers have not looked: 8 messages are there
-    (lost,) = (row.lost for row in board.look() if row.endpoint == "channel/scans")
+    (lost,) = (row.lost for row in board.poll() if row.endpoint == "channel/scans")
     assert lost == stats.channel("scans").lost > 0
 
 
@@ -244,31 +244,31 @@ def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatc
             return super().stats()
 
     monkeypatch.setitem(boards.WATCHES, next(kind for kind in KINDS if kind.name == "records"), Slow)
-    board = boards.Board(Names(["records/poses"], None))
+    board = boards.Board(EndpointSelection(["records/poses"], None))
     for _ in range(10):
-        board.look()
+        board.poll()
     assert len(asked) == 1
-    board.look(fresh=True)
+    board.poll(fresh=True)
     assert len(asked) == 2
 
 
 @pytest.mark.parametrize("kind", ["queue", "records", "channel"])
 def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: str) -> None:
     endpoint = {"queue": "queue/jobs", "records": "records/poses", "channel": "channel/scans"}[kind]
-    board = boards.Board(Names([], None))
-    assert endpoint in [row.endpoint for row in board.look()]
+    board = boards.Board(EndpointSelection([], None))
+    assert endpoint in [row.endpoint for row in board.poll()]
     path = Path(stats.endpoint(endpoint).path)
     whole = path.read_bytes()
     os.truncate(path, 0)
     try:
-        assert endpoint not in [row.endpoint for row in board.look()]
-        assert endpoint not in [row.endpoint for row in board.look(fresh=True)]
+        assert endpoint not in [row.endpoint for row in board.poll()]
+        assert endpoint not in [row.endpoint for row in board.poll(fresh=True)]
     finally:
         path.write_bytes(whole)
 
 
 def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
-    rows = boards.Board(Names([], None, auxiliary=False)).look()
+    rows = boards.Board(EndpointSelection([], None, auxiliary=False)).poll()
     head, titles, *text = top_verb.lines(rows, {}, "kind")
     assert head.startswith("6 endpoints, - messages/s, -/s; by kind")
     assert [line.split()[0] for line in text] == SHOWN
@@ -326,9 +326,9 @@ def test_nobody_who_looks_leaves_a_trace(bus: Bus, prefix: str, words: tuple[str
 def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
     for made in (msgq.pub_sock("car", 4096), Channel("scans"), SeqlockVector("poses", "<f8", 3), MessageQueue("jobs")):
         made.close()
-    board = boards.Board(Names([], None))
+    board = boards.Board(EndpointSelection([], None))
     for _ in range(2):
-        assert [row.endpoint for row in board.look(fresh=True)] == [
+        assert [row.endpoint for row in board.poll(fresh=True)] == [
             "car",
             "channel/scans",
             "records/poses",
@@ -338,7 +338,7 @@ def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
     assert stats.channel("scans").opened is False
     found = lines("clean", "car", "channel/scans", "records/poses", "queue/jobs")
     assert {one["action"] for one in found} == {"removed"}
-    assert board.look() == []
+    assert board.poll() == []
 
 
 def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:

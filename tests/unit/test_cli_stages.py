@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.cli.stages.hop_tree import Hop, Origins, branches, hops
+from msgq.cli.stages.hop_tree import Hop, HopTreeCollector, branches, hops
 from msgq.cli.stages.sliding_window import SlidingWindow, Spread, spread
-from msgq.cli.stages.timings import Timings
+from msgq.cli.stages.timings import StageCollector
 from msgq.common import timing
 from msgq.impl.base import clock
 from msgq.stats import topic
@@ -130,13 +130,13 @@ def test_the_tree_shows_each_edge_once_below_its_parent() -> None:
 
 
 def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
-    view = Timings(everything, 10.0)
+    view = StageCollector(everything, 10.0)
     with timings("planner", "channel/scans") as scans, timings("planner", "orders") as orders, steps("orders"):
-        view.look()
+        view.poll()
         for i in range(1, 101):
             scans.send(record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i))
         orders.send(record(0, 7, 9, 0))  # nobody told when it was sent, nor of what it is a consequence
-        view.look()
+        view.poll()
         first, second = view.rows()
     assert (first.stage, first.endpoint, first.messages, first.lost, first.malformed) == (
         "planner",
@@ -160,7 +160,7 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
 
 
 def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> None:
-    view = Timings(everything, 10.0)
+    view = StageCollector(everything, 10.0)
     bad = [
         record(5, 6, 7, 4)[:-1],
         record(5, 6, 7, 4) * 2,
@@ -172,10 +172,10 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
         record(5, 6, 7, -4),
     ]
     with timings("a", "b") as socket:
-        view.look()
+        view.poll()
         for one in (record(5, 6, 7, 4), *bad, record(5, 6, 7, 4)):
             socket.send(one)
-        view.look()
+        view.poll()
     (row,) = view.rows()
     assert (row.messages, row.malformed, row.wait, row.work, row.age) == (
         2,
@@ -187,15 +187,15 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
 
 
 def test_what_laps_us_is_counted(prefix: str) -> None:
-    view = Timings(everything, 10.0)
+    view = StageCollector(everything, 10.0)
     with timings("a", "b", size=4096) as socket:
-        view.look()
+        view.poll()
         for _ in range(1000):
             socket.send(record(5, 6, 7, 4))
-        view.look()
+        view.poll()
         for _ in range(3):
             socket.send(record(5, 6, 7, 4))
-        view.look()
+        view.poll()
         (row,) = view.rows()
     assert (row.messages, row.lost, row.malformed) == (3, 1000, 0)
     assert row.rate == pytest.approx(1003 / row.seconds)
@@ -204,16 +204,16 @@ def test_what_laps_us_is_counted(prefix: str) -> None:
 def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
-    view = Timings(everything, 10.0)
-    view.look()
+    view = StageCollector(everything, 10.0)
+    view.poll()
     for count in (3, 4):
         with timings("a", "b") as socket:
             socket.send(record(5, 6, 7, 4))  # before we know of it
-            view.look()
+            view.poll()
             for _ in range(count):
                 socket.send(record(5, 6, 7, 4))
         unlink_topic(socket.endpoint)  # the last ones are still in the ring that we have
-    view.look()
+    view.poll()
     (row,) = view.rows()
     assert (row.messages, row.lost) == (7, 2)
 
@@ -221,15 +221,15 @@ def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
 def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
-    view = Timings(everything, 0.2)
+    view = StageCollector(everything, 0.2)
     with timings("a", "b") as socket:
-        view.look()
+        view.poll()
         (row,) = view.rows()  # it is there, and did nothing yet
         assert (row.messages, row.work) == (0, Spread(0))
         socket.send(record(5, 6, 7, 4))
-        view.look()
+        view.poll()
     unlink_topic(socket.endpoint)
-    view.look()
+    view.poll()
     wait_until(lambda: not view.rows())
 
 
@@ -340,21 +340,21 @@ def test_a_terminal_shows_it_live_until_q(prefix: str) -> None:
 # ---- the tree ----
 
 
-def edges(view: Origins) -> list[tuple[Any, ...]]:
+def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
     return [(hop.parent, hop.endpoint, hop.messages) for hop in view.tree().hops]
 
 
 def test_the_tree_is_what_was_sent(prefix: str) -> None:
     names = ["camera", "model", "plan"]
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with Child(stage_actors.chain, names, 500) as child, timings("planner", "model") as beside:
         child.hear()
-        view.look()
+        view.poll()
         child.say()
-        view.look()  # in the middle of it
+        view.poll()  # in the middle of it
         assert child.hear() == "sent"
         beside.send(record(5, 6, 7, 4))
-        view.look()
+        view.poll()
         tree = view.tree()
         child.say()
         sent = [tuple(one) for one in child.result()]
@@ -366,31 +366,31 @@ def test_the_tree_is_what_was_sent(prefix: str) -> None:
 
 def test_a_look_in_the_middle_of_a_chain_makes_no_edge_that_is_not_there(prefix: str) -> None:
     """What is published after a look began waits for the next one, which sees what led to it as well."""
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with steps("parent") as parent, steps("child") as child:
-        view.look()
+        view.poll()
         parent.send(step())
         later = clock.time_ns() + SECOND // 2
         child.send(step(later - 5, later))  # as if its parent had come when that topic had just been looked at
-        view.look()
+        view.poll()
         assert edges(view) == [(None, "child", 0), (None, "parent", 1)]
         parent.send(step(later - 5, later - 5))
         wait_until(lambda: clock.time_ns() > later)
-        view.look()
+        view.poll()
         assert edges(view) == [(None, "parent", 2), ("parent", "child", 1)]
 
 
 def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) -> None:
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with steps("camera") as camera, steps("plan") as plan:
         before = clock.time_ns()
         camera.send(step(before, before))
-        view.look()
+        view.poll()
         now = clock.time_ns()
         camera.send(step(now, now))
         plan.send(step(before))
         plan.send(step(now))
-        view.look()
+        view.poll()
         tree = view.tree()
     assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [
         (None, "camera", 1),
@@ -401,20 +401,20 @@ def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) 
 
 def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -> None:
     """As when a recording is played, or a publisher counts from when it started."""
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with steps("camera") as camera, steps("plan") as plan:
-        view.look()
+        view.poll()
         for number in range(5):
             camera.send(step(1000 + number, 7000 * SECOND + number))
             plan.send(step(1000 + number, 1 << 62))
-        view.look()
+        view.poll()
         assert edges(view) == [(None, "camera", 5), ("camera", "plan", 5)]
 
 
 def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> None:
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_actors.STEP_SCHEMA) as short:
-        view.look()
+        view.poll()
         now = clock.time_ns()
         socket.send(np.array((0, now, 0, 0), stage_actors.STEP).tobytes())
         socket.send(np.array((0, -now, now, 0), stage_actors.STEP).tobytes())
@@ -422,7 +422,7 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
         short.send(step()[:23])
         short.send(step()[:24])
         plain.send(b"no schema")
-        view.look()
+        view.poll()
         tree = view.tree()
     assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [(None, "a", 1), (None, "short", 1)]
     assert (tree.left_out, tree.topics, tree.stamped) == ({"a": 2, "short": 1}, 3, 2)
@@ -431,56 +431,56 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
 def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
     import msgq
 
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with msgq.sub_sock("late"):  # makes the ring, before anybody publishes
-        view.look()
+        view.poll()
         assert view.tree().stamped == 0
         with steps("late") as socket:
             socket.send(step())
-            view.look()
+            view.poll()
             assert edges(view) == [(None, "late", 1)]
 
 
 def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> None:
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with publisher("a") as plain:
         plain.send(step(1, 2))
-        view.look()
+        view.poll()
         plain.send(step(1, 2))
     with steps("a") as socket:
         socket.send(step())
 
         def noticed() -> bool:
-            view.look()
+            view.poll()
             return bool(view.tree().stamped)
 
         wait_until(noticed)
         assert (edges(view), view.tree().left_out) == ([(None, "a", 0)], {"a": 2})
         socket.send(step())
-        view.look()
+        view.poll()
         assert edges(view) == [(None, "a", 1)]
 
 
 def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
     import msgq
 
-    view = Origins(everything, 60.0)
+    view = HopTreeCollector(everything, 60.0)
     with msgq.sub_sock("camera"):  # makes the ring, before anybody says that it is tracked
-        view.look()
+        view.poll()
         with msgq.pub_sock("camera", tracked=True) as camera, steps("plan") as plan:
-            view.look()
+            view.poll()
             plan.send(step())
             now = clock.time_ns()
             for number in range(3):
                 camera.send(b"data", origin_time=now + number)
                 plan.send(step(now + number))
-            view.look()
+            view.poll()
             assert edges(view) == [(None, "camera", 3), (None, "plan", 1), ("camera", "plan", 3)]
             assert (view.tree().stamped, view.tree().left_out) == (2, {"camera": 0, "plan": 0})
-            view = Origins(everything, 60.0)
-            view.look()
+            view = HopTreeCollector(everything, 60.0)
+            view.poll()
             camera.send(b"alone")
-            view.look()
+            view.poll()
             assert edges(view) == [(None, "camera", 1), (None, "plan", 0)]
 
 

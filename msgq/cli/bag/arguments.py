@@ -173,9 +173,12 @@ def require_found(
     ------
     click.ClickException : some selected nothing.
     """
-    found = {channel.endpoint for log in opened for channel in log.channels}
-    wanted = [*zip(names, choices(names), strict=True), *((one.pattern, one) for one in expressions)]
-    missing = [text for text, choice in wanted if not any(name in Selection(choice) for name in found)]
+    existing = {channel.endpoint for log in opened for channel in log.channels}
+    wanted = [
+        *zip(names, choices(names), strict=True),
+        *((expression.pattern, expression) for expression in expressions),
+    ]
+    missing = [text for text, choice in wanted if not any(name in Selection(choice) for name in existing)]
     if missing:
         text = f"no endpoint of the recording matches {', '.join(missing)}; `msgq bag info` shows what there is"
         raise click.ClickException(text)

@@ -23,22 +23,22 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
     A file that is there already stays as it is, and is an error.
     """
     log = LogReader(*logs)
-    found = [one for one in log.attachments if not names or one.name in names]
-    if missing := set(names) - {one.name for one in found}:
+    attachments = [attachment for attachment in log.attachments if not names or attachment.name in names]
+    if missing := set(names) - {attachment.name for attachment in attachments}:
         raise RecordingError(f"there is no attachment {sorted(missing)[0]!r}; `msgq bag list attachments` shows all")
-    if not found:
+    if not attachments:
         echo("no attachments", err=True)
         return
-    paths = [output / (Path(one.name).name or "unnamed") for one in found]
-    for path, one in zip(paths, found, strict=True):
+    paths = [output / (Path(attachment.name).name or "unnamed") for attachment in attachments]
+    for path, attachment in zip(paths, attachments, strict=True):
         if paths.count(path) > 1:
             raise RecordingError(
-                f"several attachments would be {path}, {one.name!r} among them; choose one with --name"
+                f"several attachments would be {path}, {attachment.name!r} among them; choose one with --name"
             )
     output.mkdir(parents=True, exist_ok=True)
-    for path, one in zip(paths, found, strict=True):
+    for path, attachment in zip(paths, attachments, strict=True):
         with create_atomically(path) as unfinished:
-            unfinished.write_bytes(one.read())
-        said = {"path": str(path), "name": one.name, "bytes": one.size}
-        echo_json(said) if as_json else echo(f"{path}: {in_bytes(one.size)}")
+            unfinished.write_bytes(attachment.read())
+        said = {"path": str(path), "name": attachment.name, "bytes": attachment.size}
+        echo_json(said) if as_json else echo(f"{path}: {in_bytes(attachment.size)}")
     arguments.tell_problems(log)

@@ -52,8 +52,8 @@ def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[
         if show is not None:
             show(json_row(message, value))
         else:
-            found = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
-            echo(f"{_time(message)} {_source(message)}: {as_text(found)}")
+            payload = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
+            echo(f"{_time(message)} {_source(message)}: {as_text(payload)}")
     return shown
 
 
@@ -64,8 +64,8 @@ def _source(message: Message) -> str:
 
 
 def _time(message: Message) -> str:
-    seconds, rest = divmod(message.log_time, NS_PER_S)
+    seconds, nanoseconds = divmod(message.log_time, NS_PER_S)
     try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}"
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}"
     except (OverflowError, ValueError, OSError):  # beyond the year 9999
         return str(message.log_time)

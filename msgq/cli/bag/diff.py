@@ -29,4 +29,4 @@ def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_
     for log in (first, second):
         arguments.tell_problems(log)
     with arguments.requiring_found(first, second, **chosen):
-        comparisons.tell(comparison, as_json)
+        comparisons.show_comparison(comparison, as_json)

@@ -8,7 +8,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_units, styled
+from msgq.cli.common.render import console, echo_json, in_units, style_text
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import Examination
 
@@ -29,18 +29,20 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     failed = False
     output = console()
     for path in (path for log in logs for path in recording_files.find_segments(log)):
-        examination, found = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
-        for one in examination:
-            found[one.severity] += 1
+        examination, counts = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
+        for finding in examination:
+            counts[finding.severity] += 1
             if as_json:
-                echo_json(one)
+                echo_json(finding)
             else:
-                where = styled(f"{one.severity:7}", _COLOURS[one.severity])
-                output.print(where, f"{one.path} at byte {one.offset}: {one.text} [{one.rule}]", soft_wrap=True)
-        failed |= found["error"] > 0
+                where = style_text(f"{finding.severity:7}", _COLOURS[finding.severity])
+                output.print(
+                    where, f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]", soft_wrap=True
+                )
+        failed |= counts["error"] > 0
         facts = examination.data_stats
         said = {"messages": facts.counts.total(), "chunks": len(facts.chunks)}
-        said |= {f"{severity}s": count for severity, count in found.items()}
+        said |= {f"{severity}s": count for severity, count in counts.items()}
         if as_json:
             echo_json({"path": str(path), **said})
         else:

@@ -45,7 +45,7 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
             echo_json(info | {"schema": info["schema"] and asdict(info["schema"])})
     else:
         for name, value in about.items():
-            echo(f"{name.replace('_', ' '):<12} {_shown(name, value)}")
+            echo(f"{name.replace('_', ' '):<12} {_format_value(name, value)}")
         console().print(_table(infos))
     arguments.tell_problems(log)
     arguments.require_found(log, **chosen)
@@ -58,14 +58,14 @@ def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
         return [{name: getattr(info, name) for name in names} for info in log.summarize(scanned).values()]
     channels = {channel.endpoint: channel for channel in log.channels}
     unknown = dict.fromkeys(names)
-    found = {
+    by_name = {
         name: unknown
         | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
         for name, count in (log.counts or {}).items()
     }
     for name, info in Sums(log.contents).infos().items():  # endpoints whose messages were all lost
-        found.setdefault(name, {field: getattr(info, field) for field in names})
-    return [found[name] for name in sorted(found)]
+        by_name.setdefault(name, {field: getattr(info, field) for field in names})
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _about(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _about(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[s
     }
 
 
-def _shown(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     if value is None or value == []:
         return "-"
     if name in ("start", "end"):

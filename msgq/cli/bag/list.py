@@ -48,20 +48,20 @@ def _channels(log: LogReader) -> _Rows:
 
 
 def _attachments(log: LogReader) -> _Rows:
-    for one in log.attachments:
+    for attachment in log.attachments:
         yield {
-            "file": str(one.path),
-            "name": one.name,
-            "media_type": one.media_type,
-            "bytes": one.size,
-            "log_time": one.log_time,
-            "create_time": one.create_time,
+            "file": str(attachment.path),
+            "name": attachment.name,
+            "media_type": attachment.media_type,
+            "bytes": attachment.size,
+            "log_time": attachment.log_time,
+            "create_time": attachment.create_time,
         }
 
 
 def _metadata(log: LogReader) -> _Rows:
-    for one in log.metadata:
-        yield {"name": one.name, "values": one.values}
+    for metadata in log.metadata:
+        yield {"name": metadata.name, "values": metadata.values}
 
 
 _LISTS: dict[str, Callable[[LogReader], _Rows]] = {

@@ -34,7 +34,7 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
 def repair(
     logs: tuple[Path, ...],
     how: Callable[..., Recovery],
-    what: str,
+    suffix: str,
     output: Path | None,
     in_place: bool,
     max_chunk_bytes: int,
@@ -47,8 +47,8 @@ def repair(
         raise click.UsageError(f"--output is for one log, not for {len(logs)}")
     with signals.interruptible(_leave):
         for log in logs:
-            for path, there in _ways(log, output, what, in_place):
-                done = how(path, there, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
+            for path, target in _output_paths(log, output, suffix, in_place):
+                done = how(path, target, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
                 echo_json(done) if as_json else _tell(done)
 
 
@@ -56,12 +56,12 @@ def _leave() -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _ways(log: Path, output: Path | None, what: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
+def _output_paths(log: Path, output: Path | None, suffix: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
     """Give each file, and where its whole one goes; None: beside it, or to its own place."""
     if in_place or not log.is_dir():
         yield from ((path, output) for path in recording_files.find_segments(log))
         return
-    with _new_directory(output or recording_files.sibling_path(Path(os.path.normpath(log)), what)) as directory:
+    with _new_directory(output or recording_files.sibling_path(Path(os.path.normpath(log)), suffix)) as directory:
         yield from ((path, directory / path.name) for path in recording_files.find_segments(log))
 
 
@@ -80,15 +80,15 @@ def _new_directory(path: Path) -> Iterator[Path]:
 
 
 def _tell(done: Recovery) -> None:
-    what = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
+    text = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
     if not done.changed:
-        has_errors = any(one.severity == "error" for one in done.remaining)
+        has_errors = any(finding.severity == "error" for finding in done.remaining)
         state = "has faults that cannot be mended" if has_errors else "was whole"
-        what += f"; {state}"
+        text += f"; {state}"
     elif done.cut_bytes or done.damaged_bytes:
-        what += f"; {in_bytes(done.cut_bytes)} cut off, {in_bytes(done.damaged_bytes)} of damage passed over"
-    echo(what)
+        text += f"; {in_bytes(done.cut_bytes)} cut off, {in_bytes(done.damaged_bytes)} of damage passed over"
+    echo(text)
     for sentence in done.actions:
         echo(f"  {sentence}")
-    for one in done.remaining:
-        echo(f"  left: {one}")
+    for finding in done.remaining:
+        echo(f"  left: {finding}")

@@ -12,7 +12,7 @@ from msgq.cli.check.expectations import Expectations, Finding, judge, read
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_queue
 from msgq.cli.common.live_endpoints import LiveEndpoint
-from msgq.cli.common.render import console, echo_json, styled
+from msgq.cli.common.render import console, echo_json, style_text
 from msgq.common import naming
 from msgq.common.queue_events import events_channel
 from msgq.impl.meter import TopicMeter, watch
@@ -30,9 +30,9 @@ class _Endpoint:
     """One that is measured, from now on. Only topics have a meter: it counts what stock publishers send, and sizes."""
 
     def __init__(self, name: str) -> None:
-        self.watched = LiveEndpoint(name, naming.prefix())
+        self.live = LiveEndpoint(name, naming.prefix())
         self.meter = TopicMeter(msgq.context, name) if kind_of(name) is TOPIC else None
-        self.watched.poll()
+        self.live.poll()
 
 
 @click.command(epilog=_EPILOG)
@@ -77,7 +77,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
                 echo_json(finding)
             else:
                 output = console()
-                output.print(styled("ok   ", "green") if finding.ok else styled("wrong", "red"), end=" ")
+                output.print(style_text("ok   ", "green") if finding.ok else style_text("wrong", "red"), end=" ")
                 output.print(f"{finding.endpoint}: {finding.text}", soft_wrap=True)
     sys.exit(bad)
 
@@ -85,15 +85,15 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
 def _await(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
-    needed = [one.names for one in expected.endpoints if not one.optional]
+    needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
     while time.monotonic() < until_s and not all(names.existing() for names in needed):
         time.sleep(0.02)
 
 
 def _findings(expected: Expectations) -> Iterator[Finding]:
     measured = _measure(expected)
-    readings = {name: one.meter.reading() for name, one in measured.items() if one.meter}
-    rows = {name: one.watched.poll(fresh=True) for name, one in measured.items()}
+    readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
+    rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.names]
@@ -112,10 +112,10 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
 
 def _measure(expected: Expectations) -> dict[str, _Endpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    names = EndpointSelection([str(one.names) for one in expected.endpoints], None)
+    names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
     followed: EndpointFollower[_Endpoint] = EndpointFollower(names, _Endpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        watch([one.meter for one in followed.by_name.values() if one.meter], min(left_s, _LOOK_S))
+        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _LOOK_S))
     return dict(sorted(followed.by_name.items()))

@@ -79,15 +79,15 @@ def read(path: Path, prefix: str | None) -> Expectations:
     """
     try:
         table = tomllib.loads(path.read_text())
-        _refuse_others(table, _FILE_KEYS, "the file")
-        endpoints = _typed(table, "endpoints", dict, {})
+        _refuse_unknown(table, _FILE_KEYS, "the file")
+        endpoints = _check_type(table, "endpoints", dict, {})
         each = tuple(_expectation(name, table, prefix) for name, table in endpoints.items())
-        seconds = float(_typed(table, "seconds", (int, float), 2.0))
+        seconds = float(_check_type(table, "seconds", (int, float), 2.0))
         if not 0 < seconds <= 86400:
             raise ValueError(f"seconds is {seconds:g}; it must be above 0, and at most a day")
         if not each:
             raise ValueError("it expects nothing: there is no table [endpoints.NAME]")
-        return Expectations(seconds, _typed(table, "only", bool, False), each)
+        return Expectations(seconds, _check_type(table, "only", bool, False), each)
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # also what TOML and UTF-8 raise
@@ -98,13 +98,13 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     where = f"endpoints.{name}"
     if not isinstance(table, dict):
         raise ValueError(f"{where} is no table")
-    _refuse_others(table, _ENDPOINT_KEYS, where)
+    _refuse_unknown(table, _ENDPOINT_KEYS, where)
     names = EndpointSelection([name], prefix)
     for plain in names.plain:
         if unknown := [why for key, why in _UNKNOWN.get(kind_of(plain), {}).items() if key in table]:
             raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")
-    lost = _typed(table, "lost", int, None)
-    publisher = _typed(table, "publisher", bool, True)
+    lost = _check_type(table, "lost", int, None)
+    publisher = _check_type(table, "publisher", bool, True)
     return Expectation(
         names=names,
         publisher=publisher,
@@ -112,16 +112,16 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
         rate=_range(table, "rate"),
         size=_range(table, "size"),
         lost=lost,
-        optional=_typed(table, "optional", bool, False),
+        optional=_check_type(table, "optional", bool, False),
     )
 
 
-def _refuse_others(table: dict[str, Any], known: set[str], where: str) -> None:
-    if others := table.keys() - known:
-        raise ValueError(f"{where} has {', '.join(sorted(others))}; known are {', '.join(sorted(known))}")
+def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
+    if unknown := table.keys() - known:
+        raise ValueError(f"{where} has {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
 
 
-def _typed(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
+def _check_type(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
     value = table.get(key, default)
     if value is not default and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
         raise ValueError(f"{key} is {value!r}, which is of the wrong type")
@@ -134,8 +134,8 @@ def _range(table: dict[str, Any], key: str) -> Range:
     if value is None:
         return _ANY
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
-    for one in (low, high):
-        if one is not None and (isinstance(one, bool) or not isinstance(one, (int, float))):
+    for bound in (low, high):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
             raise ValueError(f"{key} is {value!r}; give a number (at least), or [at least, at most]")
     if high is not None and high < low:
         raise ValueError(f"{key} is {value!r}: the second number is the most, and less than the first")

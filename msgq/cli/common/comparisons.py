@@ -18,7 +18,7 @@ _FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
 _FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
 
 
-def _parsed(
+def _parse_tolerances(
     _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
 ) -> dict[str | tuple[str, str], Tolerance]:
     by_place: dict[str | tuple[str, str], Tolerance] = {}
@@ -57,7 +57,7 @@ def tolerances(function: Callable[..., None]) -> Callable[..., None]:
             "--tolerance",
             "tolerances",
             multiple=True,
-            callback=_parsed,
+            callback=_parse_tolerances,
             metavar="ENDPOINT[:FIELD]=NUMBER",
             help="How far numbers may be apart; NUMBER% is relative, 'any' ignores. The endpoint * is all. Repeatable.",
         ),
@@ -66,13 +66,13 @@ def tolerances(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def tell(comparison: Comparison, as_json: bool, **more: Any) -> None:
+def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> None:
     """Show how it came out, and end with 1 where it is not the same."""
     if as_json:
         endpoints = {name: asdict(tally) for name, tally in comparison.endpoints.items()}
         first = comparison.first
         shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
-        echo_json({**more, "same": bool(comparison), "endpoints": endpoints, "first": shown})
+        echo_json({**totals, "same": bool(comparison), "endpoints": endpoints, "first": shown})
     else:
         for line in str(comparison).splitlines():
             echo(line)

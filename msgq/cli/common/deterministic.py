@@ -56,24 +56,24 @@ def play_deterministic(
         played = played_endpoints(log, remap)
         wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=played)
         comparison = compare(
-            _chosen(sent, compare_endpoints, played), wanted, tolerances, time_tolerance=time_tolerance
+            _select_compared(sent, compare_endpoints, played), wanted, tolerances, time_tolerance=time_tolerance
         )
         logs.append(wanted)
     else:
         comparison = compare(
-            _chosen(sent, compare_endpoints),
-            _chosen(run(), compare_endpoints),
+            _select_compared(sent, compare_endpoints),
+            _select_compared(run(), compare_endpoints),
             tolerances,
             time_tolerance=time_tolerance or 0,
         )
     compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
-    if missing := [one.pattern for one in compare_endpoints if not any(map(one.search, compared))]:
+    if missing := [expression.pattern for expression in compare_endpoints if not any(map(expression.search, compared))]:
         text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so there is nothing to compare"
         raise click.ClickException(text)
-    comparisons.tell(comparison, as_json, messages=len(sent))
+    comparisons.show_comparison(comparison, as_json, messages=len(sent))
 
 
-def _chosen(
+def _select_compared(
     sent: list[SentMessage], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()
 ) -> list[SentMessage]:
     """Return what is compared: with a reference nothing of what was played, as others have sent that as well there."""

@@ -15,7 +15,7 @@ from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_name
 from msgq.stats import ChannelStats, Participant, QueueStats, TopicStats
 
 
-class Looked(Protocol):
+class AnyStats(Protocol):
     """What is known of an endpoint of any kind."""
 
     @property
@@ -31,7 +31,7 @@ class Looked(Protocol):
         """Who is entered, each with its role."""
 
 
-_Stats = TypeVar("_Stats", bound=Looked)
+_Stats = TypeVar("_Stats", bound=AnyStats)
 _Counts = TypeVar("_Counts", TopicCounts, EndpointCounts)
 
 
@@ -82,27 +82,31 @@ class Row(Generic[_Stats, _Counts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes, sends or writes."""
-        return [str(who) for role, who in self.stats.participants if role in self._senders]
+        return [str(participant) for role, participant in self.stats.participants if role in self._senders]
 
     @property
     def subscribers(self) -> list[str]:
         """Who subscribes or receives."""
-        return [str(who) for role, who in self.stats.participants if role in self._receivers]
+        return [str(participant) for role, participant in self.stats.participants if role in self._receivers]
 
     @property
     def publishing(self) -> int:
         """How many publish, send or write that are not known to be dead."""
-        return sum(role in self._senders and who.alive is not False for role, who in self.stats.participants)
+        return sum(
+            role in self._senders and participant.alive is not False for role, participant in self.stats.participants
+        )
 
     @property
     def subscribing(self) -> int | None:
         """How many subscribe or receive that are not known to be dead; None: nobody can tell."""
-        return sum(role in self._receivers and who.alive is not False for role, who in self.stats.participants)
+        return sum(
+            role in self._receivers and participant.alive is not False for role, participant in self.stats.participants
+        )
 
     @property
     def dead(self) -> int:
         """How many are entered that died."""
-        return len({who for _, who in self.stats.participants if who.alive is False})
+        return len({participant for _, participant in self.stats.participants if participant.alive is False})
 
     @property
     def messages(self) -> int | None:
@@ -131,16 +135,16 @@ class Row(Generic[_Stats, _Counts]):
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` shows of it."""
-        what = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
-        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in what}}  # type: ignore[call-overload]
+        fields = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
+        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in fields}}  # type: ignore[call-overload]
 
     def _own(self) -> dict[str, Any]:
         """What `--json` shows of this kind alone, or in another way than its stats have it."""
         return {}
 
-    def _growth(self, of: Callable[[_Counts], int | None]) -> float | None:
+    def _growth(self, count_of: Callable[[_Counts], int | None]) -> float | None:
         """How much more it is, a second. Less, because somebody left or a count began anew, is nothing."""
-        before, now = None if self.before is None else of(self.before), of(self.now)
+        before, now = None if self.before is None else count_of(self.before), count_of(self.now)
         return None if before is None or now is None or not self.seconds else max(0, now - before) / self.seconds
 
 
@@ -165,8 +169,8 @@ class TopicRow(Row[TopicStats, TopicCounts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes; stock publishers leave no name."""
-        who = publisher(self.stats)
-        return [] if who == "-" else [who]
+        participant = publisher(self.stats)
+        return [] if participant == "-" else [participant]
 
     @property
     def subscribers(self) -> list[str]:
@@ -216,18 +220,18 @@ class ChannelRow(Row[ChannelStats, EndpointCounts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes, with the names of nodes."""
-        return [f"{one.node} {one.participant}" for one in self.stats.publishers if not one.left]
+        return [f"{row.node} {row.participant}" for row in self.stats.publishers if not row.left]
 
     @property
     def subscribers(self) -> list[str]:
         """Who subscribes, with the names of nodes."""
-        return [f"{one.node} {one.participant}" for one in self.stats.subscribers]
+        return [f"{row.node} {row.participant}" for row in self.stats.subscribers]
 
     @property
     def publishing(self) -> int:
         """How many publish, each once."""
-        rows = [one for one in self.stats.publishers if not one.left and not one.superseded]
-        return sum(one.participant.alive is not False for one in rows)
+        rows = [row for row in self.stats.publishers if not row.left and not row.superseded]
+        return sum(row.participant.alive is not False for row in rows)
 
     @property
     def tolerance_s(self) -> float | None:

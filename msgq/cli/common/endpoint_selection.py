@@ -60,7 +60,7 @@ def missing_error(missing: Iterable[str], existing: Iterable[str]) -> click.Clic
     return click.ClickException(f"no endpoint matches {', '.join(texts)}; {hint}")
 
 
-def say_waiting(texts: Sequence[str]) -> None:
+def print_waiting(texts: Sequence[str]) -> None:
     """Name what the verb waits for, on the standard error."""
     if texts:
         echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
@@ -92,12 +92,14 @@ class EndpointSelection:
         auxiliary: bool = False,
         expressions: Sequence[re.Pattern[str]] = (),
     ) -> None:
-        meant = [checked(one) if isinstance(one, str) else one for one in choices(texts)]
-        self._selection = Selection([*meant, *expressions] or None)
-        self._auxiliary, self._every = auxiliary, not (texts or expressions)
-        written = [*texts, *(one.pattern for one in expressions)]
-        self._each = {text: Selection(one) for text, one in zip(written, [*meant, *expressions], strict=True)}
-        self.unmatched = [*self._each]
+        patterns = [checked(pattern) if isinstance(pattern, str) else pattern for pattern in choices(texts)]
+        self._selection = Selection([*patterns, *expressions] or None)
+        self._auxiliary, self._selects_all = auxiliary, not (texts or expressions)
+        written = [*texts, *(pattern.pattern for pattern in expressions)]
+        self._by_text = {
+            text: Selection(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
+        }
+        self.unmatched = [*self._by_text]
         self.plain = self._selection.names
         self.prefix = prefix
         self._text = ", ".join(texts) or "any endpoint"
@@ -106,7 +108,7 @@ class EndpointSelection:
         return self._text
 
     def __contains__(self, name: str) -> bool:
-        return name in self._selection and (self._auxiliary or not self._every or not is_auxiliary(name))
+        return name in self._selection and (self._auxiliary or not self._selects_all or not is_auxiliary(name))
 
     def existing(self) -> dict[str, int]:
         """Return those that exist now, in the order of `msgq.stats.endpoints`, with the inodes of their files.
@@ -114,9 +116,9 @@ class EndpointSelection:
         A file whose name is no text is none.
         """
         every = endpoint_inodes(self.prefix)
-        found = {name: inode for name, inode in every.items() if name in self and self._counts(name, every)}
-        self.unmatched = [text for text in self.unmatched if not any(name in self._each[text] for name in found)]
-        return found
+        selected = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
+        self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
+        return selected
 
     def require_matched(self) -> None:
         """Refuse names and patterns that selected nothing in any call of `existing`.
@@ -128,10 +130,10 @@ class EndpointSelection:
         if self.unmatched:
             raise missing_error(self.unmatched, endpoint_inodes(self.prefix))
 
-    def _counts(self, name: str, every: Container[str]) -> bool:
+    def _is_meant(self, name: str, every: Container[str]) -> bool:
         """Whether one that exists and is selected is meant, beside the others that exist."""
-        told = not self._auxiliary and name not in self.plain and is_shown_by_queue(name, every)
-        return not told and name.encode(errors="ignore").decode() == name
+        is_redundant = not self._auxiliary and name not in self.plain and is_shown_by_queue(name, every)
+        return not is_redundant and name.encode(errors="ignore").decode() == name
 
 
 class EndpointFollower(Generic[_T]):

@@ -10,8 +10,8 @@ import click
 class Group(click.Group):
     """Imports a command, `command` in `msgq.cli.VERB.NAME`, when it is asked for."""
 
-    def __init__(self, *given: Any, verb: str, names: Sequence[str], **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *arguments: Any, verb: str, names: Sequence[str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._verb, self._names = verb, names
 
     def list_commands(self, ctx: click.Context) -> list[str]:

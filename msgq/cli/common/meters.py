@@ -9,7 +9,7 @@ import click
 
 import msgq
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -102,9 +102,9 @@ def _measure(
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.lines is None or lines < wanted.lines:
         _watch(meters, wanted)
-        readings = [one.reading() for _, one in sorted(meters.by_name.items())]
-        for one in meters.by_name.values():
-            one.clear()
+        readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
+        for meter in meters.by_name.values():
+            meter.clear()
         for reading in readings:
             if not wanted.as_json and head % _HEAD_PERIOD == 0:
                 echo(_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
@@ -130,7 +130,7 @@ def _watch(meters: EndpointFollower[Meter], wanted: Wanted) -> None:
 def _await(meters: EndpointFollower[Meter], names: EndpointSelection, timeout: float | None) -> None:
     """Wait until there is an endpoint."""
     meters.refresh()
-    say_waiting(names.unmatched)
+    print_waiting(names.unmatched)
     began_s = time.monotonic()
     while not meters.by_name:
         if timeout is not None and time.monotonic() - began_s >= timeout:
@@ -158,12 +158,15 @@ def _line(name: str, cells: Sequence[str]) -> str:
 
 
 def spread(
-    of: Callable[[MeterReading], Distribution | None], text: Callable[[float | None], str], unit: str, width: int = 9
+    distribution_of: Callable[[MeterReading], Distribution | None],
+    text: Callable[[float | None], str],
+    unit: str,
+    width: int = 9,
 ) -> list[Column]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
     def column(title: str, field: str) -> Column:
-        return Column(title, lambda reading: text(getattr(of(reading), field, None)), width)
+        return Column(title, lambda reading: text(getattr(distribution_of(reading), field, None)), width)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     return [column(title, field) for field, title in {**titles, "max": "max"}.items()]

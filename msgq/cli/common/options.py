@@ -26,14 +26,14 @@ _IMPORT_PATHS = f"{__name__}.import_paths"  # in a context's `meta`
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _checked(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _validate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A prefix becomes the name of a directory: it must not lead out of /dev/shm."""
     return endpoint_name(value, "prefix") if value else value
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
 prefix = click.option(
-    "--prefix", metavar="NAME", callback=_checked, help="The prefix to look under.  [default: $OPENPILOT_PREFIX]"
+    "--prefix", metavar="NAME", callback=_validate, help="The prefix to look under.  [default: $OPENPILOT_PREFIX]"
 )
 
 
@@ -103,7 +103,7 @@ def complete_stage(context: click.Context, _parameter: click.Parameter, incomple
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
         return _items((name for name in topics if not name.startswith(timing.PREFIX)), incomplete)
-    return _items(sorted({found[0] for found in map(timing.parse_timing_topic, topics) if found}), incomplete)
+    return _items(sorted({parsed[0] for parsed in map(timing.parse_timing_topic, topics) if parsed}), incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -74,8 +74,8 @@ def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
     if unknown := value.keys() - set(names):
         raise ValueError(f"{what} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
     missing = [path + name for name in names if name not in value]
-    for name, one in value.items():
-        missing += _assign(row, name, one, path + name)
+    for name, item in value.items():
+        missing += _assign(row, name, item, path + name)
     return missing
 
 
@@ -107,4 +107,4 @@ def _assign(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
         return _fill(inner, value, path, f"{path}.")
     if not isinstance(value, list) or len(value) != len(inner):
         raise ValueError(f"{path} is a list of {len(inner)} elements, not {value!r}")
-    return [name for i, one in enumerate(value) for name in _assign(inner, i, one, f"{path}[{i}]")]
+    return [name for i, item in enumerate(value) for name in _assign(inner, i, item, f"{path}[{i}]")]

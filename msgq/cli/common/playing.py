@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from msgq.recording.player.remapping import Remap
 
 
-def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Remap:
+def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Remap:
     pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
     if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
         raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
@@ -30,7 +30,7 @@ remap = click.option(
     "--remap",
     multiple=True,
     metavar="OLD:=NEW",
-    callback=_remapped,
+    callback=_parse_remap,
     help=r"Play it there. OLD may be a pattern for whole names, whose groups NEW repeats: '/(.*):=ros_\1'. Repeatable.",
 )
 
@@ -59,9 +59,9 @@ def ending(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def tell_unplayed(player: Player, stats: PlayerStats) -> None:
+def print_unplayed(player: Player, stats: PlayerStats) -> None:
     """Say what was not played, and why."""
     for name, why in player.skipped.items():
         echo(f"not played: {name!r}: {why}", err=True)
-    for what, count in stats.unplayed.items():
-        echo(f"not played: {count} messages of {what}", err=True)
+    for endpoint, count in stats.unplayed.items():
+        echo(f"not played: {count} messages of {endpoint}", err=True)

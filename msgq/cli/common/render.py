@@ -50,7 +50,7 @@ def echo_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def no_terminal(what: str) -> TextIO:
+def no_terminal(name: str) -> TextIO:
     """Return the standard output, for what programs read.
 
     Raises
@@ -58,7 +58,7 @@ def no_terminal(what: str) -> TextIO:
     click.UsageError : there is a terminal.
     """
     if sys.stdout.isatty():
-        raise click.UsageError(f"a terminal would obey what is in {what}; send them to a file or into a pipe")
+        raise click.UsageError(f"a terminal would obey what is in {name}; send them to a file or into a pipe")
     return sys.stdout
 
 
@@ -117,12 +117,12 @@ def progress(total: int) -> Iterator[Callable[[int], object]]:
         yield partial(bar.advance, task)
 
 
-def styled(text: str, style: str) -> Text:
+def style_text(text: str, style: str) -> Text:
     """Return a text of one line with a colour for the console, as "green"."""
     return Text(escape_terminal(text), style)
 
 
-def stacked(lines: Iterable[str]) -> Text:
+def stack_lines(lines: Iterable[str]) -> Text:
     """Return lines, one below the other, for the console."""
     return Text("\n".join(map(escape_terminal, lines)))
 

@@ -17,11 +17,11 @@ from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.cli.demo.view import LiveView, print_summary
 from msgq.demo import plan
-from msgq.demo.recording import reported
-from msgq.demo.replaying import replayed
+from msgq.demo.recording import write_report
+from msgq.demo.replaying import replay_recording
 from msgq.demo.run import Run
 from msgq.demo.summary import Summary
-from msgq.demo.virtual import play_twice
+from msgq.demo.virtual import run_twice
 
 _EPILOG = (
     "Exit codes: 0 everything held that must hold, also when Ctrl-C ended it early; "
@@ -72,12 +72,12 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     stop = threading.Event()
     with interruptible(stop.set), ExitStack() as stack:
         if plan.VIRTUAL:
-            summary = play_twice(duration, secrets.randbits(32), stop)
+            summary = run_twice(duration, secrets.randbits(32), stop)
         else:
             recording = output or Path(stack.enter_context(TemporaryDirectory(prefix="msgq-demo-"))) / "recording"
             view = stack.enter_context(LiveView(screen) if live else nullcontext())
             run = secrets.token_hex(3)
-            summary = Run(run, duration, stop, recording if plan.EXACT else None).play(view)
+            summary = Run(run, duration, stop, recording if plan.EXACT else None).run(view)
             if plan.EXACT and not summary.interrupted:
                 summary = _onwards(summary, run, recording, report)
     if as_json:
@@ -89,9 +89,9 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
 
 def _onwards(summary: Summary, run: str, recording: Path, report: Path | None) -> Summary:
     """Replay the recording, and write the report if wanted; what came of it joins the summary."""
-    said = list(replayed(run, recording))
+    said = list(replay_recording(run, recording))
     if report is not None:
-        said += reported(recording, report)
+        said += write_report(recording, report)
     failures = (*summary.failures, *(text for held, text in said if not held))
     notes = (*summary.notes, *(text for held, text in said if held))
     return replace(summary, notes=notes, failures=failures, ok=not failures)

@@ -8,8 +8,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from msgq.cli.common.render import in_bytes, in_units, styled
-from msgq.demo.pieces import WorkFigures
+from msgq.cli.common.render import in_bytes, in_units, style_text
+from msgq.demo.endpoint_roles import WorkFigures
 from msgq.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.demo.summary import Summary
 
@@ -46,8 +46,9 @@ class LiveView:
         for name, topic in published.items():
             before = self._before.get(name, topic)
             _add_publisher(table, name, topic.pid, topic.messages, _growth(before, topic, now_s - self._shown_s))
-            for one, reading in [(report, r) for report in reports for r in report.readings if r.topic == name]:
-                _add_subscriber(table, one.subscriber, one.pid, reading.received, reading.recent, reading.lost)
+            matching = ((report, r) for report in reports for r in report.readings if r.topic == name)
+            for source, reading in matching:
+                _add_subscriber(table, source.subscriber, source.pid, reading.received, reading.recent, reading.lost)
         self._live.update(Group(table, *events), refresh=True)
         self._before, self._shown_s = published, now_s
 
@@ -58,9 +59,16 @@ def print_summary(screen: Console, summary: Summary) -> None:
     table = _table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
     for topic in summary.topics:
         _add_publisher(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
-        for one in summary.subscribers:
-            if one.topic == topic.topic:
-                _add_subscriber(table, one.subscriber, one.pid, one.received, one.overall, one.lost)
+        for subscriber in summary.subscribers:
+            if subscriber.topic == topic.topic:
+                _add_subscriber(
+                    table,
+                    subscriber.subscriber,
+                    subscriber.pid,
+                    subscriber.received,
+                    subscriber.overall,
+                    subscriber.lost,
+                )
     screen.print(table)
     for restart in summary.restarts:
         how = "ended" if VIRTUAL else "killed (SIGKILL)"
@@ -79,12 +87,12 @@ def print_summary(screen: Console, summary: Summary) -> None:
     for note in summary.notes:
         screen.print(note)
     for failure in summary.failures:
-        screen.print(styled("FAILED", "red"), failure)
-    screen.print(styled("everything held", "green") if summary.ok else styled("not everything held", "red"))
+        screen.print(style_text("FAILED", "red"), failure)
+    screen.print(style_text("everything held", "green") if summary.ok else style_text("not everything held", "red"))
 
 
 def _in_words(work: WorkFigures) -> str:
-    killed = ", ".join(f"{one.name} ({one.pid})" for one in work.killed) or "nobody"
+    killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed) or "nobody"
     done = f"{work.acknowledged:,} of {work.sent:,} were worked off"
     return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
 
@@ -93,8 +101,8 @@ def _recording_table(summary: Summary) -> Table:
     table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
-    for one in summary.recording:
-        table.add_row(one.topic, in_units(one.messages), in_bytes(one.bytes), in_units(one.lost))
+    for figures in summary.recording:
+        table.add_row(figures.topic, in_units(figures.messages), in_bytes(figures.bytes), in_units(figures.lost))
     return table
 
 
@@ -107,8 +115,10 @@ def _table(title: str) -> Table:
 
 def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _Rates) -> None:
     rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
-    who = f"demo-{name}"
-    table.add_row(styled(name, "bold"), who, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate)
+    process_name = f"demo-{name}"
+    table.add_row(
+        style_text(name, "bold"), process_name, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate
+    )
 
 
 def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: Flow, lost: int | None) -> None:

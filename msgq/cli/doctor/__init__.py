@@ -8,7 +8,7 @@ import click
 
 import msgq
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, styled
+from msgq.cli.common.render import console, echo_json, in_bytes, style_text
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.common import naming
 from msgq.common.texts import some
@@ -45,7 +45,7 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
         if as_json:
             echo_json(check)
         else:
-            output.print(styled(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
+            output.print(style_text(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
             output.print(check.text, soft_wrap=True)
     sys.exit(wrong)
 
@@ -60,7 +60,7 @@ def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield segments(where)
     yield files(where)
     yield from states(where)
-    yield left_behind(where)
+    yield check_leftovers(where)
 
 
 def stamps() -> Check:
@@ -90,53 +90,55 @@ def round_trip() -> Check:
 
 def segments(prefix: str) -> Check:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
-    return _judged("segments", list(cleanup.unreadable(prefix)), "every one can be read")
+    return _check_of("segments", list(cleanup.unreadable(prefix)), "every one can be read")
 
 
 def files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     names = topic_cleanup.orphans(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
-    flaws = [Issue(text, wrong=True) for text in lost] + topic_cleanup.strangers(prefix) + _elsewhere(prefix)
-    return _judged("files", flaws, "every one belongs where it is, to whom it should")
+    flaws = [Issue(text, wrong=True) for text in lost] + topic_cleanup.strangers(prefix) + _orphans_of_prefixes(prefix)
+    return _check_of("files", flaws, "every one belongs where it is, to whom it should")
 
 
-def _judged(check: str, flaws: Sequence[Issue], good: str) -> Check:
+def _check_of(check: str, flaws: Sequence[Issue], good: str) -> Check:
     if not flaws:
         return Check(check, "ok", good)
     ordered = sorted(flaws, key=lambda flaw: not flaw.wrong)
     wrong = ordered[0].wrong
-    texts = (one.text if one.wrong or not wrong else f"warning: {one.text}" for one in ordered)
+    texts = (issue.text if issue.wrong or not wrong else f"warning: {issue.text}" for issue in ordered)
     return Check(check, "error" if wrong else "warning", some(texts, _SHOWN, "; "))
 
 
-def _elsewhere(prefix: str) -> list[Issue]:
+def _orphans_of_prefixes(prefix: str) -> list[Issue]:
     """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
     prefixes = [] if prefix else topic_cleanup.orphaned_prefixes()
     if not prefixes:
         return []
-    left = [one for where in prefixes for one in topic_cleanup.clear_orphans(where, remove=False) if one.endpoint]
-    size = in_bytes(sum(one.bytes for one in left))
-    text = f"{len(prefixes)} prefixes that ended left {len(left)} side segments without a ring, {size}"
+    orphans = [
+        orphan for where in prefixes for orphan in topic_cleanup.clear_orphans(where, remove=False) if orphan.endpoint
+    ]
+    size = in_bytes(sum(orphan.bytes for orphan in orphans))
+    text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
     return [Issue(f"{text} (`msgq clean` removes them)", wrong=False)]
 
 
 def states(prefix: str) -> Iterator[Check]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
-    for one in CLEANERS:
-        found = [stats for stats in every if kind_of(stats.endpoint) is one.kind]
-        size = in_bytes(sum(stats.bytes for stats in found))
-        good = f"{len(found)} {one.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
-        yield _judged(one.check, diagnose(one, found, prefix), good)
+    for cleaner in CLEANERS:
+        of_kind = [stats for stats in every if kind_of(stats.endpoint) is cleaner.kind]
+        size = in_bytes(sum(stats.bytes for stats in of_kind))
+        good = f"{len(of_kind)} {cleaner.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
+        yield _check_of(cleaner.check, diagnose(cleaner, of_kind, prefix), good)
 
 
-def left_behind(prefix: str) -> Check:
+def check_leftovers(prefix: str) -> Check:
     """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
     dead = [*leftovers.clear_gates(prefix, remove=False), *leftovers.clear_claims(prefix, remove=False)]
     if not dead:
         return Check("leftovers", "ok", "no gates or ZMQ claims of the dead")
-    text = some((f"{one.endpoint}: {one.reason}" for one in dead), _SHOWN, "; ")
+    text = some((f"{removal.endpoint}: {removal.reason}" for removal in dead), _SHOWN, "; ")
     return Check("leftovers", "warning", f"{text}. `msgq clean` removes them")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, say_waiting
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
 from msgq.cli.common.meters import give_up
 from msgq.cli.common.payload import as_text, decode
 from msgq.cli.common.render import echo, echo_bytes, echo_json
@@ -76,7 +76,7 @@ def command(
     named = len(names.plain) != 1 or len(endpoints) > 1
     show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
     if schemas is not None:
-        show = _told(show, schemas)
+        show = _describe_wait(show, schemas)
     with naming.overrides(prefix), until_interrupted():
         _run(names, show, 1 if once else count, timeout)
 
@@ -84,7 +84,7 @@ def command(
 def _run(names: EndpointSelection, show: Show, most: int | None, timeout: float | None) -> None:
     feeds: EndpointFollower[Feed] = EndpointFollower(names, _feed)
     feeds.refresh()
-    say_waiting(names.unmatched)
+    print_waiting(names.unmatched)
     heard_s, shown = time.monotonic(), 0
     while most is None or shown < most:
         before = shown
@@ -105,8 +105,8 @@ def _wait(feeds: list[Feed]) -> None:
     """Return when there is something, or it is time to look, also for other endpoints."""
     poller = Poller()
     waits = [feed.waits for feed in feeds if feed.waits is not None]
-    for one in waits:
-        poller.registerSocket(one)
+    for waiter in waits:
+        poller.registerSocket(waiter)
     naps = not waits or len(waits) < len(feeds)
     if not waits:
         time.sleep(_NAP_S)
@@ -126,7 +126,7 @@ def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
     return len(items)
 
 
-def _told(show: Show, schemas: Schemas) -> Show:
+def _describe_wait(show: Show, schemas: Schemas) -> Show:
     """Return what shows messages by the schemas that the user named."""
     return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
 

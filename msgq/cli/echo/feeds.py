@@ -97,13 +97,13 @@ class ChannelFeed(Feed):
 
     def take(self, most: int | None) -> list[Item]:
         """Return the messages that came, with who published them."""
-        found: list[Item] = []
-        while len(found) < (_BATCH if most is None else min(most, _BATCH)):
+        items: list[Item] = []
+        while len(items) < (_BATCH if most is None else min(most, _BATCH)):
             data = self._subscriber.receive(0)
             if data is None:
                 break
-            found.append(self._item(data))
-        return found
+            items.append(self._item(data))
+        return items
 
     def _item(self, data: bytes) -> Item:
         last = self._subscriber.last
@@ -136,7 +136,7 @@ class VectorFeed(Feed):
         now_ns = clock.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
         return [
-            Item(row.tobytes(), *_written("index", index, count, time_ns, now_ns), self._schema)
+            Item(row.tobytes(), *_format_write("index", index, count, time_ns, now_ns), self._schema)
             for index, count, time_ns, row in islice(zip(*columns, strict=True), most)
         ]
 
@@ -152,7 +152,7 @@ class BoardFeed(Feed):
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema
         return [
-            Item(value.data, *_written("key", key, value.count, value.time, now_ns), schema)
+            Item(value.data, *_format_write("key", key, value.count, value.time, now_ns), schema)
             for key, value in islice(changes.items(), most)
         ]
 
@@ -171,8 +171,8 @@ def _lost(messages: int | None) -> str:
     return f"lost {'' if messages is None else f'{messages} '}messages, which came faster than they were shown"
 
 
-def _written(what: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
+def _format_write(name: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
     """Return what is known of a value, for programs and for people."""
     age_ns = max(0, now_ns - time_ns)
-    facts = {what: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
+    facts = {name: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
     return facts, f"{where}, write {count}, {in_us(age_ns / 1000)} us ago"

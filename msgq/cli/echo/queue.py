@@ -78,7 +78,7 @@ class EventsFeed(Feed):
         found: list[Item] = []
         if self._there is None:
             waited = self._browser.messages(most)
-            self._there = {(one.number, one.sent_time) for one in waited}
+            self._there = {(message.number, message.sent_time) for message in waited}
             found = [_waiting(message, schema) for message in waited]
         if self._events is None:
             self._attend(_ALL)  # it was not there before, so all that is in it came since

@@ -66,14 +66,14 @@ def _steadily(server: VisionIpcServer, rate: float, parent_watch: ParentWatch) -
 
 
 def _as_received(server: VisionIpcServer, acks: SubSocket, parent_watch: ParentWatch) -> None:
-    sent = received = 0
+    sent = receive_frames = 0
     while not parent_watch.stop.is_set():
-        while sent - received < _AHEAD:
+        while sent - receive_frames < _AHEAD:
             _publish(server)
             sent += 1
         message = acks.receive()
         if message is not None:
-            received = int.from_bytes(message, "little")
+            receive_frames = int.from_bytes(message, "little")
 
 
 if __name__ == "__main__":

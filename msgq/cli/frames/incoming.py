@@ -51,21 +51,21 @@ def line(frame: VisionBuf, path: Path | None = None) -> FrameLine:
     return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
 
 
-def connected(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
+def connect(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     """Return a client of a server that is there."""
-    there = streams(naming.endpoint_name(name, "server name"))  # asked first: a client makes its topic, also in vain
+    served = streams(naming.endpoint_name(name, "server name"))  # asked first: a client makes its topic, also in vain
     if kind is None:
-        kind = min(there or (), default=0)
-    if there and kind not in there:
-        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
+        kind = min(served or (), default=0)
+    if served and kind not in served:
+        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(served)}", name)
     client = VisionIpcClient(name, kind, conflate)
-    if there is None or not client.connect(False):
+    if served is None or not client.connect(False):
         client.close()
         raise click.ClickException(f"no server {name!r} of frames; `msgq frames list` shows those that there are")
     return client
 
 
-def received(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
+def receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
     """Return frames as they come, until `stop`. Each is the caller's to release.
 
     Raises

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units, style_text
 from msgq.common import naming
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
@@ -60,8 +60,8 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
     with naming.overrides(prefix):
         streams = survey(interval)
     if as_json:
-        for one in streams:
-            echo_json(one)
+        for stream in streams:
+            echo_json(stream)
     else:
         console().print(_table(streams))
 
@@ -71,14 +71,16 @@ def survey(interval_s: float) -> list[StreamLine]:
     streams = [stream for name in wire.server_names() for stream in _of_server(name)]
     with ExitStack() as stack:
         watches = {}
-        for one in streams:
-            if one.stream is not None:
+        for stream in streams:
+            if stream.stream is not None:
                 with suppress(MsgqError):  # its topic cannot be read, or is not there so far
-                    watches[one] = stack.enter_context(_watch(one.server, one.stream))
+                    watches[stream] = stack.enter_context(_watch(stream.server, stream.stream))
         begin = time.monotonic()
         if watches:
             time.sleep(interval_s)
-        return [replace(one, rate=_rate(watches[one], begin)) if one in watches else one for one in streams]
+        return [
+            replace(stream, rate=_rate(watches[stream], begin)) if stream in watches else stream for stream in streams
+        ]
 
 
 def _of_server(name: str) -> Iterator[StreamLine]:
@@ -124,17 +126,17 @@ def _table(streams: Sequence[StreamLine]) -> Table:
     for column in ("stride", "bytes", "buffers", "frames/s"):
         table.add_column(column, justify="right")
     table.add_column("state")
-    for one in streams:
+    for stream in streams:
         table.add_row(
-            one.server,
-            str(one.pid or "-"),
-            in_units(one.stream),
-            one.format or "-",
-            f"{one.width} x {one.height}" if one.width else "-",
-            in_units(one.stride),
-            in_bytes(one.bytes),
-            in_units(one.buffers),
-            "-" if one.rate is None else f"{one.rate:.1f}",
-            one.state if one.state == _SERVING else styled(one.state, "yellow"),
+            stream.server,
+            str(stream.pid or "-"),
+            in_units(stream.stream),
+            stream.format or "-",
+            f"{stream.width} x {stream.height}" if stream.width else "-",
+            in_units(stream.stride),
+            in_bytes(stream.bytes),
+            in_units(stream.buffers),
+            "-" if stream.rate is None else f"{stream.rate:.1f}",
+            stream.state if stream.state == _SERVING else style_text(stream.state, "yellow"),
         )
     return table

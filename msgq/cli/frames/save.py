@@ -45,10 +45,10 @@ def command(
     stop = threading.Event()
     with (
         naming.overrides(prefix),
-        incoming.connected(server, stream, conflate=False) as client,
+        incoming.connect(server, stream, conflate=False) as client,
         interruptible(stop.set),
     ):
-        for number, frame in enumerate(incoming.received(client, timeout, stop), 1):
+        for number, frame in enumerate(incoming.receive_frames(client, timeout, stop), 1):
             path = file if count == 1 else file.with_stem(f"{file.stem}-{number:04}")
             with frame:
                 about = incoming.line(frame, path)

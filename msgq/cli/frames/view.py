@@ -65,7 +65,7 @@ def command(
     stop = threading.Event()
     with (
         naming.overrides(prefix),
-        incoming.connected(server, stream, conflate=True) as client,
+        incoming.connect(server, stream, conflate=True) as client,
         interruptible(stop.set),
         _picture(screen, as_json) as live,
     ):
@@ -89,7 +89,7 @@ def _show(
 ) -> npt.NDArray[np.uint8] | None:
     """Show so many frames; return the newest, if it is to be kept (nothing else but a picture needs it as RGB)."""
     rgb = None
-    for number, frame in enumerate(incoming.received(client, timeout_s, stop), 1):
+    for number, frame in enumerate(incoming.receive_frames(client, timeout_s, stop), 1):
         with frame:
             about = incoming.line(frame)
             rgb = frame.to_rgb() if keep or live is not None else None
@@ -112,7 +112,7 @@ class HalfBlocks:
 
     def __rich_console__(self, screen: Console, settings: ConsoleOptions) -> Iterator[Segment]:
         lines = max(1, (settings.height or screen.height) - 2)
-        pixels = scaled(self._rgb, settings.max_width, 2 * lines) & _LEVELS
+        pixels = scale(self._rgb, settings.max_width, 2 * lines) & _LEVELS
         for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
             for (above, below), run in groupby(zip(map(tuple, upper), map(tuple, lower), strict=True)):
                 yield Segment("▀" * len(list(run)), _style(above, below))
@@ -120,7 +120,7 @@ class HalfBlocks:
         yield Segment(self._title[: settings.max_width])
 
 
-def scaled(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
+def scale(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
     """Return the picture as large as fits, with an even number of rows; each pixel is one of the picture's."""
     import numpy as np
 

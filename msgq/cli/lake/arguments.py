@@ -80,23 +80,23 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
         existing(path)
     screen = console()
     with screen.status("Spark starts") if screen.is_terminal else nullcontext():
-        return Lake(_started(lambda: session(master)), path, version)
+        return Lake(_start_session(lambda: session(master)), path, version)
 
 
-def _started(start: Callable[[], _T]) -> _T:
+def _start_session(start: Callable[[], _T]) -> _T:
     """Return the session that `start` makes. Ctrl-C counts when it is there, as a Java that is left half-way stays;
     the second time at once.
     """
-    told: list[bool] = []
+    warned: list[bool] = []
 
     def stop() -> None:
-        if told:
+        if warned:
             raise KeyboardInterrupt
-        told.append(True)
+        warned.append(True)
 
     with interruptible(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
         made = start()
-    if told:
+    if warned:
         raise KeyboardInterrupt
     return made
 
@@ -115,7 +115,7 @@ def progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
     from msgq.spark.runtime.spark_errors import spark_errors
 
-    with _interruptions(), spark_errors(), _shown(lake, text):
+    with _interruptions(), spark_errors(), _format_row(lake, text):
         yield
 
 
@@ -134,7 +134,7 @@ def _interruptions() -> Iterator[None]:
 
 
 @contextmanager
-def _shown(lake: Lake, text: str) -> Iterator[None]:
+def _format_row(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
     screen = console()
     tracker = _tracker(lake.spark)

@@ -99,7 +99,7 @@ def _play(
         with until_interrupted():
             player.run()
         stats = player.stats()
-    playing.tell_unplayed(player, stats)
+    playing.print_unplayed(player, stats)
     if as_json:
         echo_json(stats)
     else:

@@ -34,7 +34,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")
-    with _made_of(lake) as (path, recordings):
+    with _describe_source(lake) as (path, recordings):
         opened = arguments.open_lake(path, master, recordings)
         if recordings:
             with arguments.progress(opened, "ingest"):
@@ -51,7 +51,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 
 
 @contextmanager
-def _made_of(path: str) -> Iterator[tuple[str, list[str]]]:
+def _describe_source(path: str) -> Iterator[tuple[str, list[str]]]:
     """Give a lake and what is to be ingested into it: of a recording all, into a lake that is there until the end."""
     if not arguments.is_recording(path):
         yield path, []

@@ -22,15 +22,15 @@ def command(lake: str, as_json: bool) -> None:
     """
     from msgq.lake.catalog import catalogue, quoted
 
-    found = catalogue(arguments.existing(lake))
+    tables = catalogue(arguments.existing(lake))
     if as_json:
-        for entry in found:
+        for entry in tables:
             echo_json(asdict(entry))
         return
     table = Table("table", "a row is", "where")
     for title in ("rows", "files", "size"):
         table.add_column(title, justify="right")
-    for entry in found:
+    for entry in tables:
         name = entry.table if re.fullmatch(r"\w*", entry.table) else quoted(entry.table)
         sizes = (in_units(entry.rows), in_units(entry.files), in_bytes(entry.bytes))
         table.add_row(name, entry.row, entry.place, *sizes)

@@ -140,7 +140,7 @@ def _packs(schema: Schema | None) -> bool:
 
 
 def _encoder(kind: str, schema: Schema | None) -> Encode:
-    def packed(text: str, former: bytes | None) -> bytes:
+    def pack(text: str, former: bytes | None) -> bytes:
         try:
             value: Any = json.loads(text)
             if schema is not None and _packs(schema):
@@ -158,7 +158,7 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
     def from_text(text: str, _former: bytes | None) -> bytes:
         return text.encode()
 
-    encoders: dict[str, Encode] = {"text": from_text, "hex": from_hex, "json": packed}
+    encoders: dict[str, Encode] = {"text": from_text, "hex": from_hex, "json": pack}
     return encoders[kind]
 
 

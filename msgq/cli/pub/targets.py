@@ -55,14 +55,14 @@ class PublishOptions:
     def check(self) -> None:
         """Refuse options that are for endpoints of another kind. click.UsageError."""
         kind = kind_of(self.endpoint)
-        for option, given, of in (
+        for option, value, kind in (
             ("--force", self.force, TOPIC),
             ("--priority", self.priority is not None, QUEUE),
             ("--index", self.index is not None, RECORDS),
             ("--key", self.key is not None, RECORDS),
         ):
-            if given and kind is not of:
-                raise click.UsageError(f"{option} is for {of.mark}NAME" if of.mark else f"{option} is for topics")
+            if value and kind is not kind:
+                raise click.UsageError(f"{option} is for {kind.mark}NAME" if kind.mark else f"{option} is for topics")
 
 
 class PublishTarget(ABC):
@@ -126,7 +126,7 @@ class TopicTarget(PublishTarget):
     """A topic, unless somebody who lives publishes there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, _schema_unless_taken(wanted.endpoint, wanted.force))
+        super().__init__(wanted, _schema_of_free_topic(wanted.endpoint, wanted.force))
         self._socket = PubSocket()
 
     def _open(self) -> None:
@@ -147,19 +147,23 @@ class TopicTarget(PublishTarget):
         return asdict(self._socket.stats())
 
 
-def _schema_unless_taken(endpoint: str, force: bool) -> Schema | None:
+def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
     """Return the topic's schema, and refuse when somebody publishes there."""
     try:
-        there = stats.topic(endpoint)
+        existing = stats.topic(endpoint)
     except SegmentError as error:
         if error.errno is not None:  # there is none yet
             return None
         raise
-    alive = there.publisher_kind == "stock" or (there.publisher is not None and there.publisher.alive is not False)
+    alive = existing.publisher_kind == "stock" or (
+        existing.publisher is not None and existing.publisher.alive is not False
+    )
     if alive and not force:
-        text = f"{endpoint} is published by {publisher(there)}, which this would cut off; --force does it all the same"
+        text = (
+            f"{endpoint} is published by {publisher(existing)}, which this would cut off; --force does it all the same"
+        )
         raise click.ClickException(text)
-    return there.schema
+    return existing.schema
 
 
 def _schema_there(name: str) -> Schema | None:
@@ -196,7 +200,10 @@ class ChannelTarget(PublishTarget):
     def wait(self, readers: int) -> None:
         """Wait until so many subscribers are listed; passive ones never are."""
         began_s = time.monotonic()
-        while sum(one.participant.alive is not False for one in self._channel_file.stats().subscribers) < readers:
+        while (
+            sum(subscriber.participant.alive is not False for subscriber in self._channel_file.stats().subscribers)
+            < readers
+        ):
             timeout = self._wanted.timeout
             if timeout is not None and time.monotonic() - began_s >= timeout:
                 raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)

@@ -12,7 +12,7 @@ from rich.live import Live
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import choices, missing_error
 from msgq.cli.common.keyboard import raw_keys, read_key
-from msgq.cli.common.render import console, echo, echo_json, in_rate, in_units, in_us, stacked
+from msgq.cli.common.render import console, echo, echo_json, in_rate, in_units, in_us, stack_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.stages.hop_tree import Hop, HopTreeCollector, Tree, branches
 from msgq.cli.stages.passive_topics import TopicFollower
@@ -191,7 +191,7 @@ def _run_live(view: View, live: Live) -> None:
     while _listen(view, _SHOW_S if shown else 0.1, read_key):
         refused = len(view.topics.refused)
         shown = [*view.lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
-        text = stacked(shown[: max(1, live.console.height - 1)])
+        text = stack_lines(shown[: max(1, live.console.height - 1)])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)

@@ -81,10 +81,10 @@ class _StampedTopic:
         if self.dtype is None:
             return [], 0, 0
         batch = self._topic.take(self.dtype)
-        count = sum(map(len, batch.rows)) + len(batch.others)
+        count = sum(map(len, batch.rows)) + len(batch.other_messages)
         if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
             return [], batch.lost, count
-        rows = [*batch.rows, *_firsts(batch.others, self.dtype)]
+        rows = [*batch.rows, *_firsts(batch.other_messages, self.dtype)]
         return rows, batch.lost, count - sum(map(len, rows))
 
     def close(self) -> None:
@@ -174,12 +174,12 @@ class HopTreeCollector:
             {name: window.left_out for name, window in counts.items()},
         )
 
-    def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, found: Sequence[Hop]) -> bool:
+    def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, edges: Sequence[Hop]) -> bool:
         """Whether a topic is there, or was within the window."""
         counts.forget(now_s)
         topic = self.topics.by_name.get(name)
-        there = topic is not None and topic.dtype is not None
-        return there or not counts.is_empty or any(hop.endpoint == name for hop in found)
+        has_stamps = topic is not None and topic.dtype is not None
+        return has_stamps or not counts.is_empty or any(hop.endpoint == name for hop in edges)
 
 
 def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: Rows) -> list[Hop]:
@@ -228,13 +228,13 @@ def _by_name(hop: Hop) -> tuple[str, str]:
     return hop.parent or "", hop.endpoint
 
 
-def branches(found: Sequence[Hop]) -> Iterator[tuple[int, Hop]]:
+def branches(edges: Sequence[Hop]) -> Iterator[tuple[int, Hop]]:
     """Give each edge once, with its depth: below it those that lead on, where the endpoint comes first."""
-    waiting = sorted(found, key=_by_name)
+    waiting = sorted(edges, key=_by_name)
     stack = [(0, hop) for hop in reversed(waiting) if hop.parent is None]
     waiting = [hop for hop in waiting if hop.parent is not None]
     while stack or waiting:
         depth, hop = stack.pop() if stack else (0, waiting.pop(0))
         yield depth, hop
-        stack += [(depth + 1, one) for one in reversed(waiting) if one.parent == hop.endpoint]
-        waiting = [one for one in waiting if one.parent != hop.endpoint]
+        stack += [(depth + 1, edge) for edge in reversed(waiting) if edge.parent == hop.endpoint]
+        waiting = [edge for edge in waiting if edge.parent != hop.endpoint]

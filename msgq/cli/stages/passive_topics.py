@@ -35,7 +35,7 @@ class ReceivedBatch:
     """
 
     rows: list[np.ndarray[Any, np.dtype[Any]]]
-    others: list[bytes]
+    other_messages: list[bytes]
     lost: int | None
 
 
@@ -87,33 +87,35 @@ class PassiveTopic:
 
     def take(self, dtype: np.dtype[Any]) -> ReceivedBatch:
         """Return what came since the last call. dtype : of a message of the size that is expected."""
-        others: list[bytes] = []
-        return self._batch(self._receive_arrays(dtype, others), others)
+        other_messages: list[bytes] = []
+        return self._batch(self._receive_arrays(dtype, other_messages), other_messages)
 
     def take_stamps(self) -> ReceivedBatch:
         """Return the stamps of a tracked topic that came since the last call."""
         return self._batch(self._receive_stamps(), [])
 
-    def _batch(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], others: list[bytes]) -> ReceivedBatch:
+    def _batch(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], other_messages: list[bytes]) -> ReceivedBatch:
         published = self._watch.counts().messages
         rows: list[np.ndarray[Any, np.dtype[Any]]] = []
         drained = False
         try:
             for some in received:
                 rows.append(some)
-            drained = sum(map(len, rows)) + len(others) < _TURN
+            drained = sum(map(len, rows)) + len(other_messages) < _TURN
         except CorruptSegmentError:  # the next look goes on at the present
             self._corrupt = True
-        return ReceivedBatch(rows, others, self._newly_lost(published if drained else None))
+        return ReceivedBatch(rows, other_messages, self._newly_lost(published if drained else None))
 
-    def _receive_arrays(self, dtype: np.dtype[Any], others: list[bytes]) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    def _receive_arrays(
+        self, dtype: np.dtype[Any], other_messages: list[bytes]
+    ) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         at_once = max(1, _AT_ONCE_BYTES // dtype.itemsize)
         batch = 0
         while batch < _TURN:
             try:
                 some = self._socket.receive_array(dtype, min(at_once, _TURN - batch))
             except MessageSizeError:
-                others += self._socket.receive_many(1)
+                other_messages += self._socket.receive_many(1)
                 batch += 1
             else:
                 if not len(some):

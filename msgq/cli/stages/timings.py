@@ -68,7 +68,7 @@ class StageCollector:
         if name not in self._windows:
             self._windows[name] = SlidingWindow(self._seconds, now_s)
         whole = [rows[makes_sense(rows)] for rows in batch.rows]
-        malformed = len(batch.others) + sum(map(len, batch.rows)) - sum(map(len, whole))
+        malformed = len(batch.other_messages) + sum(map(len, batch.rows)) - sum(map(len, whole))
         self._windows[name].add(now_s, whole, batch.lost, malformed)
 
     def rows(self) -> list[StageRow]:

@@ -134,9 +134,9 @@ class ChannelStats:
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
         """Who is entered, each with its role, "publisher", "subscriber" or "viewer"; not those that left."""
-        publishers = [("publisher", one.participant) for one in self.publishers if not one.left]
-        subscribers = [("subscriber", one.participant) for one in self.subscribers]
-        return (*publishers, *subscribers, *(("viewer", one.participant) for one in self.viewers))
+        publishers = [("publisher", row.participant) for row in self.publishers if not row.left]
+        subscribers = [("subscriber", row.participant) for row in self.subscribers]
+        return (*publishers, *subscribers, *(("viewer", row.participant) for row in self.viewers))
 
     @property
     def bytes(self) -> int:
@@ -146,7 +146,7 @@ class ChannelStats:
     @property
     def lost(self) -> int:
         """What those of its subscribers that are listed have lost by now, all together."""
-        return sum(one.lost for one in self.subscribers)
+        return sum(row.lost for row in self.subscribers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class RecordStats:
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
         """Who writes, and rows of the dead, each with its role, "writer"."""
-        return tuple(("writer", one.participant) for one in self.writers)
+        return tuple(("writer", row.participant) for row in self.writers)
 
     @property
     def dtype(self) -> str | None:

@@ -116,14 +116,14 @@ class TopicStats:
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
         """Who is entered, each with its role, "subscriber" or "publisher"."""
-        found = tuple(("subscriber", one.participant) for one in self.subscribers)
-        return found if self.publisher is None else (*found, ("publisher", self.publisher))
+        subscribers = tuple(("subscriber", row.participant) for row in self.subscribers)
+        return subscribers if self.publisher is None else (*subscribers, ("publisher", self.publisher))
 
     @property
     def lost(self) -> int | None:
         """What its subscribers have lost by now, all together; None: unknown, or there is no side segment."""
-        lost = [one.lost for one in self.subscribers]
-        return None if self.messages is None or None in lost else sum(one or 0 for one in lost)
+        lost = [row.lost for row in self.subscribers]
+        return None if self.messages is None or None in lost else sum(row or 0 for row in lost)
 
 
 @dataclass(frozen=True, slots=True)

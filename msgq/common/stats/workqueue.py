@@ -137,4 +137,4 @@ class QueueStats:
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
         """Who has it open or left something, once for each of its `roles`."""
-        return tuple((role, one.participant) for one in self.handles for role in one.roles)
+        return tuple((role, row.participant) for row in self.handles for role in row.roles)

@@ -12,7 +12,7 @@ from msgq.demo.plan import SUBSCRIBERS
 _PATIENCE_S = 20.0  # more than a role gives itself
 
 
-class Cast:
+class ProcessGroup:
     """Owns the processes of a run. Each ends when told to, or when this process is gone and its parent_watch closes."""
 
     def __init__(self, run: str) -> None:

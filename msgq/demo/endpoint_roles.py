@@ -24,7 +24,7 @@ from msgq.errors import MsgqError, SegmentError
 from msgq.kinds import CHANNEL, QUEUE, RECORDS
 
 #: What is said on the channel, and of each gauge.
-SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])
+ALERT = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])
 GAUGES = 8  # elements of the vector; a machine with fewer cores leaves some at zero
 _STAMP = struct.Struct("<QQQ")
 _CAPACITY = 1024  # of the channel, messages: more than eight seconds of both publishers
@@ -38,18 +38,18 @@ Sample = Callable[[], Sequence[float]]
 
 def alerts(run: str, topic: plan.Topic) -> msgq.Channel:
     """Open the channel of those who watch the machine."""
-    name = plan.piece_name(run, topic)
-    return msgq.Channel(name, capacity=_CAPACITY, schema=struct_schema(SAID, "Alert"), node=topic.name)
+    name = plan.endpoint_name(run, topic)
+    return msgq.Channel(name, capacity=_CAPACITY, schema=struct_schema(ALERT, "Alert"), node=topic.name)
 
 
 def gauges(run: str) -> msgq.SeqlockVector:
     """Open the vector of the machine's gauges."""
-    return msgq.SeqlockVector(plan.piece_name(run, plan.GAUGES), SAID, GAUGES)
+    return msgq.SeqlockVector(plan.endpoint_name(run, plan.GAUGES), ALERT, GAUGES)
 
 
 def jobs(run: str) -> msgq.MessageQueue:
     """Open the queue of files to be read. It says of each job what becomes of it, and what it was."""
-    name = plan.piece_name(run, plan.JOBS)
+    name = plan.endpoint_name(run, plan.JOBS)
     return msgq.MessageQueue(name, max_messages=_JOBS_MAX, max_message_size=_JOB_BYTES, events="payload")
 
 
@@ -68,10 +68,10 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, b
 
 
 def _watch(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, begin: Callable[[], object]) -> None:
-    with alerts(run, topic) as channel, channel.publisher(slot_bytes=SAID.itemsize) as publisher:
+    with alerts(run, topic) as channel, channel.publisher(slot_bytes=ALERT.itemsize) as publisher:
         begin()
         for sequence in rate_loop(topic.rate_hz, stop):
-            publisher.send(_said(max(sample()), sequence, pid))
+            publisher.send(_alert(max(sample()), sequence, pid))
 
 
 def _show(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, begin: Callable[[], object]) -> None:
@@ -80,7 +80,7 @@ def _show(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Sample, beg
         begin()
         for sequence in rate_loop(topic.rate_hz, stop):
             for index, value in enumerate(sample()[:GAUGES]):
-                vector[index] = _said(value, sequence, pid)[0]
+                vector[index] = _alert(value, sequence, pid)[0]
 
 
 def _dispatch(run: str, topic: plan.Topic, stop: Stop, pid: int, _: Sample, begin: Callable[[], object]) -> None:
@@ -93,8 +93,8 @@ def _dispatch(run: str, topic: plan.Topic, stop: Stop, pid: int, _: Sample, begi
                 queue.send(stamp + bytes(next(files)), timeout=0)
 
 
-def _said(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    return np.array([(time.monotonic_ns(), sequence, pid, value)], SAID)
+def _alert(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    return np.array([(time.monotonic_ns(), sequence, pid, value)], ALERT)
 
 
 # ---- who reads ----
@@ -103,8 +103,8 @@ def _said(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int], np.dt
 class Alarm:
     """A subscriber of the channel. What it hears of each publisher is measured apart."""
 
-    def __init__(self, run: str, who: plan.Subscriber) -> None:
-        self._channel = alerts(run, plan.TOPICS[who.topics[0]])
+    def __init__(self, run: str, subscriber: plan.Subscriber) -> None:
+        self._channel = alerts(run, plan.TOPICS[subscriber.topics[0]])
         self._subscriber = self._channel.subscriber()
 
     @property
@@ -147,7 +147,7 @@ class Panel:
             self.lost += int(count - self._counts[index] - 1)
             self._counts[index] = count
             stamp = (int(row["published_ns"]), int(self._counts.sum()) - 1, int(row["pid"]))
-            meters[plan.GAUGES.name].take(stamp, SAID.itemsize, time.monotonic_ns())
+            meters[plan.GAUGES.name].take(stamp, ALERT.itemsize, time.monotonic_ns())
         return bool(len(changes.indices))
 
     def close(self) -> None:
@@ -165,8 +165,8 @@ class Worker:
 
     lost = 0
 
-    def __init__(self, run: str, who: plan.Subscriber) -> None:
-        self._queue, self._pause_s = jobs(run), who.pause_s
+    def __init__(self, run: str, subscriber: plan.Subscriber) -> None:
+        self._queue, self._pause_s = jobs(run), subscriber.pause_s
         self._done = 0
 
     def take(self, meters: dict[str, Meter], timeout_s: float) -> bool:
@@ -226,7 +226,7 @@ class WorkFigures:
 def work(run: str, killed: Sequence[KilledWorker]) -> WorkFigures | None:
     """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
     try:
-        queue = stats.queue(plan.piece_name(run, plan.JOBS))
+        queue = stats.queue(plan.endpoint_name(run, plan.JOBS))
     except SegmentError:
         return None
     figures = (queue.sent, queue.acknowledged, queue.returned, queue.depth, queue.in_flight)
@@ -235,38 +235,38 @@ def work(run: str, killed: Sequence[KilledWorker]) -> WorkFigures | None:
 
 def has_job(run: str, pid: int) -> bool:
     """Whether a process has taken a job that it has not finished."""
-    handles = stats.queue(plan.piece_name(run, plan.JOBS)).handles
-    return any(one.taken for one in handles if one.participant.pid == pid)
+    handles = stats.queue(plan.endpoint_name(run, plan.JOBS)).handles
+    return any(row.taken for row in handles if row.participant.pid == pid)
 
 
-def published(run: str, topic: plan.Topic, pid: int | None) -> plan.Published:
+def read_published(run: str, topic: plan.Topic, pid: int | None) -> plan.Published:
     """Return what was written to a channel (by this topic's publisher), a vector or a queue so far."""
-    name = plan.piece_name(run, topic)
+    name = plan.endpoint_name(run, topic)
     with contextlib.suppress(SegmentError):
         if topic.kind == CHANNEL.name:
-            pools = [one for one in stats.channel(name).publishers if one.node == topic.name]
-            return plan.Published(pid, sum(one.sent for one in pools), sum(one.bytes for one in pools))
+            pools = [row for row in stats.channel(name).publishers if row.node == topic.name]
+            return plan.Published(pid, sum(row.sent for row in pools), sum(row.bytes for row in pools))
         if topic.kind == RECORDS.name:
             written = stats.record(name).written
-            return plan.Published(pid, written, written * SAID.itemsize)
+            return plan.Published(pid, written, written * ALERT.itemsize)
         return plan.Published(pid, stats.queue(name).sent, None)
     return plan.Published(pid, 0, 0)  # nobody has made it so far
 
 
 def has_publisher(run: str, topic: plan.Topic) -> bool:
     """Whether somebody who writes to a channel, vector or queue is there."""
-    name = plan.piece_name(run, topic)
+    name = plan.endpoint_name(run, topic)
     if topic.kind == CHANNEL.name:
-        return any(one.node == topic.name for one in stats.channel(name).publishers)
+        return any(row.node == topic.name for row in stats.channel(name).publishers)
     if topic.kind == RECORDS.name:
         return bool(stats.record(name).writers)
-    return len(stats.queue(name).handles) > sum(topic.name in one.topics for one in plan.SUBSCRIBERS.values())
+    return len(stats.queue(name).handles) > sum(topic.name in row.topics for row in plan.SUBSCRIBERS.values())
 
 
 def sweep(run: str) -> None:
-    """Remove what the pieces of a run left."""
-    for topic in plan.PIECES:
-        name = plan.piece_name(run, topic)
+    """Remove what the endpoints of a run left."""
+    for topic in plan.OTHER_KINDS:
+        name = plan.endpoint_name(run, topic)
         with contextlib.suppress(MsgqError):
             if topic.kind == CHANNEL.name:
                 msgq.Channel(name, create=False, passive=True).unlink()
