@@ -108,7 +108,7 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     ------
     SegmentError : there is no such channel, or its files cannot be read.
     """
-    from msgq.impl.channel.channelfile import open_channel_file  # late: few programs look at channels
+    from msgq.impl.channel.core import open_channel_file  # late: few programs look at channels
 
     return open_channel_file(naming.channel_name(name), naming.resolve_prefix(prefix)).stats()
 
@@ -211,7 +211,7 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     ------
     SegmentError : there is no such vector or board, or its file cannot be read.
     """
-    from msgq.impl.records.snapshot import RecordWatch  # late: few programs look at records
+    from msgq.impl.records.core import RecordWatch  # late: few programs look at records
 
     return RecordWatch(naming.records_name(name), naming.resolve_prefix(prefix)).stats()
 

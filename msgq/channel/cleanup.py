@@ -19,7 +19,7 @@ from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
-from msgq.impl.channel.channelfile import open_channel_file, remove_orphan
+from msgq.impl.channel.core import open_channel_file, remove_orphan
 from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
 from msgq.stats import ChannelStats, ViewHolder, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel

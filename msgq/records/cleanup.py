@@ -12,7 +12,7 @@ from __future__ import annotations
 from msgq.common import naming
 from msgq.common.naming import RECORDS_MARK
 from msgq.common.texts import plural, some
-from msgq.impl.records.snapshot import remove_record
+from msgq.impl.records.core import remove_record
 from msgq.kinds.persistent import PersistentKind
 from msgq.kinds.removal import Issue
 from msgq.stats import RecordStats, records

@@ -4,7 +4,7 @@
  *
  * The channel file exists, and its configuration is complete. A pool's file is POOLS and its uid, 16 hexadecimal digits. Messages hold
  * their number in each word of eight bytes, so that a torn one shows. Coming and going is done in the order of steps of
- * channelfile.pyx, poolfile.pyx, publisher_pool.pyx and subscriber_rows.pyx.
+ * channelfile.pxi, poolfile.pxi, publisher_pool.pxi and subscriber_rows.pxi.
  */
 #include "points.h"
 
@@ -252,7 +252,7 @@ static void listen_in(void) {
     begun = mq_channel_cursor(&subscriber);
 }
 
-/* As _clear_pins of subscriber_rows.pyx. */
+/* As _clear_pins of subscriber_rows.pxi. */
 static void clear_pins(int row) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {

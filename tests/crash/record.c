@@ -4,7 +4,7 @@
  *
  * The file is there; CLOCK is what the host's clock is ahead of CLOCK_MONOTONIC, in ns. Value NUMBER of a vector holds its
  * number in each of its words; of a board it has 1 + NUMBER % 5 words. So a torn one shows. Coming, going, writing and
- * declaring are done in the order of steps of handle.pyx, vector.pyx and board.pyx. What was achieved is said.
+ * declaring are done in the order of steps of handle.pxi, vector.pxi and board.pxi. What was achieved is said.
  */
 #include "points.h"
 

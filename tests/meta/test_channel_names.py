@@ -10,8 +10,7 @@ import pytest
 import msgq
 import msgq.channel
 from msgq.impl.channel import Publisher, Subscriber
-from msgq.impl.channel.publisher import Loan
-from msgq.impl.channel.subscriber import Sample
+from msgq.impl.channel.core import Loan, Sample
 from tests.meta.test_public_names import plain_signature, public
 
 # What makes one ("": only another object does), its methods; "" is a property.

@@ -20,9 +20,9 @@ from msgq.common import stats as stat_values
 from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
-from msgq.impl.channel.channelfile import open_channel_file
+from msgq.impl.channel.core import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
-from msgq.impl.records.snapshot import RecordWatch
+from msgq.impl.records.core import RecordWatch
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.workqueue import MessageQueue

@@ -53,7 +53,7 @@ static uint32_t below(uint64_t *state, uint32_t n) {
 
 /* ---- publishers ---- */
 
-/* As remove_dead_pools of channelfile.pyx: pools of the dead that nobody can reach. */
+/* As remove_dead_pools of channelfile.pxi: pools of the dead that nobody can reach. */
 static void remove_dead_pools(const mq_index_ring *order) {
     mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgq.channel import Channel
-from msgq.impl.channel.publisher import Publisher
-from msgq.impl.channel.subscriber import Sample, Subscriber
+from msgq.impl.channel.core import Publisher, Sample, Subscriber
 from tests.stress.roles import told
 from tests.support import DEADLINE, hear, say
 

@@ -29,9 +29,8 @@ from msgq.cli.common import board as boards
 from msgq.cli.common.endpoint_rows import ROWS, AnyRow
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
-from msgq.impl.channel.publisher import Publisher
-from msgq.impl.channel.subscriber import Subscriber
-from msgq.impl.records.snapshot import RecordWatch
+from msgq.impl.channel.core import Publisher, Subscriber
+from msgq.impl.records.core import RecordWatch
 from msgq.kinds import KINDS
 from msgq.kinds.cleanup import CLEANERS
 from tests import command

@@ -21,7 +21,7 @@ from msgq.common.stats import Participant
 from msgq.common.stats.records import RecordStats, RecordWriterInfo
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, SegmentError
 from msgq.impl.base import clock
-from msgq.impl.records.snapshot import remove_record
+from msgq.impl.records.core import remove_record
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
 ROWS, ROW, GENERATION, ELEMENTS = 4096, 128, 64, 32768

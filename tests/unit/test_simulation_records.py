@@ -244,7 +244,7 @@ def test_all_orders_of_two_writers_and_a_reader() -> None:
 
 
 def test_the_faces_are_the_backends() -> None:
-    assert Board.__module__ == "msgq.impl.records.board"
+    assert Board.__module__ == "msgq.impl.records.core"
     with Simulation():
         import msgq.records
 

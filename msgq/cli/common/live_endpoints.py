@@ -9,8 +9,8 @@ from msgq.cli.common.endpoint_rows import ROWS, AnyRow
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.impl.channel.channelfile import open_channel_file
-from msgq.impl.records.snapshot import RecordWatch
+from msgq.impl.channel.core import open_channel_file
+from msgq.impl.records.core import RecordWatch
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_of

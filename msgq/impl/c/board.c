@@ -1,4 +1,4 @@
-/* Boards: the same steps as in impl/records/board.pyx. To be compiled as C11. */
+/* Boards: the same steps as in impl/records/board.pxi. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 

@@ -1,4 +1,4 @@
-/* A channel's file: opened, made, locked, agreed on, cleaned; as in impl/channel/channelfile.pyx. */
+/* A channel's file: opened, made, locked, agreed on, cleaned; as in impl/channel/channelfile.pxi. */
 #ifndef MQC_CHANNELFILE_H
 #define MQC_CHANNELFILE_H
 

@@ -1,4 +1,4 @@
-/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pyx, poolfile.pyx and publisher.pyx. To be compiled as
+/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi. To be compiled as
  * C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"

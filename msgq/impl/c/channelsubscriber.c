@@ -1,4 +1,4 @@
-/* A channel's subscriber: the same steps as in impl/channel/subscriber_rows.pyx, poolfile.pyx and subscriber.pyx. To be
+/* A channel's subscriber: the same steps as in impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi. To be
  * compiled as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"

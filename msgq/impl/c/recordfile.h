@@ -1,5 +1,5 @@
-/* What vectors and boards have in common: their file, their row, waiting; as in impl/records/recordfile.pyx and
- * handle.pyx. */
+/* What vectors and boards have in common: their file, their row, waiting; as in impl/records/recordfile.pxi and
+ * handle.pxi. */
 #ifndef MQC_RECORDFILE_H
 #define MQC_RECORDFILE_H
 

@@ -1,4 +1,4 @@
-/* Vectors: the same steps as in impl/records/vector.pyx. To be compiled as C11. */
+/* Vectors: the same steps as in impl/records/vector.pxi. To be compiled as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 

@@ -1,13 +1,18 @@
 """The channel's headers as Cython sees them."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_liveness_probe, mq_liveness, mq_liveness_file, mq_schema_parts, mq_self, mq_u32, mq_u64,
+    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_schema_parts, mq_self, mq_u32, mq_u64,
 )
+from msgq.impl.base.segment cimport Segment
+from msgq.impl.base.views cimport HeldView, Holder
+from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/layout.h" nogil:
+    enum:
+        MQ_NAME
     ctypedef struct mq_identity:
         mq_u64 uid, pid, thread_id, start_time
         char name[16]
@@ -194,6 +199,119 @@ cdef extern from "channel/header.h" nogil:
 
 
 cdef extern from "base/atomics.h" nogil:
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
     uint64_t mq_load_relaxed_u64(const mq_u64 *word)
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
     void mq_store_release_u64(mq_u64 *word, uint64_t value)
+
+
+cdef extern from "channel/snapshot.h" nogil:
+    ctypedef struct mq_channel_slots_in_order:
+        uint64_t messages
+    ctypedef struct mq_channel_views:
+        uint64_t views, outdated, publish_time
+    ctypedef struct mq_channel_subscriber_copy:
+        uint64_t cursor, joined, received, lost, resets, views_held, viewer, lag
+    void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out)
+    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
+                                   mq_channel_views *views_by_viewer)
+    void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_copy *out)
+    void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
+
+
+cdef extern from "sys/file.h" nogil:
+    enum:
+        LOCK_EX
+        LOCK_NB
+    int flock(int fd, int operation)
+
+
+cdef class ChannelFile:
+    """A channel's file, mapped; and where its pools are."""
+    cdef readonly str name
+    cdef readonly str prefix
+    cdef readonly bint writable
+    cdef Segment segment
+    cdef mq_channel_header *header
+    cdef const mq_u64 *whole    # NULL: nobody tells whether others cut the file
+    cdef readonly object trust
+    cdef int mode               # of its files
+    cdef void *hold             # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
+    cdef int generation         # whose hold that is
+    cdef uint64_t own_pools[63]       # the pools that were made through this object, by row
+    cdef const mq_liveness_file *roll(self) noexcept
+    cdef int lock(self, bint patient=*) except -2
+    cdef int check_whole(self) except -1
+    cdef int _mark_open(self) except -1
+    cdef void _let_go(self) noexcept
+    cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
+    cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
+                                         bint publishes) except *
+    cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
+
+cdef inline bint is_whole(const mq_u64 *whole) noexcept:
+    """False: others cut the mapped file. Inline, for each message asks; check_whole says more."""
+    return whole == NULL or mq_load_relaxed_u64(whole) == 1
+
+
+cdef class PoolFile:
+    """A publisher's pool, mapped."""
+    cdef Segment segment
+    cdef const mq_u64 *whole
+    cdef mq_pool_map slots
+    cdef readonly str node      # name of the publisher's node
+    cdef readonly uint64_t pid
+    cdef int check_whole(self, str name) except -1
+    cdef int fd                 # of a new one that has no name yet
+
+cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
+
+
+cdef class SubscriberRows:
+    """The rows of a subscriber; they stay until its last view is let go."""
+    cdef ChannelFile file
+    cdef mq_channel_subscriber_row *row   # NULL: it is not listed
+    cdef int viewer             # its bit in pins; -1: it takes no views so far
+    cdef uint64_t views_held          # views
+    cdef void *row_token           # locks: of the row, or with others of MQ_CHANNEL_OPEN_BYTE
+    cdef void *viewer_token
+    cdef uint64_t row_uid, viewer_uid
+    cdef int generation
+    cdef bint closed
+    cdef int join(self, str node) except -1
+    cdef int become_viewer(self) except -1
+    cdef void change_views_held(self, int by) noexcept
+    cdef void leave(self) noexcept
+
+
+cdef class MappedPool(Holder):
+    """A pool as a subscriber has it mapped, which its views hold parts of."""
+    cdef SubscriberRows rows
+    cdef PoolFile pool_file
+    cdef object publisher       # who it is, a PublisherInfo
+
+
+cdef class Subscriber(Waitable):
+    cdef readonly str name      # of the node
+    cdef readonly int max_views
+    cdef ChannelFile _file
+    cdef SubscriberRows _rows     # None: passive, it leaves no trace
+    cdef mq_channel_subscriber c
+    cdef list _pools            # of MappedPool, by row; None: not mapped
+    cdef mq_channel_poll_state _poll_state
+    cdef mq_channel_message _last
+    cdef MappedPool _last_pool
+    cdef bint _raise_on_lost           # on loss
+    cdef uint64_t _lost_reported         # losses that were raised
+    cdef int64_t _nap           # how long to sleep unannounced next, ns; 0: have ourselves woken
+    cdef int _join(self) except -1
+    cdef bint _next_message(self, mq_channel_message *message) except -1
+    cdef bint _await_message(self, mq_channel_message *message, object timeout) except -1
+    cdef bint _accept(self, const mq_channel_message *message) except -1
+    cdef int _map_pool(self, const mq_channel_message *message) except -1
+    cdef bint _takes_views(self) noexcept
+    cdef object _receive(self, object timeout)
+    cdef bint _should_give_up(self, int *torn, object timeout) noexcept
+    cdef bytes _copy(self, const mq_channel_message *message)
+    cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept
+    cdef uint64_t _max_count(self, object limit) except? 0

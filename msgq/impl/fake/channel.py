@@ -1,6 +1,6 @@
 """Channels on the fake backend: many publishers and subscribers inside the process, in virtual time.
 
-The contracts are in the stubs of msgq/impl/channel (file.pyi, publisher.pyi, subscriber.pyi). A publisher waits for a
+The contracts are in the stubs of msgq/impl/channel (core.pyi). A publisher waits for a
 slot, and a subscriber for a message, as subscribers of topics do; only in a simulation does anybody else run meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""Boards of named values on the fake backend. See board.pyi of msgq/impl/records for the contract of each method."""
+"""Boards of named values on the fake backend. See core.pyi of msgq/impl/records for the contract of each method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Board(Handle):
-    """Named values. See board.pyi for the contract of each method."""
+    """Named values. See core.pyi for the contract of each method."""
 
     _store: BoardStore
     _row: BoardRow | None

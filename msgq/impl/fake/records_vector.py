@@ -1,4 +1,4 @@
-"""Vectors of records on the fake backend. See vector.pyi of msgq/impl/records for the contract of each method."""
+"""Vectors of records on the fake backend. See core.pyi of msgq/impl/records for the contract of each method."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Elements(Handle):
 
 
 class SeqlockVector(Elements):
-    """A vector of records. See vector.pyi for the contract of each method."""
+    """A vector of records. See core.pyi for the contract of each method."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class SeqlockVector(Elements):
 
 
 class Seqlock(Elements):
-    """One record: a vector of one. See vector.pyi for the contract of each method."""
+    """One record: a vector of one. See core.pyi for the contract of each method."""
 
     def __init__(
         self,

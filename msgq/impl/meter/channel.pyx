@@ -4,12 +4,12 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint64_t
 
 from msgq.impl.channel.core cimport mq_channel_message
-from msgq.impl.channel.subscriber cimport Subscriber
+from msgq.impl.channel.core cimport Subscriber
 from msgq.impl.meter.meter cimport Meter, mq_meter
 
 from msgq.common import naming
 from msgq.errors import EndpointClosedError, SegmentError
-from msgq.impl.channel.channelfile import open_channel_file
+from msgq.impl.channel.core import open_channel_file
 from msgq.common.queue_events import events_channel
 
 

@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from msgq.impl.meter.meter cimport Meter, mq_meter
 from msgq.impl.records.core cimport mq_record_parts
-from msgq.impl.records.recordfile cimport RecordFile, record_file
+from msgq.impl.records.core cimport RecordFile, record_file
 
 from msgq.common import naming
 from msgq.errors import EndpointClosedError

@@ -1,11 +1,13 @@
 """The headers of records as Cython sees them."""
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_identity, mq_liveness_probe, mq_liveness, mq_liveness_file, mq_row_table, mq_versioned_row, mq_schema,
-    mq_self, mq_u32, mq_u64,
+    mq_identity, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_row_table, mq_schema, mq_self,
+    mq_u32, mq_u64, mq_versioned_row,
 )
+from msgq.impl.base.endpointfile cimport EndpointFile
+from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/layout.h" nogil:
@@ -120,3 +122,33 @@ cdef extern from "records/board.h" nogil:
         uint64_t index, seen
         const mq_u64 *whole
     int mq_board_is_readable(const void *reader)
+
+
+cdef extern from "records/snapshot.h" nogil:
+    enum:
+        MQ_RECORD_READ_TRIES
+    ctypedef struct mq_record_row_summary:
+        uint64_t locked, keys
+    ctypedef struct mq_record_summary:
+        uint64_t elements_written, locked, orphaned, last_time_ns, last_index
+        mq_record_row_summary rows[128]
+    unsigned mq_record_row_of(const mq_record_header *header, uint64_t who)
+    void mq_record_summarize(const mq_record_parts *parts, mq_record_summary *out)
+
+
+cdef extern from "base/atomics.h" nogil:
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
+cdef class RecordFile(EndpointFile):
+    """The file of a vector or board; its lock. Without a name: private memory, which has neither."""
+    cdef object wanted  # options.Opening or BoardOpening: what it shall be; None for who looks on
+    cdef mq_record_parts parts
+    cdef mq_record_config _shape(self) except *
+    cdef bint is_board(self) noexcept
+
+cdef RecordFile record_file(str name, str in_prefix, object trust, object wanted)

@@ -1,5 +1,5 @@
-from msgq.impl.channel.channelfile cimport ChannelFile
-from msgq.impl.records.recordfile cimport RecordFile
+from msgq.impl.channel.core cimport ChannelFile
+from msgq.impl.records.core cimport RecordFile
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport mq_channel_source, mq_record_source, mq_source
 

@@ -7,14 +7,14 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 from msgq.impl.channel.core cimport MQ_CHANNEL_PUBLISHERS, mq_channel_join, mq_channel_skip, mq_channel_has_publisher
-from msgq.impl.channel.channelfile cimport ChannelFile
-from msgq.impl.channel.poolfile cimport PoolFile, open_pool
+from msgq.impl.channel.core cimport ChannelFile
+from msgq.impl.channel.core cimport PoolFile, open_pool
 from msgq.impl.base.context cimport Context
 from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
 from msgq.impl.base.segment cimport give
 from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
-from msgq.impl.records.recordfile cimport RecordFile, record_file
+from msgq.impl.records.core cimport RecordFile, record_file
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
@@ -33,7 +33,7 @@ from msgq import kinds
 from msgq.common import record_changes
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
-from msgq.impl.channel.channelfile import open_channel_file
+from msgq.impl.channel.core import open_channel_file
 from msgq.impl.records.options import dtype_there
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.common.queue_events import events_channel

@@ -25,8 +25,8 @@ from collections import deque
 
 from msgq.common import naming
 from msgq.errors import MsgqError, StateError
-from msgq.impl.channel.channelfile import open_channel_file
-from msgq.impl.channel.publisher import Publisher
+from msgq.impl.channel.core import open_channel_file
+from msgq.impl.channel.core import Publisher
 from msgq.impl.base.liveness import process_name
 from msgq.impl.workqueue import options
 from msgq.common.queue_events import SCHEMA, events_channel

@@ -8,7 +8,7 @@ import os
 from msgq.common import naming
 from msgq.common.queue_events import events_channel
 from msgq.errors import MsgqError
-from msgq.impl.channel.channelfile import open_channel_file
+from msgq.impl.channel.core import open_channel_file
 
 
 def remove_events(queue: str, in_prefix: str) -> None:

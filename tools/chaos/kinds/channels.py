@@ -8,8 +8,7 @@ from typing import Any
 import msgq
 from msgq.channel import Channel
 from msgq.errors import PoolExhaustedError
-from msgq.impl.channel.publisher import Publisher
-from msgq.impl.channel.subscriber import Sample, Subscriber
+from msgq.impl.channel.core import Publisher, Sample, Subscriber
 from tests.stress.channels import HEAD, message, read
 from tools.chaos.history import CHANNELS, Field, History, Record
 from tools.chaos.kinds.topics import check_complete

@@ -1,32 +1,9 @@
 """The file of a vector or board, or private memory; see base/endpointfile.pyx for how a file is opened and made."""
 
-from cython cimport no_gc_clear
-from libc.errno cimport errno
-from libc.stdint cimport uint8_t
-from libc.string cimport memcpy, memset
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
-from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.liveness cimport text, this_process
-from msgq.impl.base.endpointfile cimport EndpointFile
-from msgq.impl.base.segment cimport Segment, failure, remove_file
-from msgq.impl.records.core cimport (
-    MQ_RECORD_BOARD, MQ_RECORD_CREATOR_BYTES, MQ_RECORD_EXCLUSIVE, MQ_RECORD_MAJOR, MQ_RECORD_SCHEMA_BYTES,
-    MQ_RECORD_VALID, MQ_RECORD_OTHER_VERSION, mq_record_header, mq_record_file_bytes, mq_record_header_check,
-    mq_record_config, mq_record_header_init,
-)
-
-from msgq.common import naming
-from msgq.common.dtypes import struct_schema
-from msgq.errors import CorruptSegmentError, LayoutVersionError
-from msgq.impl.records import options
-
 
 @no_gc_clear  # as its base
 cdef class RecordFile(EndpointFile):
-    """See recordfile.pxd."""
+    """See core.pxd."""
 
     cdef str _noun(self):
         return "vector or board"

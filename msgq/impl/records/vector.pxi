@@ -1,32 +1,4 @@
-"""SeqlockVector and Seqlock: what they offer. How they take part is in handle.pyx. See vector.pyi."""
-
-cimport cython
-from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.base.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns
-from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
-from msgq.impl.base.waiting cimport require_time
-from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_owner, mq_read_info,
-    mq_selection, mq_stamps, mq_vector_snapshot_step, mq_vector_collect_changed, mq_vector_indices_are_valid,
-    mq_vector_read, mq_vector_read_with_info, mq_vector_status, mq_vector_write,
-)
-from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle
-from msgq.impl.records.recordfile import unlink_records
-from msgq.impl.records.scalars cimport learn_scalars, scalar_bytes, scalar_dtype
-
-from msgq.common import naming
-from msgq.errors import ConcurrentUseError, CorruptSegmentError
-from msgq.impl.records import arrays, options
-from msgq.impl.records.values import Changes
-from msgq.impl.sockets.checks import timeout_ns
-
-
-cdef extern from "sched.h" nogil:
-    int sched_yield()
+"""SeqlockVector and Seqlock: what they offer. How they take part is in handle.pxi. See core.pyi."""
 
 
 cdef enum:
@@ -34,13 +6,16 @@ cdef enum:
     FRESH_BYTES = 4096             # rows that are made together
 
 
-def _reopen(kind, arguments, prefix, trust, passive):
+def _reopen_vector(kind, arguments, prefix, trust, passive):
     """Return a handle for one that was pickled."""
     return kind(*arguments, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
 cdef class _ArrayMemory:
     """The memory of an array, for as long as this lives."""
+    cdef Py_buffer view
+    cdef uint8_t *at
+    cdef object array
 
     def __cinit__(self, array, bint writable):
         PyObject_GetBuffer(array, &self.view, (PyBUF_WRITABLE if writable else PyBUF_SIMPLE) | PyBUF_ND)
@@ -64,7 +39,20 @@ cdef mq_selection _list(_ArrayMemory indices) noexcept:
 
 @cython.no_gc_clear  # as its base
 cdef class Vector(Handle):
-    """See vector.pxd."""
+    """Elements of one dtype."""
+    cdef object _dtype
+    cdef object _equal_dtype          # another one that is equal
+    cdef bint _is_f8
+    cdef object _ndarray          # numpy.ndarray
+    cdef object _empty_array           # numpy.empty
+    cdef object _index_dtype          # the dtype of indexes
+    cdef _ArrayMemory _scratch        # a row in which single values are converted; None: they are large
+    cdef _ArrayMemory _value_rows          # rows for single values that are read
+    cdef Py_ssize_t _value_rows_used       # of these
+    cdef bint _converting       # somebody uses the scratch, whose code may come back here
+    cdef bint _exclusive            # one handle writes
+    cdef bint _tracked          # the library writes the times into the values
+    cdef uint64_t _length       # as it was opened: of those that there are, the first so many
 
     def _use(self, wanted):
         """Compare with what was asked for, and be ready to convert."""
@@ -95,7 +83,7 @@ cdef class Vector(Handle):
         if not self._endpoint:
             raise TypeError("private memory cannot be pickled; give it a name to share it")
         arguments = (self._endpoint, None, self._length) if isinstance(self, SeqlockVector) else (self._endpoint,)
-        return _reopen, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
+        return _reopen_vector, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
 
     @property
     def dtype(self):
@@ -473,7 +461,7 @@ cdef uint8_t *_advance(mq_selection *elements, uint8_t *to, mq_read_info *info, 
 
 @cython.no_gc_clear  # as its base
 cdef class SeqlockVector(Vector):
-    """See vector.pyi."""
+    """See core.pyi."""
 
     def __init__(self, name, dtype=None, length=None, *, exclusive=None, copies=None, create=None, mode=None,
                  prefix=None, trust=None, passive=False, spin_us=None):
@@ -517,7 +505,7 @@ cdef class SeqlockVector(Vector):
 
 @cython.no_gc_clear  # as its base
 cdef class Seqlock(Vector):
-    """See vector.pyi."""
+    """See core.pyi."""
 
     def __init__(self, name, dtype=None, *, exclusive=None, copies=None, create=None, mode=None, prefix=None,
                  trust=None, passive=False, spin_us=None):

@@ -3,54 +3,6 @@
 All that changes it but messages happens under the lock (file.h); all that is read is checked.
 """
 
-from cython cimport no_gc_clear
-from libc.errno cimport EEXIST, ENOENT
-from libc.stdint cimport uint64_t
-from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_ANY_SUBSCRIBERS, MQ_CHANNEL_CREATOR_BYTES, MQ_CHANNEL_MAJOR, MQ_CHANNEL_VALID, MQ_CHANNEL_SCHEMA_BYTES,
-    MQ_CHANNEL_OTHER_VERSION, MQ_CHANNEL_SUBSCRIBERS, MQ_CHANNEL_SUBSCRIBER_BYTE, MQ_NODE_NAME, MQ_CHANNEL_UNSTAMPED,
-    MQ_CHANNEL_OPEN_BYTE, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, mq_channel_order, mq_channel_config,
-    mq_channel_config_of, mq_channel_config_word, mq_channel_header, mq_channel_header_check, mq_channel_release_row,
-    mq_channel_publisher_liveness, mq_channel_count_entries, mq_channel_configure, mq_channel_retract_all,
-    mq_channel_header_init, mq_identity, mq_identity_liveness, mq_channel_subscriber_row, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_channel_publisher_row, mq_schema_parts_of,
-)
-from msgq.impl.channel.snapshot cimport channel_counts, channel_stats
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness_file, mq_liveness_lock,
-    mq_liveness_unlock, mq_schema_parts,
-)
-from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.liveness cimport fork_generation, text as _text, this_process
-from msgq.impl.base.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file,
-    open_file, remove_file, unlock_file,
-)
-
-import os
-
-from msgq.common import naming, file_permissions
-from msgq.errors import (
-    ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, StateError,
-)
-
-
-cdef extern from "sys/file.h" nogil:
-    enum:
-        LOCK_EX
-        LOCK_NB
-    int flock(int fd, int operation)
-
-
-cdef extern from "base/layout.h":
-    enum:
-        MQ_NAME
-
 
 cdef enum:
     DEFAULT_CAPACITY = 64
@@ -61,7 +13,7 @@ cdef enum:
 
 @no_gc_clear  # what has rows or slots in it needs it mapped to the last
 cdef class ChannelFile:
-    """See channelfile.pyi."""
+    """See core.pyi."""
 
     def __dealloc__(self):
         self._let_go()
@@ -337,7 +289,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     cdef ChannelFile file
     cdef int tries = OPEN_TRIES
     path = naming.channel_path(name, in_prefix)
-    file_permissions.trusted_users(name)  # a name that is wrong is told now, not when the first file of another user comes
+    file_permissions.trusted_users(name)  # report a wrong name now, not with the first file of another user
     while True:
         try:
             file = None if create else _find_file(name, in_prefix, path, trust, writable)

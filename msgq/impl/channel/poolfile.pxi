@@ -1,27 +1,5 @@
 """A publisher's pool: made by its owner, mapped by others. See pool.h."""
 
-from cython cimport no_gc_clear
-from libc.errno cimport EEXIST
-from libc.stdint cimport uint64_t
-from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.channel.core cimport (
-    MQ_NODE_NAME, mq_load_relaxed_u64, mq_pool, mq_pool_check, mq_pool_head, mq_pool_stride, mq_pool_write,
-)
-from msgq.impl.channel.channelfile cimport ChannelFile
-from msgq.impl.base.liveness cimport new_uid, text
-from msgq.impl.base.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_word, map_file, map_parts, name_file,
-    open_file,
-)
-
-import os
-
-from msgq.common import naming, file_permissions
-from msgq.errors import CorruptSegmentError
-
 
 @no_gc_clear  # what has rows or slots in it needs it mapped to the last
 cdef class PoolFile:
@@ -46,7 +24,7 @@ cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
     cdef const char *wrong = mq_pool_check(head, segment.size, file.segment.inode, uid, &pool.slots)
     if wrong != NULL:
         raise CorruptSegmentError((<bytes> wrong).decode(), file.name, segment.path)
-    pool.node = text(head.node, MQ_NODE_NAME)
+    pool.node = _text(head.node, MQ_NODE_NAME)
     pool.pid = mq_load_relaxed_u64(&head.pid)
     pool.segment = segment
     pool.whole = guard_word(segment.guard) if segment.guard != NULL else NULL

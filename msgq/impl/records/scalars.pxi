@@ -1,10 +1,7 @@
 """The bytes of NumPy's structured scalars, where they are: asking NumPy for them takes ten times as long as a write."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t
 
-cdef object void = None           # numpy.void; None: nothing is known
+cdef object numpy_void = None           # numpy.void; None: nothing is known
 cdef Py_ssize_t bytes_at = 0      # where in one the address of its bytes is
 cdef Py_ssize_t dtype_at = 0      # and its dtype
 
@@ -14,7 +11,7 @@ cdef int learn_scalars() except -1:
 
     Without both, scalars are converted as everything else is.
     """
-    global void, bytes_at, dtype_at
+    global numpy_void, bytes_at, dtype_at
     cdef Py_buffer view
     cdef Py_ssize_t at
     cdef const void *word
@@ -32,13 +29,13 @@ cdef int learn_scalars() except -1:
         elif word == <const void *> <PyObject *> dtype:
             dtype_at = at
     PyBuffer_Release(&view)
-    void = type(known) if bytes_at and dtype_at else None
+    numpy_void = type(known) if bytes_at and dtype_at else None
     return 0
 
 
 cdef object scalar_dtype(value):
     """The dtype of a structured scalar; None: it is something else."""
-    return <object> (<PyObject **> (<char *> <PyObject *> value + dtype_at))[0] if type(value) is void else None
+    return <object> (<PyObject **> (<char *> <PyObject *> value + dtype_at))[0] if type(value) is numpy_void else None
 
 
 cdef const uint8_t *scalar_bytes(value) noexcept:

@@ -1,44 +1,10 @@
-"""A channel's publisher: a Python face on publisher.h. Its row and pool are in publisher_pool.pyx."""
-
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
-    PyObject_GetBuffer,
-)
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport PyThread_get_thread_ident
-from cython cimport no_gc_clear
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from posix.unistd cimport usleep
-
-from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_CORRUPT, MQ_CHANNEL_NOTIFY, MQ_CHANNEL_NO_SLOT, MQ_CHANNEL_VIEWERS, mq_channel_clear_dead,
-    mq_channel_return_slot, mq_channel_payload, mq_channel_publish, mq_channel_publish_batch, mq_channel_count_refused,
-    mq_channel_take_slot, mq_channel_used_count, mq_channel_used_slot, mq_pin_holders, mq_pool_stride,
-    mq_store_release_u64,
-)
-from msgq.impl.channel.channelfile cimport ChannelFile, is_whole
-from msgq.impl.channel.publisher_pool cimport PublisherPool, register_publisher
-from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.base.core cimport (
-    mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_copy_in, mq_futex_wait,
-    mq_futex_wake_all, mq_futex_word, mq_now_ns,
-)
-from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.base.origin cimport current_origin
-from msgq.impl.base.waiting cimport require_time
-
-from msgq.errors import (
-    CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageTooLargeError,
-    PoolExhaustedError, StateError,
-)
-from msgq.impl.sockets.checks import pickle_error, timeout_ns
+"""A channel's publisher: a Python face on publisher.h. Its row and pool are in publisher_pool.pxi."""
 
 
 cdef enum:
     PREFERRED_SLOTS = 4               # as many as a pool that grows should have, rather than larger ones
     BATCH_MESSAGES = 256            # of an array: so many are published before those who sleep are woken
-    LOOK_AGAIN_NS = 100000000   # while it waits for a slot: nobody tells that a holder died
+    SLOT_POLL_NS = 100000000   # while it waits for a slot: nobody tells that a holder died
 
 
 cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
@@ -57,7 +23,18 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 
 @no_gc_clear  # a queue's handle that is collected with it has events to publish
 cdef class Publisher:
-    """See publisher.pyi."""
+    """See core.pyi."""
+    cdef int _ticket, _generation
+    cdef unsigned long _waiter  # the thread that waits for a slot; 0: none
+    cdef bint _closing          # `close` was called during that wait, which closes it
+    cdef readonly str endpoint
+    cdef readonly str name      # of the node
+    cdef ChannelFile _file
+    cdef PublisherPool _pool
+    cdef object _slots          # asked for; None: as fits
+    cdef uint64_t _max_bytes
+    cdef uint64_t _sent, _bytes, _refused, _evicted  # from pools that were outgrown
+    cdef object __weakref__
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._ticket = CLOSED
@@ -321,7 +298,7 @@ cdef class Publisher:
                 now = mq_now_ns()
                 if slot != MQ_CHANNEL_NO_SLOT or 0 <= deadline <= now:
                     break
-                until = now + LOOK_AGAIN_NS
+                until = now + SLOT_POLL_NS
                 if 0 <= deadline < until:
                     until = deadline
                 with nogil:
@@ -409,7 +386,16 @@ cdef class Publisher:
 
 @no_gc_clear  # __dealloc__ needs the pool
 cdef class Loan:
-    """See publisher.pyi."""
+    """See core.pyi."""
+    cdef Publisher _publisher
+    cdef PublisherPool _pool
+    cdef int _slot              # -1: it is not ours any more
+    cdef uint64_t _size
+    cdef int _generation
+    cdef Py_ssize_t _exports    # buffers that look into it
+    cdef bint _over
+    cdef readonly object position
+    cdef public uint64_t origin_time
 
     def __cinit__(self):
         self._slot = MQ_CHANNEL_NO_SLOT

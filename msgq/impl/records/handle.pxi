@@ -5,39 +5,10 @@ used. A thread that waits, or copies without the lock, is one of its users (`_be
 is left when the last of them is gone. It takes a row when it writes first, so readers have none.
 """
 
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from posix.unistd cimport usleep
-
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.context cimport CLOSED, check_real, misuse, remember
-from msgq.impl.base.core cimport (
-    MQ_NO_ROW, MQ_NS_PER_MS, MQ_NS_PER_S, mq_eventcount_prepare_wait_mp, mq_load_relaxed_u64,
-    mq_poll_ops, mq_poll_prepare_wait_mp, mq_now_ns, mq_row_table, mq_row_table_reserve, mq_self, mq_u32,
-)
-from msgq.impl.base.liveness cimport fork_generation, identify, new_uid, text
-from msgq.impl.base.segment cimport unlock_file
-from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
-from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_RECORD_ROWS, mq_cell_row, mq_record_claim, mq_record_join, mq_record_leave,
-    mq_record_row_table, mq_record_row, mq_vector_is_readable,
-)
-from msgq.impl.records.recordfile cimport RecordFile, private_file, record_file
-
-from msgq.common import naming
-from msgq.impl.records import options
-from msgq.impl.sockets.checks import timeout_ns
-
-
-cdef extern from "base/atomics.h" nogil:
-    uint32_t mq_load_acquire_u32(const mq_u32 *word)
-
 
 cdef enum:
     NO_FD = -1
+    READ_LIMIT_NS = 1000000000         # how long a reader tries, while others write faster than it reads
     LOOK_AGAIN_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
     PASSIVE_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
     PASSIVE_MAX_NS = 10 * MQ_NS_PER_MS
@@ -76,7 +47,19 @@ cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class Handle(Waitable):
-    """See handle.pxd."""
+    """An open vector or board, and the row of who writes with it."""
+    cdef RecordFile _file
+    cdef mq_record_writer _w
+    cdef mq_record_parts _view       # of those elements that are meant
+    cdef mq_vector_poll_state _poll_state  # the watcher's
+    cdef uint64_t *_seen_counts             # how often each element was written when `changes` told of it last
+    cdef uint64_t _uid               # of the row
+    cdef void *_row_token                 # its lock
+    cdef bint _passive
+    cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
+    cdef list _threads               # that are in it without the GIL, or waiting
+    cdef bint _in_changes               # a thread is in `changes`
+    cdef bint _writing               # of an exclusive vector: a thread writes without Python's lock
 
     def _open(self, wanted, prefix, trust, spin_us):
         """Open what an `Opening` says; then _adopt it."""
@@ -302,7 +285,7 @@ cdef class Handle(Waitable):
         return (roll.device, roll.inode) if self._endpoint else None
 
     def unlink(self):
-        from msgq.impl.records.recordfile import unlink_records
+        from msgq.impl.records.core import unlink_records
 
         self._enter()
         if self._endpoint:

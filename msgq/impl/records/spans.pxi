@@ -1,16 +1,4 @@
-"""Spans of a stage. See spans.pyi."""
-
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.origin cimport change_origin, current_origin
-from msgq.impl.base.waiting cimport Waitable
-
-from msgq.errors import (
-    ConcurrentUseError, EndpointClosedError, ForkedSocketError, MultiplePublishersError, SegmentError,
-)
+"""Spans of a stage. See core.pyi."""
 
 
 cdef enum:
@@ -18,7 +6,13 @@ cdef enum:
 
 
 cdef class SpanStack:
-    """See spans.pyi."""
+    """See core.pyi."""
+    cdef str _name
+    cdef object _now            # None: the host's clock
+    cdef Span _newest          # that is open; each has the one before it
+    cdef long _thread  # whose they are
+    cdef int64_t _outer         # its origin without them
+    cdef int64_t _leftover_origin          # what another thread, which ended the last one, could not take from it
 
     def __cinit__(self, str name not None, now):
         self._name, self._now = name, now
@@ -62,7 +56,15 @@ cdef class SpanStack:
 
 
 cdef class Span:
-    """See spans.pyi."""
+    """See core.pyi."""
+    cdef SpanStack _stack
+    cdef object _send
+    cdef Waitable _reader
+    cdef Span _before          # that is open as well
+    cdef bint _is_open
+    cdef public bint superseded
+    cdef int64_t _published, _given_origin   # of the next message, as `with_stamps` said
+    cdef int64_t _sent, _origin, _received  # of that which is handled
 
     def __cinit__(self, SpanStack stack not None, send, reader=None):
         self._stack, self._send = stack, send
@@ -119,7 +121,9 @@ cdef class Span:
 
 
 cdef class Spans:
-    """See spans.pyi."""
+    """See core.pyi."""
+    cdef object _receive, _choose_take, _timeout, _stamps
+    cdef Span _span
 
     def __cinit__(self, take, timeout, stamps, Span span not None, later=None):
         self._receive, self._timeout, self._stamps, self._span = take, timeout, stamps, span

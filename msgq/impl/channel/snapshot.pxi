@@ -3,52 +3,6 @@
 It stands below the header, which calls it.
 """
 
-from libc.stdint cimport uint64_t
-from posix.fcntl cimport O_RDONLY
-from posix.stat cimport struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_ANY_SUBSCRIBERS, MQ_CHANNEL_CREATOR_BYTES, MQ_CHANNEL_SUBSCRIBERS, MQ_CHANNEL_SUBSCRIBER_BYTE,
-    MQ_NODE_NAME, MQ_CHANNEL_OPEN_BYTE, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, MQ_CHANNEL_VIEWERS,
-    MQ_CHANNEL_VIEWER_BYTE, mq_channel_order, mq_channel_config, mq_channel_config_of, mq_channel_header,
-    mq_channel_publisher_liveness, mq_identity, mq_identity_liveness, mq_channel_subscriber_row, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_index_ring, mq_index_ring_tail, mq_pool, mq_pool_check, mq_channel_publisher_row,
-    mq_pool_map,
-)
-from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_liveness_is_locked,
-)
-from msgq.impl.base.liveness cimport is_alive, text
-from msgq.impl.base.segment cimport Segment, check_file, map_file, open_file
-
-import os
-
-from msgq.common import naming
-from msgq.errors import SegmentError
-from msgq.common.stats import Participant
-from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
-from msgq.common.stats.endpoint import EndpointCounts
-
-
-cdef extern from "channel/snapshot.h" nogil:
-    ctypedef struct mq_channel_slots_in_order:
-        uint64_t messages
-    ctypedef struct mq_channel_views:
-        uint64_t views, outdated, publish_time
-    ctypedef struct mq_channel_subscriber_copy:
-        uint64_t cursor, joined, received, lost, resets, views_held, viewer, lag
-    void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out)
-    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
-                                   mq_channel_views *views_by_viewer)
-    void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_copy *out)
-    void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
-
-
-cdef extern from "base/layout.h":
-    enum:
-        MQ_NAME
-
 
 _KINDS = ("pubsub", "broadcast", "mailbox")
 
@@ -78,7 +32,7 @@ cdef class _ChannelSnapshot:
             has_left = mq_load_acquire_u64(&row.who.uid) == 0
             process = participant(&row.who, mq_channel_publisher_liveness(self.header, &self.inquiry, i))
             publishers.append(ChannelPublisher(
-                process, text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
+                process, _text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
                 mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted), ordered.messages,
                 naming.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), has_left,
@@ -125,7 +79,7 @@ cdef class _ChannelSnapshot:
             mq_channel_snapshot_subscriber(row, &copy)
             if life != MQ_DEAD and self.order.capacity:
                 mq_channel_snapshot_unread(&self.order, &copy)
-            node = text(row.node, MQ_NODE_NAME)
+            node = _text(row.node, MQ_NODE_NAME)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
             subscribers.append(ChannelSubscriber(participant(&row.who, life), node, copy.cursor, lag, copy.received,
@@ -154,7 +108,7 @@ cdef class _ChannelSnapshot:
 
 cdef object participant(const mq_identity *owner, mq_liveness life):
     return Participant(mq_load_relaxed_u64(&owner.pid), mq_load_relaxed_u64(&owner.thread_id),
-                       mq_load_relaxed_u64(&owner.start_time), text(owner.name, MQ_NAME), is_alive(life))
+                       mq_load_relaxed_u64(&owner.start_time), _text(owner.name, MQ_NAME), is_alive(life))
 
 
 cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema):
@@ -182,7 +136,7 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
         name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
         g.publishers or None, None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
         g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None, messages,
-        (text(header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)),
+        (_text(header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)),
         mq_load_relaxed_u64(&header.created_ns),
         schema, segment.size, sum(snapshot.files.values()), publishers, subscribers, viewers, opened,
         snapshot.orphans())

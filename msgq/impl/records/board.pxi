@@ -1,43 +1,11 @@
-"""Board over shared memory: named values. See board.pyi."""
-
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.base.core cimport (
-    mq_copy_out, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness,
-    mq_load_acquire_u64, mq_poll_ops, mq_now_ns, mq_u32,
-)
-from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.base.endpointfile cimport participant
-from msgq.impl.base.segment cimport unlock_file
-from msgq.impl.base.waiting cimport Waitable, watcher_lock, watcher_unlock
-from msgq.impl.records.core cimport (
-    MQ_BOARD_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_is_readable, mq_board_key_count, mq_board_read_begin,
-    mq_board_add_key, mq_board_poll_state, mq_board_read_valid, mq_board_value, mq_board_value_bytes, mq_board_write,
-    mq_cell_row, mq_record_claim, mq_record_release, mq_record_owner_liveness, mq_vector_collect_changed,
-)
-from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, prepare_wait, make_poll_ops, nap_ns, wait_for
-from msgq.impl.records.recordfile cimport RecordFile
-from msgq.impl.records.recordfile import unlink_records
-
-import weakref
-
-from msgq.common import naming
-from msgq.errors import ConcurrentUseError, CorruptSegmentError
-from msgq.impl.records import options
-from msgq.impl.records.values import Value
+"""Board over shared memory: named values. See core.pyi."""
 
 
 cdef enum:
     CHANGES = 64  # that are looked for at once
 
 
-def _reopen(name, prefix, trust, passive):
+def _reopen_board(name, prefix, trust, passive):
     """Return a handle for one that was pickled."""
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
 
@@ -112,7 +80,7 @@ cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_val
 
 @cython.no_gc_clear  # as its base
 cdef class Board(Handle):
-    """See board.pyi."""
+    """See core.pyi."""
     cdef object _observers  # WeakSet of the KeyObserver that this handle returned
 
     def __cinit__(self):
@@ -129,7 +97,7 @@ cdef class Board(Handle):
         return f"<msgq Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self):
-        return _reopen, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
+        return _reopen_board, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
 
     @property
     def capacity(self):
@@ -270,7 +238,7 @@ cdef _entry(Board board, str key, uint64_t index):
 
 
 cdef class Entry:
-    """See board.pyi."""
+    """See core.pyi."""
     cdef Board _board
     cdef readonly str key
     cdef uint64_t _index
@@ -348,7 +316,7 @@ cdef class Entry:
 
 @cython.no_gc_clear  # its mapping is needed to the last
 cdef class KeyObserver(Waitable):
-    """See board.pyi."""
+    """See core.pyi."""
     cdef RecordFile _file
     cdef mq_board_poll_state _o
     cdef readonly str key

@@ -1,34 +1,4 @@
-"""A vector or board as others see it: its file, mapped read-only, without a row or a trace. See snapshot.pyi."""
-
-from libc.stdint cimport uint64_t
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport (
-    mq_eventcount_has_waiters_mp, mq_copy_out, mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe,
-    mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64,
-)
-from msgq.impl.base.endpointfile cimport participant
-from msgq.impl.records.core cimport (
-    MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, MQ_RECORD_ROWS, MQ_RECORD_ROW_BYTE, mq_board_key_count,
-    mq_board_read_begin, mq_board_read_valid, mq_board_value, mq_board_value_bytes, mq_record_header, mq_record_parts,
-    mq_record_row,
-)
-from msgq.impl.records.recordfile cimport RecordFile, record_file
-
-from msgq.common.stats.endpoint import EndpointCounts
-from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
-
-
-cdef extern from "records/snapshot.h" nogil:
-    enum:
-        MQ_RECORD_READ_TRIES
-    ctypedef struct mq_record_row_summary:
-        uint64_t locked, keys
-    ctypedef struct mq_record_summary:
-        uint64_t elements_written, locked, orphaned, last_time_ns, last_index
-        mq_record_row_summary rows[128]
-    unsigned mq_record_row_of(const mq_record_header *header, uint64_t who)
-    void mq_record_summarize(const mq_record_parts *parts, mq_record_summary *out)
+"""A vector or board as others see it: its file, mapped read-only, without a row or a trace. See core.pyi."""
 
 
 cdef enum:
@@ -72,7 +42,7 @@ cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value *value):
     return False
 
 
-cdef object _key(RecordFile file, uint64_t index, dict writers, uint64_t now):
+cdef object _key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
     cdef mq_board_value value
     cdef char name[MQ_RECORD_KEY_BYTES]
     cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[index].owner)
@@ -94,7 +64,7 @@ cdef object _read_stats(RecordFile file):
         mq_record_summarize(&file.parts, &summary)
     writers = _writers(file, &summary)
     key_count = mq_board_key_count(&file.parts) if is_board else 0
-    keys = tuple([_key(file, i, writers, now) for i in range(min(key_count, <uint64_t> KEYS_MAX))])
+    keys = tuple([_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> KEYS_MAX))])
     locked_by_dead = sum([one.locked for one in writers.values() if one.participant.alive is False])
     stats = RecordStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, "board" if is_board else "vector",

@@ -1,32 +1,9 @@
 """The rows of a subscriber, and the pools that it has mapped. Both stay as long as a view of it is held."""
 
-from cython cimport no_gc_clear
-from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport uint64_t
-
-from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_SUBSCRIBERS, MQ_NO_ROW, MQ_CHANNEL_OPEN_BYTE, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_VIEWERS,
-    MQ_CHANNEL_VIEWER_BYTE, mq_channel_config, mq_channel_config_of, mq_channel_clear_pins,
-    mq_channel_publisher_liveness, mq_channel_subscriber_register, mq_channel_subscriber_table,
-    mq_channel_find_free_viewer, mq_channel_viewer_died, mq_identity_leave, mq_identity_write, mq_load_acquire_u64,
-    mq_pin_clear, mq_row_table, mq_row_table_reserve, mq_store_release_u64,
-)
-from msgq.impl.channel.channelfile cimport ChannelFile
-from msgq.impl.channel.poolfile cimport PoolFile, open_pool
-from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness_lock,
-    mq_liveness_unlock, mq_self,
-)
-from msgq.impl.base.liveness cimport fork_generation, identify, new_uid
-from msgq.impl.base.segment cimport unlock_file
-from msgq.impl.base.views cimport Holder
-
-from msgq.errors import TooManySubscribersError
-
 
 @no_gc_clear  # needed to the last
 cdef class SubscriberRows:
-    """See subscriber_rows.pxd."""
+    """See core.pxd."""
 
     def __cinit__(self):
         self.viewer = -1
@@ -129,7 +106,7 @@ cdef int _clear_pins(ChannelFile file, int viewer) except -1:
 
 @no_gc_clear  # _let_go needs the mapping
 cdef class MappedPool(Holder):
-    """See subscriber_rows.pxd."""
+    """See core.pxd."""
 
     cdef void _let_go(self, uint64_t slot) noexcept:
         mq_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)

@@ -1,28 +1,5 @@
 """A publisher's row and pool: how it comes, grows, and goes. The file's lock keeps joiners apart; see header.h."""
 
-from cython cimport no_gc_clear
-from libc.stdint cimport uint64_t
-
-from msgq.impl.channel.core cimport (
-    MQ_NODE_NAME, MQ_NO_ROW, MQ_CHANNEL_PUBLISHERS, MQ_CHANNEL_STAMPED, mq_channel_return_slot, mq_channel_order,
-    mq_channel_publisher_begin, mq_channel_publisher_end, mq_channel_config, mq_channel_config_of,
-    mq_channel_publisher_register, mq_channel_find_free_row, mq_channel_release_row, mq_channel_publisher_liveness,
-    mq_identity_leave, mq_load_acquire_u64, mq_load_relaxed_u64, mq_pool_stride, mq_channel_publisher_row,
-)
-from msgq.impl.channel.channelfile cimport ChannelFile, remove_dead_pools
-from msgq.impl.channel.poolfile cimport make_pool, name_pool
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_liveness_probe_begin, mq_liveness_probe,
-    mq_liveness_probe_end, mq_liveness_unlock, mq_self,
-)
-from msgq.impl.base.liveness cimport fork_generation, identify, text as _text
-from msgq.impl.base.segment cimport unlock_file
-
-import contextlib
-
-from msgq.errors import CorruptSegmentError, MessageTooLargeError, MsgqError, TooManyPublishersError
-
 
 cdef enum:
     DEFAULT_SLOT_BYTES = 4096
@@ -33,7 +10,15 @@ cdef enum:
 
 @no_gc_clear  # __dealloc__ needs the mappings
 cdef class PublisherPool:
-    """See publisher_pool.pxd."""
+    """A row of the file and its pool, from which this process publishes."""
+    cdef ChannelFile channel_file
+    cdef PoolFile pool_file
+    cdef mq_channel_publisher c
+    cdef void *hold             # the row's lock; NULL: it has left, or locks are not to be had
+    cdef bint open
+    cdef bint superseded        # its publisher has another one; it ends with its last loan
+    cdef int generation
+    cdef uint64_t open_loans          # slots of loans
 
     def __dealloc__(self):
         if self.generation == fork_generation:
@@ -48,7 +33,7 @@ cdef class PublisherPool:
     cdef int leave(self, bint removes_pool) except -1:
         """Publish no more from here. Messages that are in the order stay, and the pool with them.
 
-        `removes_pool`: remove it now if there are none; else the next one process joins does.
+        `removes_pool`: remove it now if there are none; else the next process that joins does.
         """
         cdef int fd
         if not self.open or self.open_loans:
@@ -56,7 +41,7 @@ cdef class PublisherPool:
         self._leave_row()
         if not removes_pool:
             return 0
-        with contextlib.suppress(MsgqError):  # else the next one process joins does it
+        with contextlib.suppress(MsgqError):  # else the next process that joins does it
             fd = self.channel_file.lock(False)
             if fd >= 0:
                 try:
@@ -172,7 +157,7 @@ cdef int _check_limit(ChannelFile file) except -1:
 
 
 cdef str _list_holders(ChannelFile file):
-    """Who has the rows, for an error."""
+    """Return the owners of the rows, for an error."""
     cdef const mq_channel_publisher_row *row
     cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
     cdef dict count = {}

@@ -1,45 +1,8 @@
-"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in subscriber_rows.pyx."""
-
-cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
-
-from msgq.impl.channel.core cimport (
-    MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_CHANNEL_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
-    mq_channel_is_readable, mq_channel_pin, mq_channel_join, mq_channel_message, mq_channel_nap_ns, mq_channel_next,
-    mq_channel_poll_state, mq_channel_skip, mq_channel_store_joined, mq_channel_take_batch, mq_load_relaxed_u64,
-    mq_index_ring_tail, mq_pool_slot_payload,
-)
-from msgq.impl.channel.channelfile cimport ChannelFile, is_whole
-from msgq.impl.channel.subscriber_rows cimport MappedPool, SubscriberRows
-from msgq.impl.channel.poolfile cimport PoolFile, open_pool
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.base.core cimport (
-    mq_eventcount_prepare_wait_mp, mq_copy_out, mq_poll_ops, mq_poll_prepare_wait_mp, mq_now_ns, mq_u32,
-)
-from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.base.views cimport HeldView, hold, show
-from msgq.impl.base.waiting cimport FOR_EVER, Waitable, require_time, wait_ready
-
-from msgq.common import naming
-from msgq.errors import (
-    CorruptSegmentError, InvalidValueError, LostMessagesError, MessageSizeError, MessageTooLargeError, SegmentError,
-    StateError, TooManyViewsError,
-)
-from msgq.common.stats.channel import ChannelMessage, PublisherInfo
-from msgq.impl.sockets.checks import pickle_error, timeout_ns
-
-
-cdef extern from "base/atomics.h" nogil:
-    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in subscriber_rows.pxi."""
 
 
 cdef enum:
-    LOOK_AGAIN_NS = 1000000000      # for a publisher that died between its message and the wake
+    WAKE_TIMEOUT_NS = 1000000000      # for a publisher that died between its message and the wake
     PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
     MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
@@ -48,7 +11,7 @@ cdef enum:
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
 cdef class Subscriber(Waitable):
-    """See subscriber.pyi."""
+    """See core.pyi."""
 
     def __cinit__(self, ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
                   bint newest, bint raises, bint own, spin_us):
@@ -464,7 +427,7 @@ cdef class Subscriber(Waitable):
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
         if not self._file.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
-        return self._nap or max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+        return self._nap or max(<int64_t> WAKE_TIMEOUT_NS, 2 * slept_ns)
 
     cdef void _awake(self) noexcept:
         self._nap = 0  # one nap without a message is enough
@@ -493,7 +456,9 @@ cdef class Subscriber(Waitable):
 
 @cython.no_gc_clear  # the pool is needed to the last
 cdef class Sample(HeldView):
-    """See subscriber.pyi."""
+    """See core.pyi."""
+    cdef readonly uint64_t position, publish_time, origin_time
+    cdef readonly object publisher
 
     def __bool__(self):  # an empty message is one
         return True

@@ -1,0 +1,58 @@
+"""Channels in shared memory: one module. The parts are included in dependency order."""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from cython cimport no_gc_clear
+from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, errno
+from libc.string cimport memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.stat cimport struct_stat
+from posix.unistd cimport close, usleep
+
+from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.core cimport (
+    mq_copy_in, mq_copy_out, MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp,
+    mq_eventcount_prepare_wait_mp, mq_futex_wait, mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked,
+    mq_liveness_lock, mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_now_ns, mq_poll_ops,
+    mq_poll_prepare_wait_mp,
+)
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.liveness cimport fork_generation, identify, is_alive, new_uid, text as _text, this_process
+from msgq.impl.base.origin cimport current_origin
+from msgq.impl.base.segment cimport (
+    check_file, create_file, cut, failure, guard_word, lock_file, map_file, map_parts, name_file, open_file,
+    remove_file, unlock_file,
+)
+from msgq.impl.base.views cimport hold, show
+from msgq.impl.base.waiting cimport FOR_EVER, require_time, wait_ready
+
+import contextlib
+import os
+
+from msgq.common import file_permissions, naming
+from msgq.common.stats import Participant
+from msgq.common.stats.channel import (
+    ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo, ViewHolder,
+)
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.errors import (
+    ChannelMismatchError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError,
+    LayoutVersionError, LostMessagesError, MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError,
+    SegmentError, StateError, TooManyPublishersError, TooManySubscribersError, TooManyViewsError,
+)
+from msgq.impl.sockets.checks import pickle_error, timeout_ns
+
+include "snapshot.pxi"
+include "channelfile.pxi"
+include "poolfile.pxi"
+include "publisher_pool.pxi"
+include "publisher.pxi"
+include "subscriber_rows.pxi"
+include "subscriber.pxi"

@@ -1,1 +1,0 @@
-"""Read a channel's files for msgq.stats and `Channel.diagnose`; for channelfile.pyx alone."""

@@ -1,1 +1,0 @@
-"""The rows of a subscriber, and the pools that it has mapped. Nothing here is called from Python."""

@@ -1,0 +1,50 @@
+"""Vectors and boards in shared memory, and spans of a stage: one module. The parts are included in dependency order."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
+from cython cimport no_gc_clear
+from libc.errno cimport errno
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, PROT_READ, PROT_WRITE
+from posix.unistd cimport usleep
+
+from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.context cimport check_real, CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.core cimport (
+    mq_copy_out, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_identity_liveness,
+    mq_liveness_probe_begin, mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_now_ns,
+    MQ_NS_PER_MS, MQ_NS_PER_S, mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_of,
+)
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.endpointfile cimport participant
+from msgq.impl.base.liveness cimport fork_generation, identify, new_uid, text, this_process
+from msgq.impl.base.origin cimport change_origin, current_origin, new_origin, prepare_origins
+from msgq.impl.base.segment cimport failure, remove_file, Segment, unlock_file
+from msgq.impl.base.waiting cimport FOR_EVER, require_time, wait_ready, watcher_lock, watcher_unlock
+
+import weakref
+
+from msgq.common import naming
+from msgq.common.dtypes import struct_schema
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.errors import (
+    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, LayoutVersionError,
+    MultiplePublishersError, SegmentError,
+)
+from msgq.impl.records import arrays, options
+from msgq.impl.records.values import Changes, Value
+from msgq.impl.sockets.checks import timeout_ns
+
+include "scalars.pxi"
+include "recordfile.pxi"
+include "handle.pxi"
+include "vector.pxi"
+include "board.pxi"
+include "snapshot.pxi"
+include "spans.pxi"

@@ -1,1 +1,0 @@
-"""The bytes of NumPy's structured scalars, where they are: asking NumPy for them takes ten times as long as a write."""
