@@ -20,7 +20,7 @@ PROBE mq_ring_status publisher_extend(mq_ring_publisher *p, uint64_t need) { ret
 PROBE void publisher_announce(mq_ring_publisher *p, uint64_t limit) { mq_ring_publisher_announce_limit(p, limit); }
 PROBE mq_ring_status publisher_commit(mq_ring_publisher *p) { return mq_ring_publisher_commit(p); }
 PROBE void publisher_notify(mq_ring_publisher *p) { mq_ring_publisher_notify(p); }
-PROBE uint64_t publisher_claim(mq_ring_publisher *p, const mq_self *me) { return mq_ring_publisher_claim(p, me, 1, 1); }
+PROBE uint64_t publisher_claim(mq_ring_publisher *p, const mq_process_identity *me) { return mq_ring_publisher_claim(p, me, 1, 1); }
 PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_ring_send_in_progress(former); }
 PROBE mq_ring_status subscriber_refresh(mq_ring_subscriber *s) { return mq_ring_subscriber_refresh(s); }
 PROBE bool subscriber_intact(const mq_ring_subscriber *s, uint64_t at) { return mq_ring_subscriber_intact(s, at); }
@@ -31,14 +31,14 @@ PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {
     return mq_eventcount_has_waiters_mp(word);
 }
 PROBE bool checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) { return mq_ring_checkpoint_read(side, m); }
-PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1, true); }
+PROBE void identity_write(mq_participant *who, const mq_process_identity *me) { mq_participant_write(who, me, 1, true); }
 PROBE void schema_write(mq_ring_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
 PROBE bool schema_read(const mq_ring_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
-PROBE bool event_set(mq_event *e) { return mq_event_set(e); }
-PROBE bool event_is_set(const mq_event *e) { return mq_event_is_set(e); }
-PROBE int event_clear(mq_event *e) { return mq_event_clear(e); }
-PROBE void event_watch(mq_event *e) { mq_event_watch(e, 1, 1); }
-PROBE bool event_sleep(mq_event *e, mq_gate *g) { return mq_event_announce_sleep(e) && mq_gate_closed(g); }
+PROBE bool event_set(mq_gate_event *e) { return mq_gate_event_set(e); }
+PROBE bool event_is_set(const mq_gate_event *e) { return mq_gate_event_is_set(e); }
+PROBE int event_clear(mq_gate_event *e) { return mq_gate_event_clear(e); }
+PROBE void event_watch(mq_gate_event *e) { mq_gate_event_attach_fifo(e, 1, 1); }
+PROBE bool event_sleep(mq_gate_event *e, mq_gate *g) { return mq_gate_event_prepare_wait(e) && mq_gate_closed(g); }
 PROBE void gate_close(mq_gate *g) { mq_gate_close(g); }
 PROBE bool lease_take(mq_leases *t, uint32_t r, uint32_t b) { return mq_frame_lease_take(t, r, b, 7); }
 PROBE void lease_return(mq_leases *t, uint32_t r, uint32_t b) { mq_frame_lease_return(t, r, b); }
@@ -74,7 +74,7 @@ done
 
 must publisher_commit 'stlr' "EDGE commit and done, release"
 must publisher_commit 'stlr.*stlr' "write_pointer and sent are both released"
-must publisher_commit 'stlr;.*dmb;ish;.*ldr' "EDGE sleep: write_pointer, fence, attention"
+must publisher_commit 'stlr;.*dmb;ish;.*ldr' "EDGE sleep: write_pointer, fence, eventcount"
 must subscriber_refresh 'ldar' "EDGE commit, acquire"
 must send_in_progress 'ldar.*;ldar' "EDGE send-done, acquire, before begun is loaded"
 must publisher_announce 'str;.*stlr;.*dmb;ish' "EDGE checkpoint: fields, grant_seq; EDGE grant: the fence behind them"
@@ -89,17 +89,17 @@ must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid rel
 must schema_write 'stlr;.*dmb;ish;.*stlr' "EDGE schema: the spare, its place; turn, fence, text, turn"
 must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"
 must event_set 'ldaxr;.*stlxr' "EDGE event, release"
-must event_set 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_inode"
+must event_set 'stlxr;.*dmb;ish;.*ldar' "EDGE fifo: the count, fence, fifo_inode"
 must event_is_set 'ldar' "EDGE event, acquire"
 must event_clear 'ldar;.*stlxr' "EDGE event, acquire"
-must event_clear 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_inode"
-must event_watch 'stlr;.*dmb;ish;.*ldar' "EDGE watch: fifo_inode, fence, the count"
+must event_clear 'stlxr;.*dmb;ish;.*ldar' "EDGE fifo: the count, fence, fifo_inode"
+must event_watch 'stlr;.*dmb;ish;.*ldar' "EDGE fifo: fifo_inode, fence, the count"
 must event_sleep 'ldaxr;.*stlxr;.*ldar' "EDGE close: the flag, then closed"
 must gate_close 'stlr;.*ldaxr;.*stlxr' "EDGE close: closed, then the flag is taken away"
 must lease_take 'stlr;.*dmb;ish;.*ldar' "EDGE claim: the lease, fence, generation; EDGE frame, acquire"
 must lease_return 'stlr' "EDGE lease, release"
-must lease_leave 'stlr' "EDGE leave, release"
+must lease_leave 'stlr' "EDGE client-left, release"
 must buffer_take 'ldar.*stlr;.*dmb;ish;.*ldar' "EDGE claim: generation, fence, the leases; EDGE lease, acquire"
 must buffer_publish 'stlr' "EDGE frame, release"
-must row_done 'ldar.*ldar' "EDGE leave: state, then the leases"
+must row_done 'ldar.*ldar' "EDGE client-left: state, then the leases"
 exit $failed

@@ -9,7 +9,7 @@ import time
 
 from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
-from msgq.impl.base.views import Region
+from msgq.impl.base.views import Mapping
 from visionipc import shared, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.transfer import Incoming
@@ -142,7 +142,7 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     buffers = fds[: len(records)]
     for fd in buffers:
         shared.check(fd, size, grant is not None, endpoint)
-    regions = [Region(fd, size, False, endpoint, populate=shared.is_there(fd, size)) for fd in buffers]
+    regions = [Mapping(fd, size, False, endpoint, populate=shared.is_there(fd, size)) for fd in buffers]
     leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
@@ -155,7 +155,7 @@ def _granted(data: bytes) -> bool:
 def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
         shared.check(fd, TABLE_BYTES, True, endpoint)
-        return ClientLeases(Region(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
+        return ClientLeases(Mapping(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
     finally:
         os.close(fd)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from msgq.common import file_permissions, naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
-from msgq.impl.base.liveness import LockFile
+from msgq.impl.base.process import LockFile
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long

@@ -18,7 +18,7 @@ from msgq.errors import (
     InvalidValueError,
     StreamNotFoundError,
 )
-from msgq.impl.base.views import Region, View
+from msgq.impl.base.views import Mapping, View
 from msgq.impl.ring import Context, PubSocket
 from visionipc import shared, wire
 from visionipc.choice import on_fake
@@ -106,8 +106,8 @@ class OutgoingFrame(Picture, Draft):
         return layout
 
 
-def _writable(fd: int, endpoint: str, populate: bool) -> Region:
-    return Region(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
+def _writable(fd: int, endpoint: str, populate: bool) -> Mapping:
+    return Mapping(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
 
 
 class _Stream(Outgoing):
@@ -142,7 +142,7 @@ class _Stream(Outgoing):
         if self._scratch is None:
             fd = shared.create("scratch", self.geometry.size, self.endpoint)
             try:
-                self._scratch = View(Region(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
+                self._scratch = View(Mapping(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
             finally:
                 os.close(fd)
         return self._scratch

@@ -10,7 +10,7 @@ from msgq.common import naming
 from msgq.common.queue_events import SUFFIX
 from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
-from msgq.impl.base.liveness import process_name
+from msgq.impl.base.process import process_name
 
 if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelStats

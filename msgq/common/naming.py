@@ -31,7 +31,7 @@ import threading
 from collections.abc import Iterator
 
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from msgq.impl.base.liveness import environment
+from msgq.impl.base.process import environment
 
 SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgq.common import record_changes
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
-from msgq.impl.base.liveness import process_name
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import EndpointState, Entry, TopicState
 from msgq.impl.fake.channel_order import ChannelState
 from msgq.impl.fake.records_store import BoardStore, VectorStore

@@ -20,11 +20,11 @@ wrap mark, write_pointer at the next lap       a lap that ends early, no message
 payload half copied, or whole                  bytes beyond write_pointer           nobody needs to
 write_pointer stored (committed)               `sent` and `bytes` are short         the next publisher, by walking
 sent stored                                    sleepers, if there were any          the next publisher wakes everybody
-attention exchanged, nobody woken yet          sleepers, and no bit that says so    the next publisher wakes everybody
+eventcount exchanged, nobody woken yet          sleepers, and no bit that says so    the next publisher wakes everybody
 closing: write_uid is 0                        an entry                             a starter that needs the place
 subscriber: identity written                   an entry                             a joiner that needs the place
 subscriber: slot's uid exchanged               a slot whose cursor is old           the next publisher, or joiner
-subscriber: attention set, or asleep           one bit, one sleeper less            the next send, by one wake in vain
+subscriber: eventcount set, or asleep           one bit, one sleeper less            the next send, by one wake in vain
 subscriber: payload half copied                nothing shared                       nobody needs to
 =============================================  ===================================  ===================================
 

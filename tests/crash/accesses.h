@@ -43,8 +43,9 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
 #define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
 #define mq_fetch_add_u32(word, n) VALUE_THEN(mq_fetch_add_u32(word, n), "counted", word)
 #define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
-#define mq_liveness_lock(roll, row, shared) VALUE_THEN(mq_liveness_lock(roll, row, shared), "held", row)
-#define mq_liveness_unlock(hold) (mq_liveness_unlock(hold), POINT("let go of", hold))
+#define mq_liveness_lock(liveness_file, row, shared)                                                                   \
+    VALUE_THEN(mq_liveness_lock(liveness_file, row, shared), "held", row)
+#define mq_liveness_unlock(liveness_token) (mq_liveness_unlock(liveness_token), POINT("let go of", liveness_token))
 #define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
 #define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)

@@ -15,7 +15,7 @@ enum { KEPT_DEAD_POOLS = 8, KEPT_MAX = 64 };
 
 static const char *channel_path, *pools_path;
 static mq_channel_header *header;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static uint64_t page;
 static char node[MQ_NODE_NAME] = "driver";
 
@@ -66,8 +66,8 @@ static int make_pool(uint64_t count, uint64_t slot_bytes, mq_pool_map *slots, si
         fail("a new file");
     mq_pool *pool = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     uint64_t uid = new_uid();
-    mq_pool_write(pool, *bytes, count, slot_bytes, page, roll.inode, uid, self.pid, node);
-    if (mq_pool_check(pool, *bytes, roll.inode, uid, slots))
+    mq_pool_write(pool, *bytes, count, slot_bytes, page, liveness_file.inode, uid, self.pid, node);
+    if (mq_pool_check(pool, *bytes, liveness_file.inode, uid, slots))
         fail("its own pool");
     return fd;
 }
@@ -91,7 +91,7 @@ static bool open_pool(uint64_t uid, mq_pool_map *slots) {
     fstat(fd, &found);
     mq_pool *pool = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    const char *wrong = mq_pool_check(pool, (uint64_t)found.st_size, roll.inode, uid, slots);
+    const char *wrong = mq_pool_check(pool, (uint64_t)found.st_size, liveness_file.inode, uid, slots);
     if (wrong)
         fail(wrong);
     return true;
@@ -103,15 +103,15 @@ static int remove_dead_pools(int most) {
     uint64_t newest[MQ_CHANNEL_PUBLISHERS];
     int left = 0;
     bool dead[MQ_CHANNEL_PUBLISHERS] = {false}, begun = mq_channel_order(header, &order);
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         dead[i] = mq_load_acquire_u64(&header->publishers[i].pool_uid) &&
-                  mq_channel_publisher_liveness(header, &inquiry, i) == MQ_DEAD;
+                  mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD;
         if (dead[i] && (!begun || mq_channel_count_entries(&order, (unsigned)i, &newest[i]) == 0))
             newest[i] = 0;
         left += dead[i];
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     for (;;) {
         int oldest = -1;
         for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
@@ -137,27 +137,27 @@ static void join(uint64_t count, uint64_t slot_bytes) {
     int lock = lock_channel(), left = remove_dead_pools(KEPT_DEAD_POOLS), row;
     mq_channel_configure(header, mq_channel_config_of(mq_load_acquire_u64(&header->config)));
     memset(&publisher, 0, sizeof publisher);
-    while ((row = mq_channel_find_free_row(header, &roll, &publisher_hold)) == MQ_NO_ROW && left)
+    while ((row = mq_channel_find_free_row(header, &liveness_file, &publisher_hold)) == MQ_NO_ROW && left)
         left = remove_dead_pools(left - 1);
     if (row == MQ_NO_ROW)
         fail("no row");
     int fd = make_pool(count, slot_bytes, &publisher.slots, &bytes);
     publisher.header = header;
-    publisher.roll = &roll;
+    publisher.liveness_file = &liveness_file;
     publisher.row = &header->publishers[row];
     publisher.number = (unsigned)row;
     mq_channel_order(header, &publisher.order);
     mq_channel_publisher_begin(&publisher);
     mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
-    if (mq_eventcount_has_waiters_mp(&header->attention))
-        mq_eventcount_notify_mp(&header->attention);
+    if (mq_eventcount_has_waiters_mp(&header->eventcount))
+        mq_eventcount_notify_mp(&header->eventcount);
     unlock_channel(lock);
 }
 
 /* As PublisherPool.leave. */
-static void leave_row(mq_channel_publisher *p, void **hold) {
-    mq_identity_leave(&p->row->who, p->slots.uid, hold);
+static void leave_row(mq_channel_publisher *p, void **liveness_token) {
+    mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
     mq_channel_publisher_end(p);
     int lock = lock_channel();
     remove_dead_pools(KEPT_DEAD_POOLS);
@@ -202,7 +202,7 @@ static void publish(mq_channel_publisher *p, uint32_t slot, uint64_t size) {
     if (status == MQ_CHANNEL_CORRUPT)
         fail("corrupt");
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&header->attention);
+        mq_eventcount_notify_mp(&header->eventcount);
 }
 
 /* send:SIZE:NUMBER */
@@ -238,8 +238,8 @@ static void account(void) {
 /* As SubscriberRows.join, and Subscriber. */
 static void listen_in(void) {
     int lock = lock_channel();
-    mq_row_table roster = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
-    int row = mq_row_table_reserve(&roster, &roll, &row_token);
+    mq_row_table row_table = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_token);
     if (row == MQ_NO_ROW)
         fail("no listener's row");
     row_uid = new_uid();
@@ -254,31 +254,31 @@ static void listen_in(void) {
 
 /* As _clear_pins of subscriber_rows.pxi. */
 static void clear_pins(int row) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         mq_pool_map pool;
         uint64_t uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
-        if (uid && mq_channel_publisher_liveness(header, &inquiry, i) != MQ_DEAD && open_pool(uid, &pool))
+        if (uid && mq_channel_publisher_liveness(header, &probe, i) != MQ_DEAD && open_pool(uid, &pool))
             mq_channel_clear_pins(&pool, row);
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
 }
 
 /* As SubscriberRows.become_viewer. */
 static void become_viewer(void) {
-    int lock = lock_channel(), row = mq_channel_find_free_viewer(header, &roll, 0);
+    int lock = lock_channel(), row = mq_channel_find_free_viewer(header, &liveness_file, 0);
     while (row != MQ_NO_ROW) {
         if (mq_channel_viewer_died(header, row))
             clear_pins(row);
-        views = mq_liveness_lock(&roll, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
+        views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
         if (views)
             break;
-        row = mq_channel_find_free_viewer(header, &roll, row + 1);
+        row = mq_channel_find_free_viewer(header, &liveness_file, row + 1);
     }
     if (row == MQ_NO_ROW)
         fail("no viewer's row");
     view_uid = new_uid();
-    mq_identity_write(&header->viewers[row].who, &self, view_uid, views != NULL);
+    mq_participant_write(&header->viewers[row].participant, &self, view_uid, views != NULL);
     viewer = row;
     mq_store_release_u64(&subscriber.row->viewer, (uint64_t)row + 1);
     unlock_channel(lock);
@@ -357,9 +357,9 @@ static void let_go(void) {
 
 /* As SubscriberRows.leave. */
 static void leave(void) {
-    mq_identity_leave(&subscriber.row->who, row_uid, &row_token);
+    mq_participant_leave(&subscriber.row->participant, row_uid, &row_token);
     if (viewer >= 0)
-        mq_identity_leave(&header->viewers[viewer].who, view_uid, &views);
+        mq_participant_leave(&header->viewers[viewer].participant, view_uid, &views);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {
@@ -388,7 +388,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "release"))
         let_go();
     else if (!strcmp(name, "announce"))
-        mq_eventcount_prepare_wait_mp(&header->attention);
+        mq_eventcount_prepare_wait_mp(&header->eventcount);
     else if (!strcmp(name, "leave"))
         leave();
     else if (!strcmp(name, "tell"))
@@ -407,9 +407,9 @@ int main(int count, char **arguments) {
     channel_path = arguments[1];
     pools_path = arguments[2];
     page = (uint64_t)sysconf(_SC_PAGESIZE);
-    header = map(channel_path, &fd, &bytes, &roll);
+    header = map(channel_path, &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_channel_header_check(header, bytes) != MQ_CHANNEL_VALID)
+    if (mq_channel_header_check(header, bytes) != MQ_FILE_VALID)
         fail("no channel");
     run(arguments + 3, perform);
     return 0;

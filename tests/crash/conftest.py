@@ -21,7 +21,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the compiled driver and interposer."""
     folder = tmp_path_factory.mktemp("crash")
     (folder / "driver").symlink_to(cached_program(HERE / "driver.c", "-O1"))
-    (folder / "roster").symlink_to(cached_program(HERE / "roster.c", "-O1"))
+    (folder / "row_table").symlink_to(cached_program(HERE / "row_table.c", "-O1"))
     (folder / "interpose.so").symlink_to(cached_program(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl"))
     return folder
 

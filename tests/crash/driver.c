@@ -13,7 +13,7 @@ static mq_ring_header *ring;
 static mq_ring_side *side;
 static uint32_t data_bytes;
 static int lock_fd;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_ring_publisher publisher;
 static mq_ring_subscriber subscriber;
 static mq_track track; /* what claim wants */
@@ -29,9 +29,9 @@ static void claim(void) {
     publisher.data_bytes = data_bytes;
     publisher.canary = mq_canary_none();
     publisher.needs_fence = !mq_membarrier_register();
-    publisher.roll = &roll;
+    publisher.liveness_file = &liveness_file;
     publisher.track = track;
-    int row = mq_ring_publisher_row_take(&roll, ring, side, &publisher.hold);
+    int row = mq_ring_publisher_row_take(&liveness_file, ring, side, &publisher.liveness_token);
     if (row == MQ_NO_ROW)
         fail("no publisher's row");
     mq_ring_publisher_claim(&publisher, &self, (uint32_t)random(), row);
@@ -52,7 +52,7 @@ static void join(void) {
     subscriber.side = side;
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
-    subscriber.roll = &roll;
+    subscriber.liveness_file = &liveness_file;
     subscriber.canary = mq_canary_none();
     if (mq_ring_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_RING_OK)
         fail("corrupt");
@@ -209,7 +209,7 @@ int main(int count, char **arguments) {
         fail("usage: driver RING SIDE SIGNAL PATTERN N OPERATION...");
     ring = map(arguments[1], &lock_fd, &bytes, &ring_roll);
     data_bytes = (uint32_t)(bytes - MQ_RING_HEADER);
-    side = map(arguments[2], &side_fd, &bytes, &roll);
+    side = map(arguments[2], &side_fd, &bytes, &liveness_file);
     run(arguments + 3, perform);
     return 0;
 }

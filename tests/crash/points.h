@@ -38,20 +38,20 @@ static void point(const char *function, const char *what, const char *which) {
 
 #include "accesses.h"
 
-static mq_self self;
+static mq_process_identity self;
 
 static void fail(const char *why) {
     printf("failed: %s\n", why);
     exit(1);
 }
 
-/* Map a file. What it is goes into *roll: where the locks of those who live in it are. */
-static inline void *map(const char *path, int *fd, size_t *bytes, mq_liveness_file *roll) {
+/* Map a file. What it is goes into *liveness_file: where the locks of those who live in it are. */
+static inline void *map(const char *path, int *fd, size_t *bytes, mq_liveness_file *liveness_file) {
     struct stat found;
     if ((*fd = open(path, O_RDWR | O_CLOEXEC)) < 0 || fstat(*fd, &found) != 0)
         fail(path);
     *bytes = (size_t)found.st_size;
-    *roll = (mq_liveness_file){.path = path, .device = found.st_dev, .inode = found.st_ino};
+    *liveness_file = (mq_liveness_file){.path = path, .device = found.st_dev, .inode = found.st_ino};
     void *address = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (address == MAP_FAILED)
         fail("mmap");
@@ -75,7 +75,7 @@ static bool perform_common(const char *name) {
 static void begin(void) {
     alarm(50); /* nobody waits for ever, whatever a test forgets */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (mq_read_self(&self) != 0)
+    if (mq_read_process_identity(&self) != 0)
         fail("/proc/self");
     srandom((unsigned)getpid());
 }

@@ -15,15 +15,15 @@ static int lock_file(int fd, int operation, const char *function) {
     return failed;
 }
 #define flock(fd, operation) lock_file(fd, operation, __func__)
-#define mq_fork_guard_leave(fd, hold) VALUE_THEN(mq_fork_guard_leave(fd, hold), "gave back", lock)
+#define mq_fork_guard_leave(fd, liveness_token) VALUE_THEN(mq_fork_guard_leave(fd, liveness_token), "gave back", lock)
 
 #include "workqueue/recovery.h"
 
 enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
 
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_queue_block_cache blocks[BLOCKS_MAX];
-static mq_queue_handle h = {.blocks = blocks, .roll = &roll};
+static mq_queue_handle h = {.blocks = blocks, .liveness_file = &liveness_file};
 static uint64_t uid;
 static void *row_lock;
 static struct {
@@ -43,11 +43,11 @@ static void sweep(void) { mq_queue_recover(&h, mq_now_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
-    mq_row_table roster = mq_queue_row_table(h.parts.queue);
-    int lock = mq_liveness_file_reopen(&roll, O_RDWR);
+    mq_row_table row_table = mq_queue_row_table(h.parts.queue);
+    int lock = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     if (lock < 0 || flock(lock, LOCK_EX) != 0)
         fail("lock");
-    int row = mq_row_table_reserve(&roster, &roll, &row_lock);
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
@@ -310,9 +310,9 @@ int main(int count, char **arguments) {
     begin();
     if (count < 7)
         fail("usage: queue FILE CLOCK SIGNAL PATTERN N OPERATION...");
-    mq_queue *queue = map(arguments[1], &fd, &bytes, &roll);
+    mq_queue *queue = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_queue_check(queue, bytes, &h.parts) != MQ_QUEUE_SOUND || h.parts.blocks > BLOCKS_MAX)
+    if (mq_queue_check(queue, bytes, &h.parts) != MQ_FILE_VALID || h.parts.blocks > BLOCKS_MAX)
         fail("no queue");
     h.clock_offset = atoll(arguments[2]);
     run(arguments + 3, perform);

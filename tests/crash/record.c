@@ -17,14 +17,14 @@ static int lock_file(int fd, int operation, const char *function) {
     return failed;
 }
 #define flock(fd, operation) lock_file(fd, operation, __func__)
-#define mq_liveness_probe_end(inquiry) (mq_liveness_probe_end(inquiry), POINT("asked", whether it lives))
+#define mq_liveness_probe_end(probe) (mq_liveness_probe_end(probe), POINT("asked", whether it lives))
 
 #include "records/board.h"
 
 enum { KEY_WORDS = 5, BREATH_NS = MQ_NS_PER_MS, PATIENCE_NS = MQ_NS_PER_S };
 
-static mq_liveness_file roll;
-static mq_record_writer w = {.roll = &roll};
+static mq_liveness_file liveness_file;
+static mq_record_writer w = {.liveness_file = &liveness_file};
 static uint64_t uid, words;
 static void *row_lock;
 static int64_t clock_offset;
@@ -52,7 +52,7 @@ static uint64_t number_of(const uint64_t *filled, uint64_t count) {
 
 /* As EndpointFile.lock. */
 static int lock(void) {
-    int fd = mq_liveness_file_reopen(&roll, O_RDWR);
+    int fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     if (fd < 0 || flock(fd, LOCK_EX) != 0)
         fail("lock");
     return fd;
@@ -64,9 +64,9 @@ static void unlock(int fd) {
 
 /* As Handle._take_row. */
 static void join(void) {
-    mq_row_table roster = mq_record_row_table(w.parts.header);
+    mq_row_table row_table = mq_record_row_table(w.parts.header);
     int fd = lock();
-    int row = mq_row_table_reserve(&roster, &roll, &row_lock);
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
@@ -188,7 +188,7 @@ static void sleep_once(uint64_t ms) {
     uint64_t *seen = calloc(w.parts.config.length, sizeof *seen);
     for (uint64_t i = 0; i < w.parts.config.length; i++)
         seen[i] = mq_cell_count(mq_load_acquire_u64(mq_cell_version(&w.parts, i)));
-    mq_u32 *word = &w.parts.header->attention;
+    mq_u32 *word = &w.parts.header->eventcount;
     uint32_t expected = mq_eventcount_prepare_wait_mp(word);
     if (mq_vector_next_changed(&w.parts, seen, 0) == w.parts.config.length)
         mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
@@ -282,7 +282,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "flood"))
         flood(a, b);
     else if (!strcmp(name, "lie"))
-        mq_eventcount_prepare_wait_mp(&w.parts.header->attention);
+        mq_eventcount_prepare_wait_mp(&w.parts.header->eventcount);
     else if (!strcmp(name, "wait"))
         sleep_once(a);
     else if (!strcmp(name, "watch"))
@@ -297,9 +297,9 @@ int main(int count, char **arguments) {
     begin();
     if (count < 7)
         fail("usage: record FILE CLOCK SIGNAL PATTERN N OPERATION...");
-    mq_record_header *record = map(arguments[1], &fd, &bytes, &roll);
+    mq_record_header *record = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_record_header_check(record, bytes, &w.parts) != MQ_RECORD_VALID)
+    if (mq_record_header_check(record, bytes, &w.parts) != MQ_FILE_VALID)
         fail("no vector");
     clock_offset = atoll(arguments[2]);
     words = w.parts.config.item_bytes / sizeof *value;

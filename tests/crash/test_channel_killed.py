@@ -67,7 +67,7 @@ NAMED = {
         "sweep: removed pool",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
-    "grow": ["grow: stored &former.row->superseded", "mq_identity_leave: exchanged &who->uid"],
+    "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],
     "a view": [
         "mq_pin_set: set &slots->pool->pins[slot].holders",
         "mq_pin_clear: cleared &slots->pool->pins[slot].holders",

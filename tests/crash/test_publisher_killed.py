@@ -30,7 +30,7 @@ SCENES = {
 NAMED = {
     "first start": [
         "claim: holds lock",
-        "mq_identity_write: stored &who->uid",
+        "mq_participant_write: stored &participant->uid",
         "mq_ring_publisher_claim: exchanged &p->ring->write_uid",
         "mq_ring_publisher_claim: ordered membarrier",
         "mq_ring_publisher_start: stored &p->row->sent",

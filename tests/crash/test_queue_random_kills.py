@@ -147,7 +147,7 @@ def check_taken(records: list[Record]) -> None:
             assert record.message not in acked, f"{record} comes again"
             takes[record.message].append(record)
         elif record.kind == "acked":
-            assert takes[record.message][-1].who == record.who
+            assert takes[record.message][-1].participant == record.who
             acked[record.message] = record.who
     sent = check_sent(records, {*takes})
     assert not sent - {*takes}, f"{len(sent - {*takes})} messages are lost"

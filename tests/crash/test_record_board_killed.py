@@ -77,7 +77,7 @@ NAMED = {
     ],
     "write beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "give a key back": ["mq_record_release: exchanged owner"],
-    "leave": ["mq_record_release: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+    "leave": ["mq_record_release: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 
 

@@ -94,16 +94,16 @@ SHARED_STEPS = {
         "lock: holds lock",
         "mq_record_reclaim_row: exchanged version",
         "mq_row_table_occupy: stored &row->generation",
-        "mq_identity_write: stored &who->uid",
+        "mq_participant_write: stored &participant->uid",
         "unlock: gave back lock",
     ],
-    "leave": ["mq_identity_leave: exchanged &who->uid"],
+    "leave": ["mq_participant_leave: exchanged &participant->uid"],
 }
 EXCLUSIVE_STEPS = {
     "write": ["mq_cell_commit_exclusive: stored version"],
     "join after a dead one": ["mq_record_claim: stored owner"],
     "join where another died": ["mq_record_reclaim_row: stored &parts->record->owner", "mq_record_claim: stored owner"],
-    "leave": ["mq_record_release: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+    "leave": ["mq_record_release: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 
 

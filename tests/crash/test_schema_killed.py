@@ -27,7 +27,7 @@ def test_killed_at_every_step(topic: Topic) -> None:
     operations = f"{DESCRIBE['F']} arm {DESCRIBE['N']}"
     with topic.another("trace") as trial:
         points = trial.points(operations)
-    assert any("mq_schema_save: stored at->spare" in point for point in points)
+    assert any("mq_schema_write_shadow: stored at->spare" in point for point in points)
     seen = set()
     for at in range(1, len(points) + 1):
         with topic.another(at) as trial:

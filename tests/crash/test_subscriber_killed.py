@@ -25,10 +25,10 @@ SCENES = {
 NAMED = {
     "join": [
         "join: holds lock",
-        "mq_identity_write: stored &who->uid",
+        "mq_participant_write: stored &participant->uid",
         "mq_reader_slot_claim: exchanged &ring->num_readers",
         "mq_reader_slot_try: exchanged &ring->read_uids[slot]",
-        "mq_reader_slots_changed: set &side->attention",
+        "mq_reader_slots_changed: set &side->eventcount",
         "join: gave back lock",
     ],
     "receive": [
@@ -131,7 +131,7 @@ def test_publishers_places_are_used_again(topic: Topic) -> None:
     assert publisher.alive
 
 
-def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
+def test_killed_between_clearing_eventcount_and_waking(topic: Topic) -> None:
     """What: a publisher has cleared the sleepers' bit and dies before it wakes them; a new publisher starts.
 
     Why: nothing in shared memory says any more that somebody sleeps.
@@ -140,12 +140,12 @@ def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
     starting publisher must wake everybody, whatever the bits say.
     """
     sleeper = topic.driver("join doze", at=1 << 30)
-    wait_until(lambda: state(sleeper.pid) == "S" and attention(topic) & 1, "the subscriber sleeps")
+    wait_until(lambda: state(sleeper.pid) == "S" and eventcount(topic) & 1, "the subscriber sleeps")
     topic.kill("arm claim", "mq_eventcount_notify: exchanged*")
     topic.pub()
     sleeper.ended(0)
 
 
-def attention(topic: Topic) -> int:
+def eventcount(topic: Topic) -> int:
     with open(topic.files[1], "rb") as file:
         return int.from_bytes(file.read(68)[64:], "little")

@@ -138,7 +138,7 @@ def test_stopped_between_the_last_look_and_the_sleep(topic: Topic, laps: int) ->
 def test_stopped_before_it_sleeps_and_killed_there(topic: Topic) -> None:
     """What: a subscriber stops when it has said that it will sleep, and is killed.
 
-    Why: it leaves its bit in `attention`, and nobody to wake.
+    Why: it leaves its bit in `eventcount`, and nobody to wake.
 
     Failure would mean: the publisher wakes nobody for ever, or somebody who sleeps as well is forgotten.
     """

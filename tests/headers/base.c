@@ -1,4 +1,4 @@
-/* Rows and their owners, attention, and the schema descriptor. */
+/* Rows and their owners, eventcount, and the schema descriptor. */
 #include "steps.h"
 
 #include "base/eventcount.h"
@@ -9,8 +9,8 @@
 enum { ROWS = 3, FIRST_BYTE = 7, ROOM = 1024 };
 
 static mq_versioned_row rows[ROWS];
-static const mq_row_table roster = {.rows = rows, .stride = sizeof *rows, .count = ROWS, .byte = FIRST_BYTE};
-static mq_liveness_file roll;
+static const mq_row_table row_table = {.rows = rows, .stride = sizeof *rows, .count = ROWS, .byte = FIRST_BYTE};
+static mq_liveness_file liveness_file;
 static mq_u32 word;
 
 static void begin(void) {
@@ -22,11 +22,11 @@ static void begin(void) {
 /* ---- rows ---- */
 
 static void owner_has_its_generation(void) {
-    uint64_t uid = mq_load_acquire_u64(&rows[1].who.uid);
+    uint64_t uid = mq_load_acquire_u64(&rows[1].participant.uid);
     CHECK(uid == 0 || mq_load_acquire_u64(&rows[1].generation) == (uid == 10 ? 1 : 2));
 }
 
-TEST(roster_take_stores_the_generation_between_two_owners) {
+TEST(row_table_take_stores_the_generation_between_two_owners) {
     begin();
     for (uint64_t uid = 10; uid <= 20; uid += 10) {
         hold_at_each_step(owner_has_its_generation);
@@ -35,85 +35,85 @@ TEST(roster_take_stores_the_generation_between_two_owners) {
 }
 
 static void identity_is_whole(void) {
-    uint64_t uid = mq_load_acquire_u64(&rows[1].who.uid);
+    uint64_t uid = mq_load_acquire_u64(&rows[1].participant.uid);
     if (uid)
-        CHECK(mq_load_relaxed_u64(&rows[1].who.held_uid) == uid && mq_load_relaxed_u64(&rows[1].who.pid) == me.pid &&
-              !strcmp(rows[1].who.name, me.name));
+        CHECK(mq_load_relaxed_u64(&rows[1].participant.locked_uid) == uid &&
+              mq_load_relaxed_u64(&rows[1].participant.pid) == me.pid && !strcmp(rows[1].participant.name, me.name));
 }
 
 TEST(identity_is_whole_at_each_step) {
     begin();
     for (uint64_t uid = 10; uid <= 20; uid += 10) {
         hold_at_each_step(identity_is_whole);
-        mq_identity_write(&rows[1].who, &me, uid, true);
-        CHECK(mq_load_acquire_u64(&rows[1].who.uid) == uid);
+        mq_participant_write(&rows[1].participant, &me, uid, true);
+        CHECK(mq_load_acquire_u64(&rows[1].participant.uid) == uid);
     }
 }
 
 TEST(identity_life_is_that_of_its_lock) {
     begin();
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
-    CHECK(mq_identity_liveness(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_DEAD);
-    mq_identity_write(&rows[1].who, &me, 10, true);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
+    CHECK(mq_participant_liveness(&probe, &rows[1].participant, FIRST_BYTE + 1) == MQ_DEAD);
+    mq_participant_write(&rows[1].participant, &me, 10, true);
     lives[FIRST_BYTE + 1] = MQ_ALIVE;
-    CHECK(mq_identity_liveness(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_ALIVE);
+    CHECK(mq_participant_liveness(&probe, &rows[1].participant, FIRST_BYTE + 1) == MQ_ALIVE);
     lives[FIRST_BYTE + 1] = MQ_UNKNOWN;
-    CHECK(mq_identity_liveness(&inquiry, &rows[1].who, FIRST_BYTE + 1) == MQ_UNKNOWN);
+    CHECK(mq_participant_liveness(&probe, &rows[1].participant, FIRST_BYTE + 1) == MQ_UNKNOWN);
 }
 
-TEST(roster_life_of_another_generation_is_dead) {
+TEST(row_table_life_of_another_generation_is_dead) {
     begin();
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     lives[FIRST_BYTE + 1] = MQ_ALIVE;
     uint16_t generation = mq_row_table_occupy(&rows[1], &me, 10, true);
-    CHECK(mq_row_liveness(&inquiry, &rows[1], generation, FIRST_BYTE + 1) == MQ_ALIVE);
-    CHECK(mq_row_liveness(&inquiry, &rows[1], generation + 1, FIRST_BYTE + 1) == MQ_DEAD);
+    CHECK(mq_row_liveness(&probe, &rows[1], generation, FIRST_BYTE + 1) == MQ_ALIVE);
+    CHECK(mq_row_liveness(&probe, &rows[1], generation + 1, FIRST_BYTE + 1) == MQ_DEAD);
 }
 
-TEST(roster_find_takes_a_free_row_before_a_dead_one) {
-    void *hold = NULL;
+TEST(row_table_find_takes_a_free_row_before_a_dead_one) {
+    void *liveness_token = NULL;
     begin();
     mq_row_table_occupy(&rows[0], &me, 10, true); /* dead */
-    CHECK(mq_row_table_reserve(&roster, &roll, &hold) == 1);
-    CHECK(hold == &holds[FIRST_BYTE + 1]);
+    CHECK(mq_row_table_reserve(&row_table, &liveness_file, &liveness_token) == 1);
+    CHECK(liveness_token == &holds[FIRST_BYTE + 1]);
     mq_row_table_occupy(&rows[1], &me, 20, true);
     mq_row_table_occupy(&rows[2], &me, 30, true);
     lives[FIRST_BYTE + 1] = lives[FIRST_BYTE + 2] = MQ_ALIVE;
-    CHECK(mq_row_table_reserve(&roster, &roll, &hold) == 0);
+    CHECK(mq_row_table_reserve(&row_table, &liveness_file, &liveness_token) == 0);
     lives[FIRST_BYTE] = MQ_UNKNOWN;
-    CHECK(mq_row_table_reserve(&roster, &roll, &hold) == MQ_NO_ROW);
+    CHECK(mq_row_table_reserve(&row_table, &liveness_file, &liveness_token) == MQ_NO_ROW);
 }
 
-TEST(roster_find_passes_over_a_free_row_whose_lock_is_held) {
-    void *hold = NULL;
+TEST(row_table_find_passes_over_a_free_row_whose_lock_is_held) {
+    void *liveness_token = NULL;
     begin();
     lives[FIRST_BYTE] = MQ_ALIVE; /* its owner is just leaving */
-    CHECK(mq_row_table_reserve(&roster, &roll, &hold) == 1);
+    CHECK(mq_row_table_reserve(&row_table, &liveness_file, &liveness_token) == 1);
 }
 
 TEST(identity_leave_leaves_the_row_of_its_next_owner) {
-    void *hold = &holds[FIRST_BYTE];
+    void *liveness_token = &holds[FIRST_BYTE];
     begin();
-    mq_identity_write(&rows[0].who, &me, 20, true);
-    mq_identity_leave(&rows[0].who, 10, &hold);
-    CHECK(mq_load_acquire_u64(&rows[0].who.uid) == 20 && !hold);
-    hold = &holds[FIRST_BYTE];
+    mq_participant_write(&rows[0].participant, &me, 20, true);
+    mq_participant_leave(&rows[0].participant, 10, &liveness_token);
+    CHECK(mq_load_acquire_u64(&rows[0].participant.uid) == 20 && !liveness_token);
+    liveness_token = &holds[FIRST_BYTE];
     forget_steps();
-    mq_identity_leave(&rows[0].who, 20, &hold);
-    CHECK(mq_load_acquire_u64(&rows[0].who.uid) == 0);
-    CHECK(in_order("mq_identity_leave: exchanged *", "mq_identity_leave: let go of *"));
+    mq_participant_leave(&rows[0].participant, 20, &liveness_token);
+    CHECK(mq_load_acquire_u64(&rows[0].participant.uid) == 0);
+    CHECK(in_order("mq_participant_leave: exchanged *", "mq_participant_leave: let go of *"));
 }
 
-/* ---- attention ---- */
+/* ---- eventcount ---- */
 
-TEST(attention_of_one_writer_is_announced_before_and_asked_after_a_fence) {
+TEST(eventcount_of_one_writer_is_announced_before_and_asked_after_a_fence) {
     begin();
     uint32_t expected = mq_eventcount_prepare_wait(&word);
     CHECK(expected == mq_load_acquire_u32(&word));
     CHECK(in_order("mq_eventcount_prepare_wait: set word", "mq_eventcount_prepare_wait: fenced seq_cst"));
     CHECK(mq_eventcount_flags(&word));
     CHECK(in_order("mq_eventcount_flags: fenced seq_cst", "mq_eventcount_flags: loaded word"));
-    CHECK(mq_eventcount_notify(&word) == MQ_ATTENTION_WAITERS);
+    CHECK(mq_eventcount_notify(&word) == MQ_EVENTCOUNT_WAITERS);
     CHECK(wakes(&word) == 1 && !mq_eventcount_flags(&word) && mq_load_acquire_u32(&word) != expected);
     CHECK(in_order("mq_eventcount_notify: exchanged word", "mq_eventcount_notify: woke *"));
     mq_eventcount_notify(&word);
@@ -122,7 +122,7 @@ TEST(attention_of_one_writer_is_announced_before_and_asked_after_a_fence) {
           expected); /* so a sleeper that is woken before it sleeps does not sleep */
 }
 
-TEST(attention_of_many_writers_is_announced_before_a_fence) {
+TEST(eventcount_of_many_writers_is_announced_before_a_fence) {
     begin();
     uint32_t expected = mq_eventcount_prepare_wait_mp(&word);
     CHECK(expected == mq_load_acquire_u32(&word));
@@ -199,21 +199,21 @@ TEST(origin_that_another_one_takes_is_not_given_twice) {
 
 static void word_changes(unsigned time) {
     (void)time;
-    mq_fetch_add_u32(&word, MQ_ATTENTION_WAKE);
+    mq_fetch_add_u32(&word, MQ_EVENTCOUNT_WAKE);
 }
 
-TEST(attention_that_changes_all_the_time_ends_and_wakes) {
+TEST(eventcount_that_changes_all_the_time_ends_and_wakes) {
     begin();
     mq_eventcount_prepare_wait_mp(&word);
     meet("*: loaded word", word_changes);
     mq_eventcount_notify_mp(&word);
-    CHECK(met == MQ_ATTENTION_TRIES && wakes(&word) == 1);
+    CHECK(met == MQ_EVENTCOUNT_TRIES && wakes(&word) == 1);
     meet("*: loaded word", word_changes);
     CHECK(mq_eventcount_prepare_wait_mp(&word) != mq_load_acquire_u32(&word)); /* so no sleeper sleeps on it */
-    CHECK(met == MQ_ATTENTION_TRIES);
+    CHECK(met == MQ_EVENTCOUNT_TRIES);
     meet("*: loaded word", word_changes);
     mq_eventcount_notify(&word);
-    CHECK(met == MQ_ATTENTION_TRIES && wakes(&word) == 1);
+    CHECK(met == MQ_EVENTCOUNT_TRIES && wakes(&word) == 1);
 }
 
 /* ---- schemas ---- */
@@ -246,15 +246,15 @@ TEST(schema_is_the_old_or_the_new_one_at_each_step) {
 
 TEST(schema_of_a_killed_writer_is_completed_by_the_next_one) {
     begin_schema();
-    mq_schema_save(&parts, 3, "second", "text", "second", 6);
-    mq_store_relaxed_u64(parts.turn, 3); /* killed here */
+    mq_schema_write_shadow(&parts, 3, "second", "text", "second", 6);
+    mq_store_relaxed_u64(parts.seq, 3); /* killed here */
     CHECK(reads("second"));
     mq_schema_write(&parts, "second", "text", "second", 6);
-    CHECK(mq_load_acquire_u64(parts.turn) == 4 && reads("second"));
+    CHECK(mq_load_acquire_u64(parts.seq) == 4 && reads("second"));
 }
 
 /* More than half of the room: it has no spare copy, and overlaps the first word, the length, of another one's spare. */
-enum { SPARE_AT = ROOM - sizeof(mq_schema_spare) - 8, LARGE = SPARE_AT + 1 };
+enum { SHADOW_AT = ROOM - sizeof(mq_schema_shadow) - 8, LARGE = SHADOW_AT + 1 };
 static char large[LARGE + 1];
 
 static void each_schema_is_whole(void) {
@@ -264,10 +264,10 @@ static void each_schema_is_whole(void) {
 
 TEST(large_schema_is_whole_or_unreadable_at_each_step) {
     memset(large, 'x', LARGE);
-    large[SPARE_AT] = 1;
+    large[SHADOW_AT] = 1;
     begin_schema();
-    mq_schema_save(&parts, 3, "second", "text", "second", 6);
-    mq_store_relaxed_u64(parts.turn, 3); /* its writer was killed here */
+    mq_schema_write_shadow(&parts, 3, "second", "text", "second", 6);
+    mq_store_relaxed_u64(parts.seq, 3); /* its writer was killed here */
     hold_at_each_step(each_schema_is_whole);
     mq_schema_write(&parts, large, "text", large, LARGE);
     CHECK(reads(large));
@@ -287,12 +287,12 @@ TEST(schema_read_that_a_writer_overtakes_reads_again) {
     CHECK(met == 2);
 }
 
-TEST(schema_read_rejects_a_spare_beyond_the_room) {
+TEST(schema_read_rejects_a_shadow_beyond_the_room) {
     begin_schema();
-    mq_store_release_u64(parts.turn, 3);
-    mq_store_release_u64(parts.spare, (uint64_t)3 << 32 | ROOM);
+    mq_store_release_u64(parts.seq, 3);
+    mq_store_release_u64(parts.shadow, (uint64_t)3 << 32 | ROOM);
     CHECK(!mq_schema_read(&parts, name, encoding, data, &bytes));
-    mq_store_release_u64(parts.turn, 2);
+    mq_store_release_u64(parts.seq, 2);
     mq_store_release_u64(parts.bytes, ROOM + 1);
     CHECK(!mq_schema_read(&parts, name, encoding, data, &bytes));
 }

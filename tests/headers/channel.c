@@ -8,7 +8,7 @@
 enum { CAPACITY = 16, SIZE = 64 };
 
 static mq_channel_header header;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_channel_publisher a, b;
 static mq_channel_subscriber s;
 static mq_channel_message m;
@@ -18,7 +18,7 @@ static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uin
     uint64_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(SIZE);
     mq_pool *pool = zeros(bytes);
     *p = (mq_channel_publisher){
-        .header = &header, .roll = &roll, .row = &header.publishers[row], .number = (unsigned)row};
+        .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[row], .number = (unsigned)row};
     mq_pool_write(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
     CHECK(!mq_pool_check(pool, bytes, 1, uid, &p->slots));
     CHECK(mq_channel_order(&header, &p->order));
@@ -110,8 +110,8 @@ TEST(hold_pins_before_it_looks_at_the_entry) {
 static void hold_by_two(uint32_t slots_of_a) {
     begin(slots_of_a, CAPACITY + 2);
     lives[MQ_CHANNEL_VIEWER_BYTE + 5] = MQ_ALIVE;
-    mq_identity_write(&header.viewers[3].who, &me, 30, true);
-    mq_identity_write(&header.viewers[5].who, &me, 50, true);
+    mq_participant_write(&header.viewers[3].participant, &me, 30, true);
+    mq_participant_write(&header.viewers[5].participant, &me, 50, true);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
     mq_pin_set(&a.slots, m.number, 3);
@@ -150,12 +150,12 @@ TEST(clear_pins_takes_the_pins_of_one_viewer_alone) {
 TEST(header_of_another_size_or_version_is_rejected) {
     memset((void *)&header, 0, sizeof header);
     mq_channel_header_init(&header, MQ_CHANNEL_PUBSUB, 1, 1, "test");
-    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_VALID &&
-          mq_channel_header_check(&header, sizeof header - 1) == MQ_CHANNEL_NOT_OURS);
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_FILE_VALID &&
+          mq_channel_header_check(&header, sizeof header - 1) == MQ_FILE_NOT_OURS);
     mq_store_relaxed_u64(&header.total_bytes, sizeof header + 1);
-    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_NOT_OURS);
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_FILE_NOT_OURS);
     mq_store_relaxed_u64(&header.version, (uint64_t)(MQ_CHANNEL_MAJOR + 1) << 32);
-    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_CHANNEL_OTHER_VERSION);
+    CHECK(mq_channel_header_check(&header, sizeof header) == MQ_FILE_OTHER_VERSION);
 }
 
 TEST(configure_accepts_capacities_that_are_powers_of_two_alone) {
@@ -243,7 +243,7 @@ static mq_pool_map pool;
 
 static void row_has_the_pool_of_its_owner(void) {
     uint64_t uid = mq_load_acquire_u64(&header.publishers[2].pool_uid);
-    CHECK(uid == 0 || mq_load_acquire_u64(&header.publishers[2].who.uid) == uid);
+    CHECK(uid == 0 || mq_load_acquire_u64(&header.publishers[2].participant.uid) == uid);
 }
 
 TEST(publisher_register_stores_the_pool_after_the_identity) {
@@ -257,7 +257,8 @@ TEST(publisher_register_stores_the_pool_after_the_identity) {
 }
 
 static void row_is_free_or_not_named(void) {
-    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) || !mq_load_acquire_u64(&header.publishers[0].who.uid));
+    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) ||
+          !mq_load_acquire_u64(&header.publishers[0].participant.uid));
 }
 
 TEST(release_row_clears_the_identity_before_the_pool) {
@@ -268,11 +269,11 @@ TEST(release_row_clears_the_identity_before_the_pool) {
 }
 
 TEST(find_free_row_skips_a_row_whose_lock_is_held) {
-    void *hold = NULL;
+    void *liveness_token = NULL;
     begin(4, 4);
     lives[MQ_CHANNEL_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is leaving */
-    CHECK(mq_channel_find_free_row(&header, &roll, &hold) == 3);
-    CHECK(hold == &holds[MQ_CHANNEL_PUBLISHER_BYTE + 3]);
+    CHECK(mq_channel_find_free_row(&header, &liveness_file, &liveness_token) == 3);
+    CHECK(liveness_token == &holds[MQ_CHANNEL_PUBLISHER_BYTE + 3]);
 }
 
 /* ---- subscribers ---- */
@@ -446,7 +447,7 @@ TEST(publisher_evicts_nothing_when_all_its_messages_are_held) {
     begin(2, 4);
     send_many(&a, 1, 2);
     lives[MQ_CHANNEL_VIEWER_BYTE + 5] = MQ_ALIVE;
-    mq_identity_write(&header.viewers[5].who, &me, 50, true);
+    mq_participant_write(&header.viewers[5].participant, &me, 50, true);
     mq_pin_set(&a.slots, 0, 5);
     mq_pin_set(&a.slots, 1, 5);
     CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
@@ -456,7 +457,7 @@ TEST(publisher_evicts_nothing_when_all_its_messages_are_held) {
 TEST(publish_asks_for_a_wake_when_a_subscriber_sleeps) {
     uint64_t position;
     begin(4, 4);
-    mq_eventcount_prepare_wait_mp(&header.attention);
+    mq_eventcount_prepare_wait_mp(&header.eventcount);
     CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take_slot(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
 }
 

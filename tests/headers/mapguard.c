@@ -20,7 +20,7 @@ static void map(mapping *m, size_t pages) {
     CHECK(m->at != MAP_FAILED);
     memset(m->at, 7, pages * PAGE);
     m->guard = mq_guard_add(m->at, pages * PAGE, PROT_READ | PROT_WRITE);
-    CHECK(m->guard && mq_guard_is_whole(m->guard));
+    CHECK(m->guard && mq_guard_is_intact(m->guard));
 }
 
 static void begin(void) {
@@ -35,10 +35,10 @@ static uint8_t byte_at(const uint8_t *at) { return *(const volatile uint8_t *)at
 TEST(fault_replaces_the_whole_mapping_by_zeros_and_notes_it) {
     begin();
     CHECK(ftruncate(one.fd, PAGE) == 0);
-    CHECK(byte_at(one.at) == 7 && mq_guard_is_whole(one.guard));
+    CHECK(byte_at(one.at) == 7 && mq_guard_is_intact(one.guard));
     CHECK(byte_at(one.at + 2 * PAGE - 1) == 0);
-    CHECK(!mq_guard_is_whole(one.guard) && byte_at(one.at) == 0);
-    CHECK(mq_guard_is_whole(two.guard) && byte_at(two.at) == 7);
+    CHECK(!mq_guard_is_intact(one.guard) && byte_at(one.at) == 0);
+    CHECK(mq_guard_is_intact(two.guard) && byte_at(two.at) == 7);
     one.at[5] = 1; /* its protection is that of the mapping */
     CHECK(byte_at(one.at + 5) == 1 && mq_load_acquire_u32(&one.guard->inside) == 0);
 }
@@ -47,7 +47,7 @@ TEST(fault_replaces_the_partner_as_well) {
     begin();
     CHECK(mq_guard_pair(one.guard, two.guard));
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
-    CHECK(!mq_guard_is_whole(one.guard) && !mq_guard_is_whole(two.guard) && byte_at(two.at) == 0);
+    CHECK(!mq_guard_is_intact(one.guard) && !mq_guard_is_intact(two.guard) && byte_at(two.at) == 0);
     CHECK(mq_load_acquire_u32(&two.guard->inside) == 0);
 }
 
@@ -61,7 +61,7 @@ TEST(fault_of_the_partner_leaves_the_mapping) {
     begin();
     CHECK(mq_guard_pair(one.guard, two.guard));
     CHECK(ftruncate(two.fd, 0) == 0 && byte_at(two.at) == 0);
-    CHECK(mq_guard_is_whole(one.guard) && byte_at(one.at) == 7);
+    CHECK(mq_guard_is_intact(one.guard) && byte_at(one.at) == 7);
 }
 
 TEST(removed_guard_is_used_again_without_its_partner) {
@@ -69,20 +69,20 @@ TEST(removed_guard_is_used_again_without_its_partner) {
     CHECK(mq_guard_pair(one.guard, two.guard));
     mq_guard *removed = one.guard;
     mq_guard_remove(one.guard);
-    CHECK(!mq_guard_hold((uintptr_t)one.at));
+    CHECK(!mq_guard_acquire((uintptr_t)one.at));
     map(&one, 1);
     CHECK(one.guard == removed);
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
-    CHECK(mq_guard_is_whole(two.guard));
+    CHECK(mq_guard_is_intact(two.guard));
 }
 
 TEST(guard_is_held_up_to_the_end_of_its_mapping) {
     begin();
     uint64_t end = (uintptr_t)one.at + 2 * PAGE;
-    CHECK(mq_guard_hold(end - 1) == one.guard && mq_load_acquire_u32(&one.guard->inside) == 1);
+    CHECK(mq_guard_acquire(end - 1) == one.guard && mq_load_acquire_u32(&one.guard->inside) == 1);
     mq_fetch_add_u32(&one.guard->inside, (uint32_t)-1);
-    CHECK(mq_guard_hold(end) != one.guard);
-    CHECK(mq_guard_hold((uintptr_t)one.at - 1) != one.guard);
+    CHECK(mq_guard_acquire(end) != one.guard);
+    CHECK(mq_guard_acquire((uintptr_t)one.at - 1) != one.guard);
 }
 
 static volatile sig_atomic_t passed_on;
@@ -92,5 +92,5 @@ TEST(signal_without_a_guard_is_passed_on) {
     CHECK(sigaction(SIGBUS, &(struct sigaction){.sa_handler = count_it}, NULL) == 0);
     begin();
     raise(SIGBUS);
-    CHECK(passed_on == 1 && mq_guard_is_whole(one.guard));
+    CHECK(passed_on == 1 && mq_guard_is_intact(one.guard));
 }

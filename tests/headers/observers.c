@@ -13,8 +13,8 @@
 
 enum { SLOTS = 4, SIZE = 64, CAPACITY = 16, LENGTH = 6, ITEM = 24 };
 
-static mq_liveness_file roll;
-static const mq_self self_of_row = {.pid = 1, .pid_namespace = 1};
+static mq_liveness_file liveness_file;
+static const mq_process_identity self_of_row = {.pid = 1, .pid_namespace = 1};
 
 /* ---- meters ---- */
 
@@ -75,7 +75,7 @@ static mq_queue_event_record event_records[2][2];
 
 static void join(mq_queue_handle *h, int row) {
     h->blocks = memories[row];
-    h->roll = &roll;
+    h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
     mq_queue_join(h, row, &self_of_row, 100 + (uint64_t)row, true);
     lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
@@ -86,7 +86,7 @@ static void begin_queue(void) {
     queue = zeros(bytes);
     mq_queue_write(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
-    CHECK(mq_queue_check(queue, bytes, &a.parts) == MQ_QUEUE_SOUND);
+    CHECK(mq_queue_check(queue, bytes, &a.parts) == MQ_FILE_VALID);
     b.parts = a.parts;
     join(&a, 0);
     join(&b, 1);
@@ -211,7 +211,8 @@ static void begin_channel(void) {
     mq_pool *pool = zeros(bytes);
     memset((void *)&header, 0, sizeof header);
     CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
-    p = (mq_channel_publisher){.header = &header, .roll = &roll, .row = &header.publishers[0], .stamps = true};
+    p = (mq_channel_publisher){
+        .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[0], .stamps = true};
     mq_pool_write(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
     CHECK(!mq_pool_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&header, &p.order));
     CHECK(mq_channel_publisher_begin(&p));
@@ -233,7 +234,7 @@ static void publish(uint64_t first, uint64_t count) {
 
 TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     uint8_t bytes[8];
-    mq_source_buffer room = {.to = bytes, .bytes = 7, .whole = true};
+    mq_source_buffer room = {.to = bytes, .bytes = 7, .all_or_nothing = true};
     mq_source_message taken;
     begin_channel();
     publish(1, 2);
@@ -252,7 +253,7 @@ static const mq_u64 cut = {0};
 
 TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
     uint8_t bytes[8];
-    mq_source_buffer room = {.to = bytes, .bytes = 8, .whole = true};
+    mq_source_buffer room = {.to = bytes, .bytes = 8, .all_or_nothing = true};
     mq_source_message taken;
     begin_channel();
     publish(1, 1);
@@ -304,9 +305,9 @@ static void begin_records(uint64_t flags) {
     record = zeros(bytes);
     mq_record_header_init(record, &shape, 1, 1, "test");
     memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
-    CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_RECORD_VALID);
+    CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_FILE_VALID);
     records.seen = seen, records.left = MQ_RECORD_SCAN;
-    writer = (mq_record_writer){.parts = records.parts, .roll = &roll};
+    writer = (mq_record_writer){.parts = records.parts, .liveness_file = &liveness_file};
     mq_record_join(&writer, 0, &self_of_row, 100, true);
     forget_steps();
 }
@@ -319,7 +320,7 @@ static void write_at(uint64_t index, int64_t time) {
 
 TEST(record_source_gives_each_element_that_changed_once) {
     uint8_t bytes[MQ_RECORD_CHANGE + ITEM];
-    mq_source_buffer room = {.to = bytes, .bytes = sizeof bytes - 1, .whole = true};
+    mq_source_buffer room = {.to = bytes, .bytes = sizeof bytes - 1, .all_or_nothing = true};
     mq_source_message taken;
     begin_records(0);
     write_at(0, 5);
@@ -339,7 +340,7 @@ TEST(record_source_gives_each_element_that_changed_once) {
 
 TEST(board_source_gives_values_of_named_keys) {
     uint8_t bytes[ITEM];
-    mq_source_buffer room = {.to = bytes, .bytes = 4, .whole = true};
+    mq_source_buffer room = {.to = bytes, .bytes = 4, .all_or_nothing = true};
     mq_source_message taken;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);

@@ -7,21 +7,21 @@ TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
     mq_queue_parts found;
     uint64_t bytes = mq_queue_bytes(SLOTS, SIZE);
     begin(SLOTS);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.max_messages == SLOTS);
-    CHECK(mq_queue_check(queue, bytes - 1, &found) == MQ_QUEUE_FOREIGN);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
+    CHECK(mq_queue_check(queue, bytes - 1, &found) == MQ_FILE_NOT_OURS);
     static const uint64_t wrong[] = {0, SLOTS + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
     for (unsigned i = 0; i < 4; i++) {
         mq_store_relaxed_u64(&queue->max_messages, wrong[i]);
-        CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
+        CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     }
     mq_store_relaxed_u64(&queue->max_messages, SLOTS);
     mq_store_relaxed_u64(&queue->max_message_size, 0);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_FOREIGN);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     mq_store_relaxed_u64(&queue->max_message_size, SIZE);
     mq_store_relaxed_u64(&queue->events, 77);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_SOUND && found.events == MQ_QUEUE_EVENTS_NONE);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_VALID && found.events == MQ_QUEUE_EVENTS_NONE);
     mq_store_relaxed_u64(&queue->version, (uint64_t)(MQ_QUEUE_MAJOR + 1) << 32);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_QUEUE_VERSION);
+    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
 }
 
 TEST(queue_plan_has_room_for_each_place) {

@@ -10,7 +10,7 @@
 enum { SLOTS = 4, SIZE = 64, HANDLES = 3 };
 
 static mq_queue *queue;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_queue_handle handles[HANDLES];
 static mq_queue_block_cache memories[HANDLES][1];
 static void *locks[HANDLES];
@@ -21,7 +21,7 @@ static inline void join(int row) {
     mq_queue_handle *h = &handles[row];
     locks[row] = &holds[MQ_QUEUE_ROW_BYTE + row];
     h->blocks = memories[row];
-    h->roll = &roll;
+    h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
     mq_queue_join(h, row, &me, 100 + (uint64_t)row, true);
     lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
@@ -35,7 +35,7 @@ static inline void begin(uint64_t slots) {
     queue = zeros(bytes);
     mq_queue_write(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
     for (int row = 0; row < HANDLES; row++) {
-        CHECK(mq_queue_check(queue, bytes, &handles[row].parts) == MQ_QUEUE_SOUND);
+        CHECK(mq_queue_check(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
         join(row);
     }
     forget_steps();

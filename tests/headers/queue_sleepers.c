@@ -63,7 +63,7 @@ TEST(leave_returns_the_messages_and_places_of_its_handle) {
     CHECK(mq_queue_take(b, MQ_NO_TICKET, &other) == MQ_QUEUE_OK && other.slot == 3);
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(mq_slot_state_is_ready(word_of(0)) && is_free(1) && !is_free(2) && word_of(3) == other.word);
-    CHECK(mq_load_acquire_u64(&queue->rows[0].at.who.uid) == 0 && !locks[0]);
+    CHECK(mq_load_acquire_u64(&queue->rows[0].at.participant.uid) == 0 && !locks[0]);
 }
 
 TEST(leave_passes_a_wake_on_to_a_receiver) {

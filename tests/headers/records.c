@@ -11,13 +11,13 @@ typedef struct {
 
 static mq_record_header *record;
 static mq_record_parts parts;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_record_writer one, two;
 
 static item item_of(uint64_t number) { return (item){{number, number, number}}; }
 
 static void open_writer(mq_record_writer *w, unsigned row) {
-    *w = (mq_record_writer){.parts = parts, .roll = &roll};
+    *w = (mq_record_writer){.parts = parts, .liveness_file = &liveness_file};
     mq_record_join(w, row, &me, 100 + row, true);
     lives[MQ_RECORD_ROW_BYTE + row] = MQ_ALIVE;
 }
@@ -28,8 +28,8 @@ static void begin(uint64_t copies, uint64_t flags) {
     uint64_t bytes = mq_record_file_bytes(&shape);
     record = zeros(bytes);
     mq_record_header_init(record, &shape, 1, 1, "test");
-    CHECK(mq_record_header_check(record, bytes, &parts) == MQ_RECORD_VALID);
-    CHECK(mq_record_header_check(record, bytes - 1, &parts) == MQ_RECORD_NOT_OURS);
+    CHECK(mq_record_header_check(record, bytes, &parts) == MQ_FILE_VALID);
+    CHECK(mq_record_header_check(record, bytes - 1, &parts) == MQ_FILE_NOT_OURS);
     open_writer(&one, 0);
     open_writer(&two, 1);
     forget_steps();
@@ -54,21 +54,21 @@ static uint64_t version_of(uint64_t index) { return mq_load_acquire_u64(mq_cell_
 
 TEST(exclusive_write_asks_for_sleepers_after_a_fence) {
     begin(2, MQ_RECORD_EXCLUSIVE);
-    mq_eventcount_prepare_wait_mp(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
                    "mq_eventcount_has_waiters_mp: loaded word"));
-    CHECK(wakes(&record->attention) == 1 && has(2, 7));
+    CHECK(wakes(&record->eventcount) == 1 && has(2, 7));
 }
 
 TEST(shared_write_asks_for_sleepers_after_its_exchange) {
     begin(2, 0);
-    mq_eventcount_prepare_wait_mp(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(in_order("mq_cell_commit: exchanged version", "mq_eventcount_has_waiters_mp: loaded word"));
-    CHECK(wakes(&record->attention) == 1 && has(2, 7));
+    CHECK(wakes(&record->eventcount) == 1 && has(2, 7));
     CHECK(mq_load_relaxed_u64(&one.row->written) == 1);
 }
 
@@ -313,12 +313,12 @@ TEST(board_value_has_its_length) {
     mq_board_value value;
     begin(2, MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&parts, "first", 5) == 0);
-    mq_eventcount_prepare_wait_mp(&record->attention);
+    mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
     mq_board_write(&one, 0, "value", 5, 9);
     CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
                    "mq_eventcount_has_waiters_mp: loaded word"));
-    CHECK(wakes(&record->attention) == 1);
+    CHECK(wakes(&record->eventcount) == 1);
     const uint8_t *bytes = mq_board_read_begin(&parts, 0, &value);
     CHECK(value.length == 5 && value.time_ns == 9 && !memcmp(bytes, "value", 5));
     CHECK(mq_board_read_valid(&parts, 0, &value));
@@ -339,12 +339,12 @@ TEST(board_value_longer_than_the_limit_is_corrupt) {
 }
 
 TEST(leave_lets_go_of_the_keys_of_its_owner_alone) {
-    void *hold = &holds[0];
+    void *liveness_token = &holds[0];
     begin(2, MQ_RECORD_BOARD);
     CHECK(mq_record_claim(&one, &parts.keys[0].owner) && mq_record_claim(&two, &parts.keys[1].owner));
     CHECK(mq_record_claim(&one, &parts.keys[LENGTH - 1].owner) && mq_record_claim(&one, &record->owner));
-    mq_record_leave(&one, 100, &hold);
+    mq_record_leave(&one, 100, &liveness_token);
     CHECK(mq_load_acquire_u64(&parts.keys[0].owner) == 0 && mq_load_acquire_u64(&parts.keys[LENGTH - 1].owner) == 0);
     CHECK(mq_load_acquire_u64(&parts.keys[1].owner) == two.owner && mq_load_acquire_u64(&record->owner) == 0);
-    CHECK(mq_load_acquire_u64(&record->rows[0].at.who.uid) == 0 && !hold);
+    CHECK(mq_load_acquire_u64(&record->rows[0].at.participant.uid) == 0 && !liveness_token);
 }

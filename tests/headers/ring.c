@@ -174,7 +174,7 @@ TEST(next_publisher_continues_the_count_of_messages) {
     lives[0] = MQ_DEAD;
     start(&two);
     CHECK(two.sequence == 5 && two.era == 0);
-    CHECK(mq_load_acquire_u64(&one.row->who.uid) == 0); /* its row is free */
+    CHECK(mq_load_acquire_u64(&one.row->participant.uid) == 0); /* its row is free */
     send_many(&two, 6, 1);
     for (uint64_t number = 1; number <= 6; number++)
         CHECK(receive(false) == number);
@@ -184,15 +184,15 @@ TEST(next_publisher_continues_the_count_of_messages) {
 TEST(start_wakes_all_sleepers) {
     begin();
     start(&two);
-    CHECK(wakes(&side->attention) == 1); /* although no flag announces a sleeper */
+    CHECK(wakes(&side->eventcount) == 1); /* although no flag announces a sleeper */
 }
 
 TEST(close_clears_the_owner_and_wakes_sleepers) {
     begin();
     mq_ring_subscriber_prepare_wait(&s);
     mq_ring_publisher_close(&one);
-    CHECK(mq_load_acquire_u64(&ring->write_uid) == 0 && wakes(&side->attention) == 1);
-    CHECK(mq_load_acquire_u64(&side->publishers[0].who.uid) == 0);
+    CHECK(mq_load_acquire_u64(&ring->write_uid) == 0 && wakes(&side->eventcount) == 1);
+    CHECK(mq_load_acquire_u64(&side->publishers[0].participant.uid) == 0);
 }
 
 TEST(close_leaves_the_next_publisher) {
@@ -206,9 +206,9 @@ TEST(send_wakes_a_subscriber_that_announced_itself) {
     begin();
     mq_ring_subscriber_prepare_wait(&s);
     send_many(&one, 1, 1);
-    CHECK(wakes(&side->attention) == 1);
+    CHECK(wakes(&side->eventcount) == 1);
     send_many(&one, 2, 1);
-    CHECK(wakes(&side->attention) == 1);
+    CHECK(wakes(&side->eventcount) == 1);
 }
 
 TEST(rows_are_staged_and_taken_in_their_order) {

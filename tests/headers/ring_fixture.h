@@ -18,7 +18,7 @@ enum { DATA = 1024, SIZE = 16, NEED = 24 };
 
 static mq_ring_header *ring;
 static mq_ring_side *side;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static mq_ring_publisher one, two;
 static mq_ring_subscriber s;
 static uint8_t message[DATA];
@@ -30,8 +30,8 @@ static inline void claim(mq_ring_publisher *p) {
                              .data_bytes = DATA,
                              .canary = mq_canary_none(),
                              .needs_fence = true,
-                             .roll = &roll};
-    int row = mq_ring_publisher_row_take(&roll, ring, side, &p->hold);
+                             .liveness_file = &liveness_file};
+    int row = mq_ring_publisher_row_take(&liveness_file, ring, side, &p->liveness_token);
     CHECK(row != MQ_NO_ROW);
     mq_ring_publisher_claim(p, &me, (uint32_t)row + 1, row);
     lives[row] = MQ_ALIVE;
@@ -47,7 +47,7 @@ static inline void join(void) {
                              .side = side,
                              .data = (const uint8_t *)ring + MQ_RING_HEADER,
                              .data_bytes = DATA,
-                             .roll = &roll,
+                             .liveness_file = &liveness_file,
                              .canary = mq_canary_none()};
     CHECK(mq_ring_subscriber_join(&s, &me, 7) == MQ_RING_OK);
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_ALIVE;

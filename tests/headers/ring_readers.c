@@ -166,7 +166,7 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
 TEST(observer_counts_losses_before_the_subscriber_detects_them) {
     mq_ring_subscriber_snapshot found;
     begin();
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, &roll, DATA, mq_canary_none());
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, &liveness_file, DATA, mq_canary_none());
     int entry = (int)(s.row - side->subscribers);
     send_many(&one, 1, 3);
     CHECK(receive(false) == 1);
@@ -183,7 +183,7 @@ TEST(observer_counts_losses_before_the_subscriber_detects_them) {
 TEST(losses_are_unknown_with_the_base_of_another_era) {
     mq_ring_subscriber_snapshot found;
     begin();
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, &roll, DATA, mq_canary_none());
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, &liveness_file, DATA, mq_canary_none());
     send_many(&one, 1, 100);
     mq_store_release_u64(&s.row->base_tag, 1); /* of another era */
     mq_ring_observer_subscriber_stats(&observer, (int)(s.row - side->subscribers), &found);
@@ -197,25 +197,25 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     for (int i = 0; i < MQ_READER_SLOTS; i++)
         mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
     mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS);
-    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == -1);
+    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == -1);
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
-    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == 0);
+    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 0);
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
 }
 
 TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {
     begin();
     CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
-    CHECK(mq_reader_slot_claim(ring, side, &roll, 99, 0) == 1);
+    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 1);
     mq_reader_slot_release(ring, side, 0, s.slot_uid);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 2 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
-    CHECK(mq_reader_slot_claim(ring, side, &roll, 98, 0) == 0);
+    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 98, 0) == 0);
     mq_reader_slot_release(ring, side, 1, 98); /* not its own */
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 2);
-    mq_fetch_and_u32(&side->attention, 0);
+    mq_fetch_and_u32(&side->eventcount, 0);
     mq_reader_slot_release(ring, side, 1, 99);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 1);
-    CHECK(mq_load_acquire_u32(&side->attention) & MQ_ATTENTION_SLOTS);
+    CHECK(mq_load_acquire_u32(&side->eventcount) & MQ_EVENTCOUNT_SLOTS);
 }
 
 TEST(limit_clears_flags_of_stock_subscribers_in_its_way) {
@@ -264,7 +264,7 @@ TEST(leave_frees_row_and_slot) {
     begin();
     mq_ring_subscriber_row *entry = s.row;
     mq_ring_subscriber_leave(&s);
-    CHECK(mq_load_acquire_u64(&entry->who.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
+    CHECK(mq_load_acquire_u64(&entry->participant.uid) == 0 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
     CHECK(mq_load_acquire_u64(&ring->num_readers) == 0);
 }
 
@@ -272,10 +272,10 @@ TEST(leave_frees_row_and_slot) {
 
 TEST(side_of_another_ring_is_stale) {
     begin();
-    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_GOOD && mq_ring_side_check(side, 1, DATA + 8) == MQ_SIDE_GOOD);
-    CHECK(mq_ring_side_check(side, 2, DATA) == MQ_SIDE_STALE && mq_ring_side_check(side, 1, DATA - 8) == MQ_SIDE_STALE);
+    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_FILE_VALID && mq_ring_side_check(side, 1, DATA + 8) == MQ_FILE_VALID);
+    CHECK(mq_ring_side_check(side, 2, DATA) == MQ_FILE_STALE && mq_ring_side_check(side, 1, DATA - 8) == MQ_FILE_STALE);
     mq_store_relaxed_u64(&side->subscriber_count, MQ_RING_SUBSCRIBERS + 1);
-    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_SIDE_CORRUPT);
+    CHECK(mq_ring_side_check(side, 1, DATA) == MQ_FILE_NOT_OURS);
 }
 
 TEST(ring_without_its_canary_is_truncated) {

@@ -82,10 +82,10 @@ __attribute__((unused)) static void *hold_byte(uint64_t byte) {
 #undef mq_liveness_unlock
 #define mq_futex_wake_all(word) (wake_word(word), POINT("woke", word))
 #define mq_futex_wake(word, count) (wake_word(word), POINT("woke", word))
-#define mq_liveness_lock(roll, byte, shared) ((void)(roll), hold_byte(byte))
-#define mq_liveness_unlock(hold) ((void)(hold), POINT("let go of", hold))
-#define mq_owner_liveness(inquiry, byte, pid, pid_namespace)                                                           \
-    ((void)(inquiry), (void)(pid), (void)(pid_namespace), lives[byte])
+#define mq_liveness_lock(liveness_file, byte, shared) ((void)(liveness_file), hold_byte(byte))
+#define mq_liveness_unlock(liveness_token) ((void)(liveness_token), POINT("let go of", liveness_token))
+#define mq_owner_liveness(probe, byte, pid, pid_namespace)                                                             \
+    ((void)(probe), (void)(pid), (void)(pid_namespace), lives[byte])
 
 /* ---- for tests ---- */
 
@@ -144,7 +144,7 @@ __attribute__((unused)) static unsigned wakes(const mq_u32 *word) {
     return count;
 }
 
-static const mq_self me = {.pid = 1, .thread_id = 1, .start_time = 1, .pid_namespace = 1, .name = "test"};
+static const mq_process_identity me = {.pid = 1, .thread_id = 1, .start_time = 1, .pid_namespace = 1, .name = "test"};
 
 /* Return pages of zeros; they are not freed. */
 __attribute__((unused)) static void *zeros(size_t bytes) {

@@ -6,30 +6,33 @@
 #include "base/watcher.h"
 
 typedef struct {
-    mq_u32 attention;
+    mq_u32 eventcount;
     bool more, comes_late; /* after the announcement */
-    unsigned announced, awake;
+    unsigned announced, end_wait;
 } reader;
 
 static reader one, two;
 static int fds[2];
 static mq_futex_many words[MQ_FUTEX_MANY];
-static int64_t nap_ns;
-static bool steady;
+static int64_t max_sleep_ns;
+static bool no_backoff;
 
-static int has_more(const void *at) { return ((const reader *)at)->more; }
-static uint32_t announce(const void *at, mq_u32 *attention) {
+static int has_message(const void *at) { return ((const reader *)at)->more; }
+static uint32_t prepare_wait(const void *at, mq_u32 *eventcount) {
     reader *r = (reader *)(uintptr_t)at;
     r->announced++;
     r->more |= r->comes_late;
-    return mq_eventcount_prepare_wait_mp(attention);
+    return mq_eventcount_prepare_wait_mp(eventcount);
 }
-static void awake(const void *at) { ((reader *)(uintptr_t)at)->awake++; }
+static void end_wait(const void *at) { ((reader *)(uintptr_t)at)->end_wait++; }
 
 static int add(reader *r) {
-    mq_poll_ops lookout = {
-        .has_more = has_more, .reader = r, .attention = &r->attention, .announce = announce, .awake = awake};
-    int fd = mq_watcher_add(&lookout);
+    mq_poll_ops ops = {.is_readable = has_message,
+                       .reader = r,
+                       .eventcount = &r->eventcount,
+                       .prepare_wait = prepare_wait,
+                       .end_wait = end_wait};
+    int fd = mq_watcher_add(&ops);
     CHECK(fd >= 0);
     return fd;
 }
@@ -40,21 +43,21 @@ static void begin(void) {
     mq_watcher.count = 0;
     fds[0] = add(&one);
     fds[1] = add(&two);
-    mq_watcher_quiet(fds[0], 5 * MQ_WATCH_RARE_NS);
-    mq_watcher_quiet(fds[1], 7 * MQ_WATCH_RARE_NS);
+    mq_watcher_set_unreadable(fds[0], 5 * MQ_WATCH_IDLE_NS);
+    mq_watcher_set_unreadable(fds[1], 7 * MQ_WATCH_IDLE_NS);
     forget_steps();
 }
 
 static bool is_readable(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1; }
-static unsigned scan(void) { return mq_watcher_scan(words, false, &nap_ns, &steady); }
+static unsigned scan(void) { return mq_watcher_scan(words, false, &max_sleep_ns, &no_backoff); }
 
 TEST(turn_announces_quiet_readers_and_sleeps_on_their_words) {
     begin();
     CHECK(scan() == 3 && one.announced == 1 && two.announced == 1);
-    CHECK(nap_ns == 5 * MQ_WATCH_RARE_NS && !steady);
+    CHECK(max_sleep_ns == 5 * MQ_WATCH_IDLE_NS && !no_backoff);
     CHECK(words[0].address == (uint64_t)(uintptr_t)&mq_watcher.changed);
-    CHECK(words[2].address == (uint64_t)(uintptr_t)&two.attention);
-    CHECK(words[1].expected == mq_load_acquire_u32(&one.attention) && words[1].expected & MQ_ATTENTION_WAITERS);
+    CHECK(words[2].address == (uint64_t)(uintptr_t)&two.eventcount);
+    CHECK(words[1].expected == mq_load_acquire_u32(&one.eventcount) && words[1].expected & MQ_EVENTCOUNT_WAITERS);
     CHECK(!is_readable(fds[0]) && !is_readable(fds[1]));
 }
 
@@ -62,11 +65,11 @@ TEST(turn_marks_readers_that_have_something) {
     begin();
     two.more = true;
     scan();
-    CHECK(!is_readable(fds[0]) && is_readable(fds[1]) && two.announced == 0 && two.awake == 1);
-    CHECK(nap_ns == 5 * MQ_WATCH_RARE_NS);
+    CHECK(!is_readable(fds[0]) && is_readable(fds[1]) && two.announced == 0 && two.end_wait == 1);
+    CHECK(max_sleep_ns == 5 * MQ_WATCH_IDLE_NS);
     one.more = true;
     scan();
-    CHECK(nap_ns == -1); /* no reader is quiet */
+    CHECK(max_sleep_ns == -1); /* no reader is quiet */
 }
 
 TEST(turn_marks_a_reader_whose_message_comes_with_the_announcement) {
@@ -80,24 +83,24 @@ TEST(quiet_empties_the_descriptor_of_its_reader_alone) {
     begin();
     one.more = two.more = true;
     scan();
-    mq_watcher_quiet(fds[0], MQ_WATCH_RARE_NS);
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_IDLE_NS);
     CHECK(!is_readable(fds[0]) && is_readable(fds[1]));
     one.more = false;
     scan();
     CHECK(one.announced == 1);
-    mq_watcher_mark(fds[0]);
+    mq_watcher_set_readable(fds[0]);
     CHECK(is_readable(fds[0]));
 }
 
 TEST(quiet_of_a_polled_reader_wakes_the_thread) {
     begin();
-    mq_watcher_quiet(fds[0], 5 * MQ_WATCH_RARE_NS);
+    mq_watcher_set_unreadable(fds[0], 5 * MQ_WATCH_IDLE_NS);
     CHECK(wakes(&mq_watcher.changed) == 0);
-    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* sooner than before */
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_POLL_NS); /* sooner than before */
     CHECK(wakes(&mq_watcher.changed) == 1);
     one.more = true;
     scan();
-    mq_watcher_quiet(fds[0], MQ_WATCH_LOOK_NS); /* the thread does not poll a reader that is ready */
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_POLL_NS); /* the thread does not poll a reader that is ready */
     CHECK(wakes(&mq_watcher.changed) == 2);
 }
 
@@ -122,7 +125,7 @@ TEST(readers_beyond_the_limit_of_the_futex_are_polled) {
     static reader many[MQ_FUTEX_MANY];
     begin();
     for (int i = 0; i < MQ_FUTEX_MANY - 2; i++)
-        mq_watcher_quiet(add(&many[i]), 5 * MQ_WATCH_RARE_NS);
-    CHECK(scan() == MQ_FUTEX_MANY && nap_ns == MQ_WATCH_LOOK_NS);
-    CHECK(mq_watcher.list[MQ_FUTEX_MANY - 1].unheard && !mq_watcher.list[MQ_FUTEX_MANY - 2].unheard);
+        mq_watcher_set_unreadable(add(&many[i]), 5 * MQ_WATCH_IDLE_NS);
+    CHECK(scan() == MQ_FUTEX_MANY && max_sleep_ns == MQ_WATCH_POLL_NS);
+    CHECK(mq_watcher.list[MQ_FUTEX_MANY - 1].polled && !mq_watcher.list[MQ_FUTEX_MANY - 2].polled);
 }

@@ -35,7 +35,7 @@ GOLDEN: Golden = {
         "pad0": (136, 120),
         "tail": (256, 8),
         "pad1": (264, 56),
-        "attention": (320, 4),
+        "eventcount": (320, 4),
         "pad2": (324, 60),
         "room": (384, 3712),
         "publishers": (4096, 16128),
@@ -48,7 +48,7 @@ GOLDEN: Golden = {
         "": (0, 151552),
     },
     "mq_channel_publisher_row": {
-        "who": (0, 64),
+        "participant": (0, 64),
         "pool_uid": (64, 8),
         "slots": (72, 8),
         "slot_bytes": (80, 8),
@@ -65,9 +65,9 @@ GOLDEN: Golden = {
         "room": (224, 32),
         "": (0, 256),
     },
-    "mq_channel_viewer_row": {"who": (0, 64), "": (0, 64)},
+    "mq_channel_viewer_row": {"participant": (0, 64), "": (0, 64)},
     "mq_channel_subscriber_row": {
-        "who": (0, 64),
+        "participant": (0, 64),
         "node": (64, 48),
         "viewer": (112, 8),
         "joined": (120, 8),
@@ -200,7 +200,7 @@ def test_golden_bytes_of_a_channel_file(prefix: str) -> None:
     uid, *process = words(header, 4096, 5)
     assert tuple(process) == process_words()
     assert words(header, 4096 + 56, 5) == (uid, uid, 3, 10, 4096 + 3 * 128), (
-        "held_uid, pool_uid, slots, slot_bytes, bytes"
+        "locked_uid, pool_uid, slots, slot_bytes, bytes"
     )
     assert header[4096 + 128 : 4096 + 176] == b"tester".ljust(48, b"\0")
     assert words(header, 4096 + 192, 4) == (5, 10, 0, 2), "sent, bytes, refused, evicted"

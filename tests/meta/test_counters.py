@@ -23,9 +23,9 @@ HEADERS = (
 PARTS = {
     ": the lap": "bits(mq_ring_cycle(UINT64_MAX))",
     "base_tag: the era": "32",
-    "schema_spare: the turn": "32",
-    ": wakes": "bits((uint32_t)~MQ_ATTENTION_FLAGS)",
-    ": sets": "bits((uint32_t)~MQ_EVENT_SLEEPERS)",
+    "schema_shadow: the count": "32",
+    ": wakes": "bits((uint32_t)~MQ_EVENTCOUNT_FLAGS)",
+    ": sets": "bits((uint32_t)~MQ_GATE_EVENT_SLEEPERS)",
     "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
     "the times": "bits(MQ_CELL_COUNT_MAX)",
     "the generation of a row": (
@@ -40,7 +40,7 @@ PARTS = {
 #: Fields of the layouts with these names count.
 COUNTING = re.compile(
     r"sent|received|lost|resets|refused|retracted|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
-    r"|era|turn|schema_seq|tail|take|generation|passed|ready|arrived|attention|released|count|events_lost|held"
+    r"|era|turn|seq|schema_seq|tail|take|generation|passed|ready|arrived|eventcount|released|count|events_lost|held"
 )
 LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/base/pool.h", ROOT / "visionipc/impl/leases.h"]
 NO_COUNTERS = {"mq_gate.held", "mq_channel_header.ring_canary"}  # flags

@@ -17,7 +17,7 @@ SIDE = re.compile(r"EDGE ([\w-]+):((?:(?!EDGE [\w-]+:).)*)")
 
 
 # The order of an access to shared memory. A comment stands before its access, or after it on the same line.
-ACCESS = re.compile(r"mq_(?:load|store|fence|compare_exchange|fetch|membarrier|order|pin|cell|attention)\w*\(")
+ACCESS = re.compile(r"mq_(?:load|store|fence|compare_exchange|fetch|membarrier|order|pin|cell|eventcount)\w*\(")
 STRONG = r"mq_(?:fence_seq_cst|compare_exchange_|fetch_|membarrier|load_seq_cst_)"
 HAS_ORDER = {
     "release": re.compile(rf"{STRONG}|mq_(?:store_release_|fence_release)"),

@@ -26,7 +26,7 @@ LAYERS = [
         "msgq.impl.base.core",
     },
     {
-        "msgq.impl.base.liveness",
+        "msgq.impl.base.process",
         "msgq.common.stats",
         "msgq.common.dtypes",
         "msgq.common.timing",
@@ -96,7 +96,7 @@ HEADER_LAYERS = [
         "base/index_ring.h",
         "base/origin.h",
         "base/eventcount.h",
-        "base/liveness.h",
+        "base/process_info.h",
         "base/schema.h",
         "ring/layout.h",
         "gate/layout.h",
@@ -313,7 +313,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> No
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
-    readers = ("naming.py", "liveness.pyx", "liveness.pyi")  # the last two are how naming reads it
+    readers = ("naming.py", "process.pyx", "process.pyi")  # the last two are how naming reads it
     if path.name not in readers and not str(path).endswith(SPARKS):  # not ours
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.naming is the only reader"
 

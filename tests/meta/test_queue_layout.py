@@ -203,7 +203,7 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     assert not any(file[320:4096]), "nobody sleeps, or wants to be notified"
     uid, *process = words(file, 4096, 5)
     assert tuple(process) == process_words()
-    assert words(file, 4096 + 56, 2) == (uid, 1), "held_uid, generation"
+    assert words(file, 4096 + 56, 2) == (uid, 1), "locked_uid, generation"
     assert words(file, 4096 + 72, 7) == (0,) * 7, "nobody had the row before"
     assert words(file, 4096 + 128, 8) == (2, 4, 2, 1, 0, 0, 0, 0), "take; the counts; it owes nothing"
     assert not any(file[4096 + 192 : 4096 + 256]), "it never slept"

@@ -43,7 +43,7 @@ GOLDEN: Golden = {
         "flags": (88, 8),
         "creator": (96, 64),
         "pad0": (160, 32),
-        "attention": (192, 4),
+        "eventcount": (192, 4),
         "pad1": (196, 60),
         "owner": (256, 8),
         "pad2": (264, 56),
@@ -241,7 +241,7 @@ def test_golden_bytes_of_a_vector(prefix: str) -> None:
     uid, *process = words(file, 4096, 5)
     assert uid
     assert tuple(process) == process_words()
-    assert words(file, 4096 + 56, 3) == (uid, 1, 3), "held_uid, generation, written"
+    assert words(file, 4096 + 56, 3) == (uid, 1, 3), "locked_uid, generation, written"
     assert not any(file[4096 + 80 : 20480]), "other rows"
     assert words(file, 20480)[0] % 2 == 0, "turn"
     assert file[20480 + 64 : 20480 + 71] == b"Record\0"
@@ -321,6 +321,6 @@ def test_golden_bytes_of_who_waits(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     with SeqlockVector("golden", "<u8", 2) as vector:
         assert not vector.wait(0.01)
-        assert words(path.read_bytes(), 192) == (1,), "attention: somebody may sleep"
+        assert words(path.read_bytes(), 192) == (1,), "eventcount: somebody may sleep"
         vector[0] = 1
         assert words(path.read_bytes(), 192) == (4,), "one wake, and nobody sleeps"

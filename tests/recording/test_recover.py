@@ -39,7 +39,7 @@ def errors(path: Path) -> list[str]:
     return [str(one) for one in examine(path) if one.severity == "error"]
 
 
-def check_whole(path: Path, expected: list[tuple[str, bytes, int]]) -> None:
+def check_truncation(path: Path, expected: list[tuple[str, bytes, int]]) -> None:
     log = LogReader(path)
     assert [(m.endpoint, m.data, m.log_time) for m in log] == expected
     assert log.files[0].complete
@@ -67,7 +67,7 @@ def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -
     before = found(path)
     done = recover(path, in_place=True)
     assert done.messages == len(before)
-    check_whole(path, before)
+    check_truncation(path, before)
 
 
 def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
         path.write_bytes(data[:size])
         before = found(path)
         recover(path, in_place=True)
-        check_whole(path, before)
+        check_truncation(path, before)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -92,7 +92,7 @@ def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp
     done = recover(path, in_place=in_place)
     assert "its CRC is wrong" in said(done) or "decompress" in said(done)
     assert "4 schemas and channels into the data, which only the summary had" in said(done)
-    check_whole(Path(done.output), before)
+    check_truncation(Path(done.output), before)
     assert {m.schema.name for m in LogReader(done.output) if m.schema} == {"Number"}
 
 
@@ -103,7 +103,7 @@ def test_a_new_file_is_written_beside_and_never_over_another(tmp_path: Path) -> 
     done = recover(path)
     assert (done.path, done.output, done.changed) == (str(path), str(tmp_path / "a.recovered.mcap"), True)
     assert path.read_bytes() == content
-    check_whole(tmp_path / "a.recovered.mcap", before)
+    check_truncation(tmp_path / "a.recovered.mcap", before)
     for output in (None, tmp_path / "a.recovered.mcap", path):
         with pytest.raises(RecordingError, match="exists"):
             recover(path, output)
@@ -132,7 +132,7 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
     expected = [m for m in found(path) if not damaged.start <= m[2] <= damaged.end]
     done = recover(path, in_place=True)
     assert done.damaged_bytes >= damaged.length
-    check_whole(path, expected)
+    check_truncation(path, expected)
     assert len(expected) > 280
 
 
@@ -146,7 +146,7 @@ def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     before = found(path)
     done = recover(path, in_place=True)
     assert "passed over 1 damaged places" in said(done)
-    check_whole(path, before)
+    check_truncation(path, before)
 
 
 def test_a_damaged_message_index(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_damaged_message_index(tmp_path: Path) -> None:
     assert len(before) == 300
     done = recover(path, in_place=True)
     assert "the message indexes of 1 chunks anew: the message index of channel" in said(done)
-    check_whole(path, before)
+    check_truncation(path, before)
     with path.open("rb") as file:  # which uses them
         assert sum(1 for _ in make_reader(file).iter_messages(topics=["topic1"], starting_at=2000)) == 67
 
@@ -169,7 +169,7 @@ def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> Non
     done = recover(path, in_place=True)
     assert "the message indexes of 24 chunks anew: the first at byte 32: it had none" in said(done)
     assert ("no summary" in said(done)) == (kind == "no summary")
-    check_whole(path, before)
+    check_truncation(path, before)
     with path.open("rb") as file:
         found_summary = make_reader(file).get_summary()
     assert found_summary is not None
@@ -184,7 +184,7 @@ def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
     assert b'{"n": 67}' in {m[1] for m in before}
     done = recover(path, in_place=True)
     assert "the CRC of the data is said to be" in said(done)
-    check_whole(path, before)
+    check_truncation(path, before)
 
 
 def test_wrong_statistics(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_wrong_statistics(tmp_path: Path) -> None:
     path.write_bytes(data + summary(len(data), [(11, record(wrong))]))
     done = recover(path, in_place=True)
     assert "message_count is said to be 7, and is 1" in str(done)
-    check_whole(path, [("a", b"data", 5)])
+    check_truncation(path, [("a", b"data", 5)])
 
 
 # ChannelRegistry
@@ -220,7 +220,7 @@ def test_a_channel_of_the_data_that_the_summary_contradicts_was_damaged(tmp_path
     flip(path, path.read_bytes().index(b"topic1") + 2, 4)
     done = recover(path)
     assert "the summary, whose CRC is right, has another one" in said(done)
-    check_whole(Path(done.output), before)
+    check_truncation(Path(done.output), before)
 
 
 def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) 
     flip(path, path.read_bytes().index(b"jsonschema") + len("jsonschema") + 3)
     done = recover(path)
     assert "a schema: its fields make no sense" in said(done)
-    check_whole(Path(done.output), before)
+    check_truncation(Path(done.output), before)
 
 
 def test_channels_that_change_on_purpose_stay(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
     assert [m[2] for m in before] == [5, 6, 7]
     done = recover(path)
     assert "1 chunks of their good records" in said(done)
-    check_whole(Path(done.output), before)
+    check_truncation(Path(done.output), before)
 
 
 def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> 
     bad = chunk(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
     path = write(tmp_path / "a.mcap", bad)
     done = recover(path)
-    check_whole(Path(done.output), [("a", b"data", 5), ("a", b"data", 6)])
+    check_truncation(Path(done.output), [("a", b"data", 5), ("a", b"data", 6)])
 
 
 def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) 
     flip(path, LogReader(path).files[0].blocks[2].offset + 9 + 1)
     done = recover(path)
     assert "it says that its messages are from" in said(done)
-    check_whole(Path(done.output), before)
+    check_truncation(Path(done.output), before)
 
 
 def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: 
     path = write(tmp_path / "a.mcap", bad)
     done = recover(path)
     assert "its lz4 frame has no end" in said(done)
-    check_whole(Path(done.output), found(path))
+    check_truncation(Path(done.output), found(path))
 
 
 def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> 
     following = LogReader(path).files[0].blocks[2].offset
     path.write_bytes(data[:at] + HEAD.pack(0x90, following - at - HEAD.size) + data[at + HEAD.size :])
     assert len(found(path)) == 2
-    check_whole(Path(recover(path).output), before)
+    check_truncation(Path(recover(path).output), before)
 
 
 def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), *loose)
     done = recover(path)
     assert done.chunks == 2
-    check_whole(Path(done.output), found(path))
+    check_truncation(Path(done.output), found(path))
 
 
 # Nothing is left of what fails, and nothing is harmed
@@ -433,14 +433,14 @@ def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
         left = set(os.listdir(folder)) - {"a.mcap"}
         for name in left:
             if name == "a.recovered.mcap":
-                check_whole(folder / name, before)
+                check_truncation(folder / name, before)
                 assert path.read_bytes() == content
             else:
                 assert name.startswith(".a")  # which no reader takes for a log
         seen.add(path.read_bytes() == content)
         if in_place:
             recover(path, in_place=True)
-            check_whole(path, before)
+            check_truncation(path, before)
         for name in os.listdir(folder):
             (folder / name).unlink()
         folder.rmdir()
@@ -459,7 +459,7 @@ def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
     recover(tmp_path / "link.mcap", in_place=True)
     assert (tmp_path / "link.mcap").is_symlink()
     assert path.stat().st_mode & 0o777 == 0o640
-    check_whole(path, found(path))
+    check_truncation(path, found(path))
 
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
@@ -468,13 +468,13 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RecordingError, match="is being written"):
             recover(path, in_place=True)
-        check_whole(Path(recover(path).output), found(path))  # what there is so far
+        check_truncation(Path(recover(path).output), found(path))  # what there is so far
 
 
 def test_a_file_with_nothing_in_it_becomes_whole(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap")
     assert recover(path, in_place=True).messages == 0
-    check_whole(path, [])
+    check_truncation(path, [])
 
 
 def test_what_is_no_log_is_not_touched(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ static _Atomic uint64_t deaths;
 enum { PUBLISHERS = 2, SUBSCRIBERS = 3, CAPACITY = 16, WORDS = 64, HELD_MAX = 2, POOLS_MAX = 4096 };
 
 static mq_channel_header *header;
-static mq_liveness_file roll;
-static mq_self self;
+static mq_liveness_file liveness_file;
+static mq_process_identity self;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the channel file */
 static mq_pool_map pools[POOLS_MAX];                     /* by uid */
 static uint32_t pools_made;
@@ -55,28 +55,28 @@ static uint32_t below(uint64_t *state, uint32_t n) {
 
 /* As remove_dead_pools of channelfile.pxi: pools of the dead that nobody can reach. */
 static void remove_dead_pools(const mq_index_ring *order) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         uint64_t newest, uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
-        if (uid && mq_channel_publisher_liveness(header, &inquiry, i) == MQ_DEAD &&
+        if (uid && mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD &&
             (!mq_channel_count_entries(order, (unsigned)i, &newest) || i % 2)) {
             mq_channel_retract_all(order, (unsigned)i);
             mq_channel_release_row(&header->publishers[i]);
         }
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
 }
 
 /* As register_publisher. False: so many were there that it is enough. */
-static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
+static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots) {
     char node[MQ_NODE_NAME] = "stress";
     memset(p, 0, sizeof *p);
     p->header = header;
-    p->roll = &roll;
+    p->liveness_file = &liveness_file;
     mq_channel_order(header, &p->order);
     pthread_mutex_lock(&lock);
     remove_dead_pools(&p->order);
-    int row = mq_channel_find_free_row(header, &roll, hold);
+    int row = mq_channel_find_free_row(header, &liveness_file, liveness_token);
     if (row != MQ_NO_ROW && pools_made + 1 < POOLS_MAX) {
         uint64_t uid = ++pools_made;
         size_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(8 * WORDS);
@@ -89,20 +89,20 @@ static bool join(mq_channel_publisher *p, void **hold, uint32_t slots) {
         p->row = &header->publishers[row];
         p->number = (unsigned)row;
         mq_channel_publisher_begin(p);
-        mq_channel_publisher_register(p->row, &self, *hold != NULL, &p->slots, bytes, 0, node);
+        mq_channel_publisher_register(p->row, &self, *liveness_token != NULL, &p->slots, bytes, 0, node);
     }
     pthread_mutex_unlock(&lock);
     joined++;
     return p->row;
 }
 
-static void leave(mq_channel_publisher *p, void **hold, bool dies) {
+static void leave(mq_channel_publisher *p, void **liveness_token, bool dies) {
     evicted += p->evicted;
     if (dies) { /* as the kernel does it */
-        mq_liveness_unlock(*hold);
-        *hold = NULL;
+        mq_liveness_unlock(*liveness_token);
+        *liveness_token = NULL;
     } else {
-        mq_identity_leave(&p->row->who, p->slots.uid, hold);
+        mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
     }
     mq_channel_publisher_end(p);
 }
@@ -124,18 +124,18 @@ static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     if (status == MQ_CHANNEL_CORRUPT)
         wrong("the order makes no sense", word, position);
     if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&header->attention);
+        mq_eventcount_notify_mp(&header->eventcount);
     published++;
 }
 
 static void *run_publisher(void *argument) {
     uint64_t number = 0, me = (uint64_t)(uintptr_t)argument, chance = seed + me;
     mq_channel_publisher p;
-    void *hold = NULL;
-    while (!stop && join(&p, &hold, me ? CAPACITY + 2 : 4)) {
+    void *liveness_token = NULL;
+    while (!stop && join(&p, &liveness_token, me ? CAPACITY + 2 : 4)) {
         for (uint32_t left_to_do = 1 + below(&chance, 40000); left_to_do && !stop; left_to_do--)
             send_one(&p, me << 48 | ++number, 1 + below(&chance, WORDS));
-        leave(&p, &hold, below(&chance, 2));
+        leave(&p, &liveness_token, below(&chance, 2));
     }
     return NULL;
 }
@@ -227,17 +227,17 @@ static void come(reader *r, bool views, uint64_t history) {
     char node[MQ_NODE_NAME] = "stress";
     r->viewer = MQ_NO_ROW;
     pthread_mutex_lock(&lock);
-    mq_row_table roster = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
-    r->c.row = &header->subscribers[mq_row_table_reserve(&roster, &roll, &r->row_token)];
+    mq_row_table row_table = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    r->c.row = &header->subscribers[mq_row_table_reserve(&row_table, &liveness_file, &r->row_token)];
     r->row_uid = ++uids;
     mq_channel_subscriber_register(r->c.row, &self, r->row_uid, r->row_token != NULL, node);
-    for (int row = 0; views && (row = mq_channel_find_free_viewer(header, &roll, row)) != MQ_NO_ROW; row++) {
+    for (int row = 0; views && (row = mq_channel_find_free_viewer(header, &liveness_file, row)) != MQ_NO_ROW; row++) {
         for (int i = 0; mq_channel_viewer_died(header, row) && i < MQ_CHANNEL_PUBLISHERS; i++)
             if (mq_load_acquire_u64(&header->publishers[i].pool_uid))
                 mq_channel_clear_pins(&pools[mq_load_acquire_u64(&header->publishers[i].pool_uid)], row);
-        if (!(r->views = mq_liveness_lock(&roll, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false)))
+        if (!(r->views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false)))
             continue;
-        mq_identity_write(&header->viewers[row].who, &self, r->row_uid, r->views != NULL);
+        mq_participant_write(&header->viewers[row].participant, &self, r->row_uid, r->views != NULL);
         r->viewer = row;
         break;
     }
@@ -259,9 +259,9 @@ static void go(reader *r, bool dies) {
         return;
     }
     let_go(r);
-    mq_identity_leave(&r->c.row->who, r->row_uid, &r->row_token);
+    mq_participant_leave(&r->c.row->participant, r->row_uid, &r->row_token);
     if (r->viewer >= 0)
-        mq_identity_leave(&header->viewers[r->viewer].who, r->row_uid, &r->views);
+        mq_participant_leave(&header->viewers[r->viewer].participant, r->row_uid, &r->views);
     left++;
 }
 
@@ -275,7 +275,7 @@ static void *run_subscriber(void *argument) {
         uint32_t rounds = me == 2 ? 1 + below(&chance, 200) : 1 + below(&chance, 20000);
         for (mq_channel_message m; rounds && !stop; rounds--) {
             if (!look(&r, &m)) {
-                mq_eventcount_prepare_wait_mp(&header->attention); /* and does not sleep */
+                mq_eventcount_prepare_wait_mp(&header->eventcount); /* and does not sleep */
                 sched_yield();
                 continue;
             }
@@ -301,11 +301,12 @@ int main(int argc, char **argv) {
     header = aligned_alloc(64, sizeof *header);
     memset((void *)header, 0, sizeof *header);
     struct stat found;
-    roll.fd = memfd_create("channel", MFD_CLOEXEC);
-    if (roll.fd < 0 || ftruncate(roll.fd, 4096) || fstat(roll.fd, &found) || mq_read_self(&self))
+    liveness_file.fd = memfd_create("channel", MFD_CLOEXEC);
+    if (liveness_file.fd < 0 || ftruncate(liveness_file.fd, 4096) || fstat(liveness_file.fd, &found) ||
+        mq_read_process_identity(&self))
         wrong("no file", 0, 0);
-    roll.device = found.st_dev;
-    roll.inode = found.st_ino;
+    liveness_file.device = found.st_dev;
+    liveness_file.inode = found.st_ino;
     mq_channel_header_init(header, MQ_CHANNEL_PUBSUB, 0, 1, "stress");
     mq_channel_configure(header, (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS});
     for (uintptr_t i = 0; i < PUBLISHERS + SUBSCRIBERS; i++)

@@ -85,9 +85,9 @@ static void one_round(unsigned number) {
     munmap(before, PAGE);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    if (((const volatile unsigned char *)bytes)[BYTES - 1] || mq_load_acquire_u64(&guard->whole))
+    if (((const volatile unsigned char *)bytes)[BYTES - 1] || mq_load_acquire_u64(&guard->not_truncated))
         fail("a fault that nobody noticed");
-    if (whole && (*(const volatile unsigned char *)ones || mq_load_acquire_u64(&partner->whole)))
+    if (whole && (*(const volatile unsigned char *)ones || mq_load_acquire_u64(&partner->not_truncated)))
         fail("a fault that the partner did not notice");
     mq_guard_remove(guard);
     mq_guard_remove(partner);
@@ -126,11 +126,11 @@ static void in_child(unsigned number) {
     pid_t child = fork();
     if (child == 0) {
         alarm(WATCHDOG); /* the parent's is not inherited */
-        _exit(bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole));
+        _exit(bytes[BYTES - 1] || mq_load_acquire_u64(&guard->not_truncated));
     }
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
         fail("a forked child");
-    if (!mq_load_acquire_u64(&guard->whole) || bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole))
+    if (!mq_load_acquire_u64(&guard->not_truncated) || bytes[BYTES - 1] || mq_load_acquire_u64(&guard->not_truncated))
         fail("the parent of a forked child");
     mq_guard_remove(guard);
     munmap((void *)bytes, BYTES);

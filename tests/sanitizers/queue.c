@@ -294,16 +294,16 @@ static void run_process(uint64_t number) {
 static void make_queue(void) {
     struct stat found;
     size_t bytes = mq_queue_bytes(SLOTS, 8 * WORDS);
-    roll.fd = memfd_create("queue", MFD_CLOEXEC);
-    if (roll.fd < 0 || ftruncate(roll.fd, (off_t)bytes) || fstat(roll.fd, &found))
+    liveness_file.fd = memfd_create("queue", MFD_CLOEXEC);
+    if (liveness_file.fd < 0 || ftruncate(liveness_file.fd, (off_t)bytes) || fstat(liveness_file.fd, &found))
         wrong("no file", 0, 0);
-    roll.device = found.st_dev;
-    roll.inode = found.st_ino;
-    mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
+    liveness_file.device = found.st_dev;
+    liveness_file.inode = found.st_ino;
+    mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, liveness_file.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
     mq_queue_write(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
-    if (mq_queue_check(queue, bytes, &parts) != MQ_QUEUE_SOUND)
+    if (mq_queue_check(queue, bytes, &parts) != MQ_FILE_VALID)
         wrong("its own queue", 0, 0);
 }
 

@@ -56,7 +56,7 @@ typedef struct {
 } books;
 static books *all;
 static mq_queue_parts parts;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
 static bool plain;             /* nobody is in another process */
@@ -72,7 +72,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b) {
 
 typedef struct {
     mq_queue_handle h;
-    void *hold;
+    void *liveness_token;
     uint64_t uid, last[SENDERS][PRIORITIES];
     pthread_mutex_t lock; /* Python's, for threads that share the handle */
     int asleep[MQ_QUEUE_ROLES];
@@ -85,21 +85,21 @@ static _Thread_local mq_queue_wait call;
 static _Thread_local bool waits;
 
 static void come(member *m) {
-    mq_self self;
-    mq_row_table roster = mq_queue_row_table(parts.queue);
+    mq_process_identity self;
+    mq_row_table row_table = mq_queue_row_table(parts.queue);
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
     m->h.parts = parts;
-    m->h.roll = &roll;
+    m->h.liveness_file = &liveness_file;
     m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
     m->h.next = below(SLOTS);
-    if (!m->h.blocks || mq_read_self(&self))
+    if (!m->h.blocks || mq_read_process_identity(&self))
         wrong("no memory", 0, 0);
-    int fd = mq_liveness_file_reopen(&roll, O_RDWR);
+    int fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     pthread_mutex_lock(&lock);
     flock(fd, LOCK_EX);
-    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
-    if (row == MQ_NO_ROW || !m->hold)
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
+    if (row == MQ_NO_ROW || !m->liveness_token)
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
     mq_queue_join(&m->h, row, &self, m->uid, true);
@@ -112,10 +112,10 @@ static void come(member *m) {
 static void go(member *m, bool dies) {
     if (dies) { /* as the kernel does it, with all that it has */
         deaths++;
-        mq_liveness_unlock(m->hold);
+        mq_liveness_unlock(m->liveness_token);
         all->died++;
     } else {
-        mq_queue_leave(&m->h, m->uid, &m->hold);
+        mq_queue_leave(&m->h, m->uid, &m->liveness_token);
         all->left++;
     }
     free(m->h.blocks);
@@ -131,11 +131,11 @@ static void look(member *m) {
 
 /* Who sleeps is woken when others see its bit; but the killed take wakes with them. */
 static void doze(const member *m, mq_queue_role role, mq_u32 *word, uint32_t seen) {
-    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_RECOVER_NS;
+    int64_t max_sleep_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_RECOVER_NS;
     bool patient = m == &shared || below(8), receives = role == MQ_QUEUE_RECEIVER;
     if (below(16) == 0)
         sched_yield();
-    long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? nap_ns : 100000));
+    long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? max_sleep_ns : 100000));
     if (!plain || !patient || !woken || errno != ETIMEDOUT)
         return;
     for (int look = 0; receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts); look++) {

@@ -287,10 +287,10 @@ static void *run_sleeper(void *argument) {
     mq_vector_poll_state outlook = {.parts = &parts, .seen = seen};
     mq_read_info reading = {.count = times};
     while (!all->over) {
-        uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.header->attention);
+        uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.header->eventcount);
         if (!mq_vector_is_readable(&outlook) && !all->over) {
             int64_t until = mq_now_ns() + (int64_t)NAP_MS * MQ_NS_PER_MS;
-            mq_futex_wait(mq_futex_word(&parts.header->attention), announced, until);
+            mq_futex_wait(mq_futex_word(&parts.header->eventcount), announced, until);
             all->woken++;
         }
         uint64_t n = mq_vector_collect_changed(&parts, seen, 0, found, ELEMENTS);
@@ -333,16 +333,16 @@ static void make_file(void) {
     struct stat found;
     mq_record_config shape = {ELEMENTS, 8 * now.words, now.copies, now.flags};
     uint64_t bytes = mq_record_file_bytes(&shape);
-    roll.fd = memfd_create("record", MFD_CLOEXEC);
-    if (!bytes || roll.fd < 0 || ftruncate(roll.fd, (off_t)bytes) || fstat(roll.fd, &found))
+    liveness_file.fd = memfd_create("record", MFD_CLOEXEC);
+    if (!bytes || liveness_file.fd < 0 || ftruncate(liveness_file.fd, (off_t)bytes) || fstat(liveness_file.fd, &found))
         wrong("no file", bytes, 0);
-    roll.device = found.st_dev;
-    roll.inode = found.st_ino;
-    mq_record_header *record = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
+    liveness_file.device = found.st_dev;
+    liveness_file.inode = found.st_ino;
+    mq_record_header *record = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, liveness_file.fd, 0);
     if (record == MAP_FAILED)
         wrong("no memory", 0, 0);
     mq_record_header_init(record, &shape, 1, 1, "stress");
-    if (mq_record_header_check(record, bytes, &parts) != MQ_RECORD_VALID)
+    if (mq_record_header_check(record, bytes, &parts) != MQ_FILE_VALID)
         wrong("its own file", 0, 0);
     memset(all->times, 0, sizeof all->times);
     memset(all->seen, 0, sizeof all->seen);
@@ -365,7 +365,7 @@ static void settle(uint64_t killed) {
         if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&parts, i))))
             wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version(&parts, i)));
     munmap(parts.header, parts.elements - (uint8_t *)parts.header + ELEMENTS * parts.stride);
-    close(roll.fd);
+    close(liveness_file.fd);
 }
 
 static void run_plan(double seconds, int processes) {
@@ -392,7 +392,7 @@ static void run_plan(double seconds, int processes) {
     all->over = true;
     for (int i = THREADS_WRITE; i < THREADS; i++)
         while (pthread_tryjoin_np(threads[i], NULL)) {
-            mq_futex_wake_all(mq_futex_word(&parts.header->attention));
+            mq_futex_wake_all(mq_futex_word(&parts.header->eventcount));
             usleep(200);
         }
     int status = 0;

@@ -62,7 +62,7 @@ typedef struct {
 static books *all;
 static plan now;
 static mq_record_parts parts;
-static mq_liveness_file roll;
+static mq_liveness_file liveness_file;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file, for sanitizers; flock is for the rest */
 static bool plain;                                       /* nobody is in another process */
 static unsigned seed;
@@ -79,13 +79,13 @@ static void wrong(const char *what, uint64_t a, uint64_t b) {
 
 typedef struct {
     mq_record_writer w;
-    void *hold;
+    void *liveness_token;
     uint64_t uid;
     int fd;
 } member;
 
 static void lock_file(member *m) {
-    m->fd = mq_liveness_file_reopen(&roll, O_RDWR);
+    m->fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     pthread_mutex_lock(&lock);
     flock(m->fd, LOCK_EX);
 }
@@ -98,32 +98,32 @@ static void unlock_file(member *m) {
 static void go(member *m, bool dies) {
     if (dies) { /* as the kernel does it, with all that it has */
         deaths++;
-        mq_liveness_unlock(m->hold);
+        mq_liveness_unlock(m->liveness_token);
         all->died++;
     } else {
-        mq_record_leave(&m->w, m->uid, &m->hold);
+        mq_record_leave(&m->w, m->uid, &m->liveness_token);
         all->left++;
     }
 }
 
 /* As Handle._take_row. False: another one owns all. */
 static bool come(member *m) {
-    mq_self self;
-    mq_row_table roster = mq_record_row_table(parts.header);
+    mq_process_identity self;
+    mq_row_table row_table = mq_record_row_table(parts.header);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
-    m->w.roll = &roll;
-    if (mq_read_self(&self))
+    m->w.liveness_file = &liveness_file;
+    if (mq_read_process_identity(&self))
         wrong("who are we", 0, 0);
     lock_file(m);
-    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
-    if (row == MQ_NO_ROW || !m->hold)
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
+    if (row == MQ_NO_ROW || !m->liveness_token)
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
     mq_record_join(&m->w, (unsigned)row, &self, m->uid, true);
     bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim(&m->w, &parts.header->owner);
     if (!ours)
-        mq_record_leave(&m->w, m->uid, &m->hold);
+        mq_record_leave(&m->w, m->uid, &m->liveness_token);
     unlock_file(m);
     return ours;
 }

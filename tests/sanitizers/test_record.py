@@ -60,10 +60,10 @@ MISSING = {
         "        same = false;\n",
         "        same = i + 1 == parts->shape.length;\n",
     ),
-    "the wake": ("writer.h", "mq_eventcount_notify_mp(attention);", "(void)*attention;"),
+    "the wake": ("writer.h", "mq_eventcount_notify_mp(eventcount);", "(void)*eventcount;"),
     "the look for sleepers behind a store": (
         "writer.h",
-        "if (mq_unlikely(mq_eventcount_has_waiters_mp(attention)))",
+        "if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))",
         "if (!alone)",
     ),
 }

@@ -78,11 +78,11 @@ static uint64_t verify(const uint8_t *bytes, size_t size) {
 }
 
 /* Make an entry look as if its process had been killed: nobody with this start time lives. */
-static void die(mq_identity *who) { mq_store_release_u64(&who->start_time, 1); }
+static void die(mq_participant *participant) { mq_store_release_u64(&participant->start_time, 1); }
 
 /* ---- publishing ---- */
 
-static void become_publisher(mq_ring_publisher *p, const mq_self *self, uint64_t *chance) {
+static void become_publisher(mq_ring_publisher *p, const mq_process_identity *self, uint64_t *chance) {
     memset(p, 0, sizeof *p);
     p->ring = ring;
     p->side = side;
@@ -91,7 +91,7 @@ static void become_publisher(mq_ring_publisher *p, const mq_self *self, uint64_t
     p->canary = mq_canary_none();
     p->needs_fence = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
-    int row = mq_ring_publisher_row_take(NULL, ring, side, &p->hold);
+    int row = mq_ring_publisher_row_take(NULL, ring, side, &p->liveness_token);
     if (row == MQ_NO_ROW)
         fail("no publisher's row is free");
     mq_ring_publisher_claim(p, self, below(chance, UINT32_MAX), row);
@@ -137,14 +137,14 @@ static health publish(mq_ring_publisher *p, uint64_t *chance) {
     fill(bytes, size, p->sequence);
     mq_copy_in(payload, bytes, death == 0 ? size / 2 : size);
     if (death < 2) /* in the middle of the payload, or before the commit */
-        return die(&p->row->who), DEAD;
+        return die(&p->row->participant), DEAD;
     mq_ring_publisher_stage(p, size);
     mq_ring_status status = mq_ring_publisher_commit(p);
     if (status != MQ_RING_OK && status != MQ_RING_NOTIFY)
         return TAKEN_OVER;
     atomic_fetch_add(&sent, 1);
     if (death == 2) /* before the wake */
-        return die(&p->row->who), DEAD;
+        return die(&p->row->participant), DEAD;
     if (status == MQ_RING_NOTIFY)
         mq_ring_publisher_notify(p);
     return WELL;
@@ -152,9 +152,9 @@ static health publish(mq_ring_publisher *p, uint64_t *chance) {
 
 static void *run_publisher(void *number) {
     uint64_t chance = seed * 1000 + (uintptr_t)number;
-    mq_self self;
+    mq_process_identity self;
     mq_ring_publisher p;
-    if (mq_read_self(&self) != 0)
+    if (mq_read_process_identity(&self) != 0)
         fail("no /proc");
     while (!stop) {
         become_publisher(&p, &self, &chance);
@@ -177,7 +177,7 @@ static void *run_publisher(void *number) {
 
 /* ---- subscribing ---- */
 
-static void join(mq_ring_subscriber *s, const mq_self *self, uint64_t *chance, _Atomic uint64_t *cursor) {
+static void join(mq_ring_subscriber *s, const mq_process_identity *self, uint64_t *chance, _Atomic uint64_t *cursor) {
     memset(s, 0, sizeof *s);
     s->ring = ring;
     s->side = side;
@@ -235,9 +235,9 @@ static bool receive(mq_ring_subscriber *s, bool conflate, uint64_t *next, _Atomi
 static void *run_subscriber(void *number) {
     uint64_t chance = seed * 2000 + (uintptr_t)number;
     _Atomic uint64_t *cursor = &progress[(uintptr_t)number];
-    mq_self self;
+    mq_process_identity self;
     mq_ring_subscriber s;
-    if (mq_read_self(&self) != 0)
+    if (mq_read_process_identity(&self) != 0)
         fail("no /proc");
     while (!stop) {
         uint64_t first = 0, next = 0, got = 0;
@@ -257,7 +257,7 @@ static void *run_subscriber(void *number) {
         atomic_fetch_add(&received, got);
         atomic_fetch_add(&lost, s.lost);
         if (below(&chance, 3) == 0 && s.row != &s.private_row)
-            die(&s.row->who);
+            die(&s.row->participant);
         else
             mq_ring_subscriber_leave(&s);
     }
@@ -268,7 +268,7 @@ static void *run_subscriber(void *number) {
 
 /* Join the ring as if it had just appeared, without a trace, and take some: each message that was ever sent is
  * received, or counted as lost. */
-static void take_from_oldest(const mq_self *self) {
+static void take_from_oldest(const mq_process_identity *self) {
     uint8_t copy[MESSAGE_MAX];
     mq_ring_message m = {0};
     mq_ring_subscriber s = {.ring = ring,
@@ -303,16 +303,16 @@ static void take_from_oldest(const mq_self *self) {
 static void *run_onlooker(void *unused) {
     static char data[MQ_SCHEMA_DATA_MAX];
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
-    mq_identity_snapshot who;
+    mq_participant_snapshot participant;
     mq_ring_subscriber_snapshot reader;
     uint64_t messages, bytes;
-    mq_self self;
-    if (mq_read_self(&self) != 0)
+    mq_process_identity self;
+    if (mq_read_process_identity(&self) != 0)
         fail("no /proc");
     while (!stop) {
         take_from_oldest(&self);
         for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
-            mq_ring_snapshot_publisher(side, i, &who, &messages, &bytes);
+            mq_ring_snapshot_publisher(side, i, &participant, &messages, &bytes);
         for (int i = 0; i < 8; i++)
             mq_ring_snapshot_subscriber(side, i, &reader);
         mq_schema_parts at = mq_ring_side_schema(side);

@@ -16,7 +16,7 @@ from tests.support import LONGER
 def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 
-    Why: the publisher stores write_pointer and loads attention, the sleeper does it the other way round.
+    Why: the publisher stores write_pointer and loads eventcount, the sleeper does it the other way round.
 
     Failure would mean: a message came between a subscriber's last look and its sleep, and nobody woke it.
     """

@@ -21,7 +21,7 @@ from msgq.channel import Channel
 from msgq.common import naming
 from msgq.common.timing import timing_topic
 from msgq.errors import ForkedSocketError, IpcError
-from msgq.impl.base.liveness import identity
+from msgq.impl.base.process import identity
 from tests.contract.actors import in_fork
 from tests.support import hear, say
 from visionipc import VisionIpcClient, VisionIpcServer

@@ -8,8 +8,8 @@ from posix.unistd cimport close
 
 from msgq.impl.base.core cimport mq_schema_parts
 from msgq.impl.base.descriptor cimport read_schema, write_schema
-from msgq.impl.base.segment cimport check_file, guard_lost, map_parts, open_file, Segment
-from msgq.impl.base.views cimport HeldView, Holder, hold, show
+from msgq.impl.base.segment cimport check_file, was_truncated, map_parts, open_file, Segment
+from msgq.impl.base.views cimport PinnedView, PinOwner, pin, expose
 
 
 cdef extern from "base/schema.h" nogil:
@@ -19,7 +19,7 @@ cdef extern from "base/schema.h" nogil:
 
 
 @no_gc_clear
-cdef class Pins(Holder):
+cdef class Pins(PinOwner):
     """Notes what was let go."""
 
     cdef readonly list gone
@@ -27,13 +27,13 @@ cdef class Pins(Holder):
     def __cinit__(self):
         self.gone = []
 
-    cdef void _let_go(self, uint64_t part) noexcept:
+    cdef void _unpin(self, uint64_t part) noexcept:
         self.gone.append(part)
 
     def view(self, Parts parts, uint64_t part, size_t size):
-        cdef HeldView view = HeldView.__new__(HeldView)
-        show(view, parts, parts.segment.address + part, size, False)
-        hold(view, self, part)
+        cdef PinnedView view = PinnedView.__new__(PinnedView)
+        expose(view, parts, parts.segment.address + part, size, False)
+        pin(view, self, part)
         return view
 
 
@@ -59,7 +59,7 @@ cdef class Parts:
 
     @property
     def lost(self):
-        return guard_lost(self.segment.guard)
+        return was_truncated(self.segment.guard)
 
     def describe(self, schema, uint64_t room):
         cdef mq_schema *head = <mq_schema *> self.segment.address

@@ -9,7 +9,7 @@ from msgq.impl.base.core cimport (
     mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_poll_ops,
     mq_poll_prepare_wait_mp, mq_u32,
 )
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready
 
 
@@ -30,13 +30,13 @@ cdef int unheard(const void *reader) noexcept nogil:
 
 cdef class Tower:
     """What bells share: the word that they sleep on."""
-    cdef mq_u32 *attention
+    cdef mq_u32 *eventcount
 
     def __cinit__(self):
-        self.attention = <mq_u32 *> calloc(1, sizeof(mq_u32))
+        self.eventcount = <mq_u32 *> calloc(1, sizeof(mq_u32))
 
     def __dealloc__(self):
-        free(self.attention)
+        free(self.eventcount)
 
 
 @cython.no_gc_clear
@@ -49,47 +49,47 @@ cdef class Bell(Waitable):
     def __cinit__(self, Tower tower not None, str name):
         self._tower, self._endpoint = tower, name
         self._words = <Words *> calloc(1, sizeof(Words))
-        self._generation = self._ticket = fork_generation
+        self._generation = self._use_state = fork_generation
 
     def __dealloc__(self):
-        if self._ticket != CLOSED and self._generation == fork_generation:
+        if self._use_state != CLOSED and self._generation == fork_generation:
             self._leave()
         free(self._words)
 
     def ring(self):
         mq_fetch_add_u32(&self._words.rings, 1)
-        if mq_eventcount_has_waiters_mp(self._tower.attention):
-            mq_eventcount_notify_mp(self._tower.attention)
+        if mq_eventcount_has_waiters_mp(self._tower.eventcount):
+            mq_eventcount_notify_mp(self._tower.eventcount)
 
     def receive(self, bint non_blocking=False):
         """The number of the next ring."""
-        self._enter()
-        while not self._has_more():
+        self._check_usable()
+        while not self._is_readable():
             if non_blocking or not wait_ready([self], FOR_EVER):
-                self._settle_fd()
+                self._rearm_fd()
                 return None
-            self._enter()
+            self._check_usable()
         number = mq_fetch_add_u32(&self._words.heard, 1)
-        self._settle_fd()
+        self._rearm_fd()
         return number
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return unheard(self._words)
 
-    cdef uint32_t _announce(self) noexcept:
-        return mq_eventcount_prepare_wait_mp(self._tower.attention)
+    cdef uint32_t _prepare_wait(self) noexcept:
+        return mq_eventcount_prepare_wait_mp(self._tower.eventcount)
 
-    cdef mq_u32 *_word(self) noexcept:
-        return self._tower.attention
+    cdef mq_u32 *_futex_word(self) noexcept:
+        return self._tower.eventcount
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         self.naps += 1
         return 1000000000
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        return mq_poll_ops(unheard, self._words, self._tower.attention, mq_poll_prepare_wait_mp,
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        return mq_poll_ops(unheard, self._words, self._tower.eventcount, mq_poll_prepare_wait_mp,
                           NULL, False)
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         self.given_back = True
         return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgq
-from msgq.impl.base.liveness import LockFile
+from msgq.impl.base.process import LockFile
 from tests.support import hear, say
 
 PID, TIME = 0x20000000, 0x80  # CLONE_NEWPID, CLONE_NEWTIME

@@ -24,7 +24,7 @@ CASES = [(file, program) for file, (_, programs) in FILES.items() for program in
 #: Sources that map files, and why each mapping bears a file that becomes smaller.
 MAPS = {
     "msgq/impl/base/segment.pyx": "guarded by map_file and map_parts",
-    "msgq/impl/base/views.pyx": "guarded by Region",
+    "msgq/impl/base/views.pyx": "guarded by Mapping",
     "msgq/impl/c/file.c": "guarded by mqc_map",
     "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
     "msgq/impl/base/mapguard.h": "zeros",

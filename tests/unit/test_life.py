@@ -14,7 +14,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishersError
-from msgq.impl.base.liveness import LockFile
+from msgq.impl.base.process import LockFile
 from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors, life_actors
@@ -228,7 +228,7 @@ class TestReleaseBefore:
             pub.wait_for_readers(0, n=1)
 
     def test_it_takes_a_row_of_ours(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        """It knows nothing of `held_uid`, which then still names the former owner."""
+        """It knows nothing of `locked_uid`, which then still names the former owner."""
         with Child(actors.participate, endpoint, ["sub"]) as child:
             child.hear()
             child.kill()

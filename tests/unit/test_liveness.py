@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msgq.impl.base.liveness import identity, process_alive, thread_alive
+from msgq.impl.base.process import identity, process_alive, thread_alive
 from tests.support import Child, Task, run_child, wait_until
 from tests.unit import actors
 

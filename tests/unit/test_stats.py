@@ -17,7 +17,7 @@ from msgq import stats
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
-from msgq.impl.base.liveness import identity
+from msgq.impl.base.process import identity
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds import kind_name
 from tests.command import run

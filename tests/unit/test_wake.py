@@ -185,12 +185,12 @@ def test_a_descriptor_wakes_after_a_wake_for_what_was_read_before(endpoint: str)
     with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
         fd = sub.fileno()
         with (SHM / f"msgqside_{endpoint}").open("r+b") as file:
-            side = mmap.mmap(file.fileno(), 4096)  # unmapped with `attention`
-        attention = ctypes.c_uint32.from_buffer(side, 64)
-        wait_until(lambda: attention.value & waiters, "the descriptor is quiet")
-        attention.value = (attention.value & ~waiters) + one_wake
-        libc.syscall(sys_futex, ctypes.byref(attention), futex_wake, 1, None, None, 0)
-        wait_until(lambda: attention.value & waiters, "somebody asks for the next wake")
+            side = mmap.mmap(file.fileno(), 4096)  # unmapped with `eventcount`
+        eventcount = ctypes.c_uint32.from_buffer(side, 64)
+        wait_until(lambda: eventcount.value & waiters, "the descriptor is quiet")
+        eventcount.value = (eventcount.value & ~waiters) + one_wake
+        libc.syscall(sys_futex, ctypes.byref(eventcount), futex_wake, 1, None, None, 0)
+        wait_until(lambda: eventcount.value & waiters, "somebody asks for the next wake")
         pub.send(b"next")
         assert select.select([fd], [], [], DEADLINE)[0] == [fd]
 

@@ -27,7 +27,7 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
-from msgq.impl.base.views import Region
+from msgq.impl.base.views import Mapping
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire
@@ -413,7 +413,7 @@ def test_a_buffer_that_is_shorter_than_its_frames() -> None:
     """Nothing of it may be shown: reading beyond a mapping ends the process."""
     fd = shared.create("a buffer", 4096, "e")
     try:
-        region, record = Region(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
+        region, record = Mapping(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
         with pytest.raises(SegmentError, match="4096"):
             Incoming([record], [region], [fd], None)
     finally:

@@ -9,7 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from msgq.impl.base.views import Region, View
+from msgq.impl.base.views import Mapping, View
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.leases import MAX_BUFFERS, TABLE_BYTES, ClientLeases
@@ -48,7 +48,7 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
     try:
         os.ftruncate(fd, 1 << 16)
         os.pwrite(fd, b"\7" * 8, (1 << 16) - 8)
-        region = Region(fd, 1 << 16, False, "frames")
+        region = Mapping(fd, 1 << 16, False, "frames")
         view = memoryview(View(region, 1 << 15, False))
         assert region.read_u64((1 << 16) - 8) == int.from_bytes(b"\7" * 8)
         assert not region.lost
@@ -67,9 +67,9 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
 
     def child() -> None:
         gc.disable()
-        leases = ClientLeases(Region(table, TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
+        leases = ClientLeases(Mapping(table, TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
-        incoming = Incoming([record], [Region(buffer, 4096, False, "frames")], [buffer], leases)
+        incoming = Incoming([record], [Mapping(buffer, 4096, False, "frames")], [buffer], leases)
         packet = wire.PACKET.pack(5, 0, 0, generation, 0, 0, True)
         garbage: list[Any] = [incoming.take(packet, Frame), incoming]
         assert struct.unpack("8xI", os.pread(table, 12, row)) == (generation,)

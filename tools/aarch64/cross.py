@@ -34,9 +34,9 @@ def copy_tree(folder: Path) -> Path:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
-        if source.name == "liveness.h":
+        if source.name == "process_info.h":
             text = source.read_text()
-            assert KNOWN in text, "liveness.h spells the path of a process's state in another way now"
+            assert KNOWN in text, "process_info.h spells the path of a process's state in another way now"
             target.write_text(text.replace(KNOWN, UNKNOWN))
             shutil.copystat(source, target)
     return tree

@@ -21,8 +21,8 @@ enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 
 
 static fuzz_memory header_memory, pool_memory[PUBLISHERS];
 static mq_channel_publisher publishers[PUBLISHERS];
-static mq_liveness_file roll = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
-static mq_self self = {.pid = 7, .name = "fuzz"};
+static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
+static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static char node[MQ_NODE_NAME] = "fuzz";
 static uint64_t capacity;
 
@@ -112,7 +112,7 @@ static void join(unsigned number) {
     if (mq_pool_check(pool, bytes, 1, uid, &p->slots))
         return; /* somebody wrote there before it had a name: there is no such publisher */
     p->header = header();
-    p->roll = &roll;
+    p->liveness_file = &liveness_file;
     p->row = &header()->publishers[number];
     p->number = number;
     if (!mq_channel_order(header(), &p->order))
@@ -138,7 +138,7 @@ static void publish(mq_channel_publisher *p) {
     if (status == MQ_CHANNEL_CORRUPT)
         mq_channel_return_slot(p, (uint32_t)slot);
     else if (status == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&header()->attention);
+        mq_eventcount_notify_mp(&header()->eventcount);
 }
 
 /* ---- subscribers ---- */
@@ -176,7 +176,7 @@ static void record(reader *r) {
     uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
     uint8_t *to = malloc(bytes + 1);
     mq_source_status status =
-        mq_channel_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .whole = true}, &taken);
+        mq_channel_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .all_or_nothing = true}, &taken);
     check(status != MQ_SOURCE_OK || taken.size <= bytes, "a message beyond the room");
     check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
     mq_channel_source_pending(&source);
@@ -225,18 +225,18 @@ static void receive(reader *r) {
 static void under_lock(void) {
     mq_index_ring order;
     uint64_t newest;
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     bool begun = mq_channel_order(header(), &order);
     for (unsigned i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&header()->publishers[i].pool_uid) &&
-            mq_channel_publisher_liveness(header(), &inquiry, (int)i) == MQ_DEAD) {
+            mq_channel_publisher_liveness(header(), &probe, (int)i) == MQ_DEAD) {
             if (begun && mq_channel_count_entries(&order, i, &newest) && fuzz_one_in(2))
                 mq_channel_retract_all(&order, i);
             if (fuzz_one_in(2))
                 mq_channel_release_row(&header()->publishers[i]);
         }
-    mq_liveness_probe_end(&inquiry);
-    int row = mq_channel_find_free_viewer(header(), &roll, 0);
+    mq_liveness_probe_end(&probe);
+    int row = mq_channel_find_free_viewer(header(), &liveness_file, 0);
     check(row >= MQ_NO_ROW && row < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
     if (row >= 0 && publishers[0].published)
         mq_channel_clear_pins(&publishers[0].slots, row);

@@ -18,8 +18,8 @@ static bool started[PUBLISHERS];
 static mq_ring_subscriber subscribers[SUBSCRIBERS];
 static bool joined[SUBSCRIBERS];
 static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
-static const mq_liveness_file roll = {.path = "/side", .inode = 1};
-static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
+static const mq_liveness_file liveness_file = {.path = "/side", .inode = 1};
+static const mq_process_identity self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
 static mq_ring_side *side(void) { return (mq_ring_side *)(void *)fuzz_side.writable; }
@@ -35,8 +35,8 @@ static void start_publisher(int i) {
     p->data_bytes = fuzz_data_bytes;
     p->canary = mq_canary_none();
     p->needs_fence = fuzz_one_in(2);
-    p->roll = fuzz_one_in(8) ? NULL : &roll;
-    int row = mq_ring_publisher_row_take(p->roll, ring(), side(), &p->hold);
+    p->liveness_file = fuzz_one_in(8) ? NULL : &liveness_file;
+    int row = mq_ring_publisher_row_take(p->liveness_file, ring(), side(), &p->liveness_token);
     started[i] = false;
     if (row == MQ_NO_ROW)
         return;
@@ -131,7 +131,7 @@ static void join(int i) {
     bool passive = i == PASSIVE;
     memset(s, 0, sizeof *s);
     s->passive = passive;
-    s->roll = fuzz_one_in(8) ? NULL : &roll;
+    s->liveness_file = fuzz_one_in(8) ? NULL : &liveness_file;
     s->ring = (mq_ring_header *)(void *)(passive ? fuzz_ring.readable : fuzz_ring.writable);
     s->side = i == WITHOUT_SIDE ? NULL : (mq_ring_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
@@ -260,13 +260,14 @@ static void subscribe(void) {
 
 /* ---- looking on ---- */
 
-/* Losses of others, as stats tells them: by one who may not write. */
+/* Losses of others, as stats tells them: by one participant may not write. */
 static void observer(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
     mq_ring_side *seen = (mq_ring_side *)(void *)fuzz_side.readable;
     static const mq_u64 whole = {1};
     mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
-    mq_ring_subscriber observer = mq_ring_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
+    mq_ring_subscriber observer =
+        mq_ring_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &liveness_file, fuzz_data_bytes, by);
     mq_ring_subscriber_snapshot reader;
     mq_ring_counts counts;
     fuzz_op = "stats of a subscriber";
@@ -274,7 +275,8 @@ static void observer(void) {
         mq_ring_observer_subscriber_stats(&observer, i, &reader);
     mq_ring_observer_subscriber_stats(&observer, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
     fuzz_op = "counts";
-    mq_ring_snapshot_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, observer.roll, fuzz_data_bytes, by, &counts);
+    mq_ring_snapshot_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, observer.liveness_file, fuzz_data_bytes, by,
+                            &counts);
     check(counts.subscribers <= MQ_RING_SUBSCRIBERS, "more subscribers than rows");
 }
 
@@ -283,13 +285,15 @@ static void observe(void) {
     char *data = malloc(MQ_SCHEMA_DATA_MAX);
     const mq_ring_side *seen = (const mq_ring_side *)(const void *)fuzz_side.readable;
     const mq_ring_header *header = (const mq_ring_header *)(const void *)fuzz_ring.readable;
-    mq_identity_snapshot who;
+    mq_participant_snapshot participant;
     mq_ring_subscriber_snapshot reader;
     uint64_t sent, bytes;
     fuzz_op = "stats";
-    mq_ring_snapshot_publisher(seen, (int)fuzz_below(MQ_RING_PUBLISHERS), &who, &sent, &bytes);
+    mq_ring_snapshot_publisher(seen, (int)fuzz_below(MQ_RING_PUBLISHERS), &participant, &sent, &bytes);
     mq_ring_snapshot_subscriber(seen, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
-    check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
+    check(memchr(participant.name, 0, sizeof participant.name) &&
+              memchr(reader.participant.name, 0, sizeof participant.name),
+          "a name without end");
     mq_ring_count_stock_readers(header, fuzz_one_in(4) ? NULL : seen);
     mq_ring_side_check(seen, 1, fuzz_data_bytes);
     mq_ring_canary_lost(header, seen, fuzz_data_bytes);

@@ -1,7 +1,7 @@
 /* Fuzzes the gate: events that are set, cleared, waited for and watched on words that a stranger rewrites before and
  * during each call. Usage as of driver.c. What is checked: no access outside the gate, and that every call ends.
  */
-#define FUZZ_STEPS_MAX 20000 /* MQ_EVENT_TRIES changes of the event, of a few steps each */
+#define FUZZ_STEPS_MAX 20000 /* MQ_GATE_EVENT_TRIES changes of the event, of a few steps each */
 #include "hostile.h"
 
 #include <sched.h>
@@ -14,8 +14,8 @@ static int fuzz_yield(void) { return 0; }
 enum { OPS = 200, FIFO = 5 };
 
 static fuzz_memory memory;
-static const mq_liveness_file roll = {.path = "/gate", .inode = 1};
-static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
+static const mq_liveness_file liveness_file = {.path = "/gate", .inode = 1};
+static const mq_process_identity self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static uint64_t hostile_word(void) { return fuzz_one_in(5) ? fuzz_below(8) << 32 | fuzz_below(8) : fuzz_edge(8); }
 
@@ -26,39 +26,40 @@ static void scribble(void) {
 }
 
 /* As _await_one of gate.pyx, all but the sleep. */
-static void await(mq_gate *g, mq_event *e) {
-    mq_futex_many words[2] = {{.address = (uint64_t)(uintptr_t)mq_event_futex(e), .flags = MQ_FUTEX_32},
-                              {.address = (uint64_t)(uintptr_t)mq_event_futex(&g->recv_called), .flags = MQ_FUTEX_32}};
+static void await(mq_gate *g, mq_gate_event *e) {
+    mq_futex_many words[2] = {
+        {.address = (uint64_t)(uintptr_t)mq_gate_event_futex(e), .flags = MQ_FUTEX_32},
+        {.address = (uint64_t)(uintptr_t)mq_gate_event_futex(&g->recv_called), .flags = MQ_FUTEX_32}};
     fuzz_op = "wait";
-    mq_event_spin(words, 1 + (unsigned)fuzz_below(2), 0);
-    uint32_t expected = mq_event_announce_sleep(e);
-    check(expected & MQ_EVENT_SLEEPERS, "a sleep without its flag");
-    if (expected < MQ_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
-        mq_futex_wait(mq_event_futex(e), expected, 0);
+    mq_gate_event_spin(words, 1 + (unsigned)fuzz_below(2), 0);
+    uint32_t expected = mq_gate_event_prepare_wait(e);
+    check(expected & MQ_GATE_EVENT_SLEEPERS, "a sleep without its flag");
+    if (expected < MQ_GATE_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
+        mq_futex_wait(mq_gate_event_futex(e), expected, 0);
         mq_futex_wait_many(words, 2, 0);
-        mq_gate_owner_liveness(g, &roll);
+        mq_gate_owner_liveness(g, &liveness_file);
     }
 }
 
 static void call(void) {
     mq_gate *g = (mq_gate *)(void *)memory.writable;
-    mq_event *e = mq_gate_event(g, (int)fuzz_below(2));
+    mq_gate_event *e = mq_gate_event_at(g, (int)fuzz_below(2));
     switch (fuzz_below(10)) {
     case 0:
     case 1:
         fuzz_op = "set";
-        if (mq_event_set(e))
-            mq_event_settle(e, FIFO);
+        if (mq_gate_event_set(e))
+            mq_gate_event_sync_fifo(e, FIFO);
         break;
     case 2:
     case 3:
         fuzz_op = "clear";
-        if (mq_event_clear(e) == MQ_EVENT_CLEARED_TELL)
-            mq_event_settle(e, FIFO);
+        if (mq_gate_event_clear(e) == MQ_GATE_EVENT_CLEARED_FIFO)
+            mq_gate_event_sync_fifo(e, FIFO);
         break;
     case 4:
         fuzz_op = "fd";
-        mq_event_watch(e, mq_event_fifo(e) + fuzz_below(2), FIFO);
+        mq_gate_event_attach_fifo(e, mq_gate_event_fifo(e) + fuzz_below(2), FIFO);
         break;
     case 5:
         fuzz_op = "enable";
@@ -84,11 +85,12 @@ static void run_case(void) {
     fuzz_calls(OPS, call, rates);
     /* Once the stranger holds still, an event is what was done to it last. */
     fuzz_use(&memory, MQ_GATE_BYTES);
-    mq_event *e = &((mq_gate *)(void *)memory.writable)->recv_ready;
-    mq_event_set(e);
-    check(mq_event_is_set(e) && mq_event_clear(e) != MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e),
+    mq_gate_event *e = &((mq_gate *)(void *)memory.writable)->recv_ready;
+    mq_gate_event_set(e);
+    check(mq_gate_event_is_set(e) && mq_gate_event_clear(e) != MQ_GATE_EVENT_WAS_CLEAR && !mq_gate_event_is_set(e),
           "an event that forgets");
-    check(mq_event_clear(e) == MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e), "an event that is set by clearing it");
+    check(mq_gate_event_clear(e) == MQ_GATE_EVENT_WAS_CLEAR && !mq_gate_event_is_set(e),
+          "an event that is set by clearing it");
 }
 
 int main(int argc, char **argv) {

@@ -105,7 +105,7 @@ static void watch(void) {
     static mq_futex_many words[MQ_FUTEX_MANY];
     int i = (int)fuzz_below(WITHOUT_SIDE);
     bool steady;
-    int64_t nap_ns;
+    int64_t max_sleep_ns;
     fuzz_op = "watch";
     if (!joined[i])
         return;
@@ -117,13 +117,13 @@ static void watch(void) {
     } else if (fuzz_one_in(8))
         unwatch(i);
     if (watched[i] && fuzz_one_in(2)) {
-        mq_watcher_quiet(watched[i], (int64_t)fuzz_below(3) * 1000000000);
+        mq_watcher_set_unreadable(watched[i], (int64_t)fuzz_below(3) * 1000000000);
         mq_ring_subscriber_prepare_wait(&subscribers[i]);
         if (mq_ring_subscriber_has_more(&subscribers[i]))
-            mq_watcher_mark(watched[i]);
+            mq_watcher_set_readable(watched[i]);
     }
-    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns, &steady);
-    check(count >= 1 && count <= MQ_FUTEX_MANY && nap_ns >= -1, "a sleep that cannot be");
+    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &max_sleep_ns, &steady);
+    check(count >= 1 && count <= MQ_FUTEX_MANY && max_sleep_ns >= -1, "a sleep that cannot be");
 }
 
 static void run_observer(void) {

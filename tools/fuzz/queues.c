@@ -31,8 +31,8 @@ enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 409
 
 static fuzz_memory memory;
 static mq_queue_parts parts; /* as the file was made */
-static mq_liveness_file roll = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
-static mq_self self = {.pid = 7, .name = "fuzz"};
+static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
+static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static bool contended; /* the stranger writes what keeps a receiver busy, and nothing else */
 
 typedef struct {
@@ -41,7 +41,7 @@ typedef struct {
     mq_queue_delivery jobs[JOBS];
     mq_queue_poll_state state;
     mq_queue_notification notification;
-    void *hold;
+    void *liveness_token;
     uint64_t uid, held;
     bool joined;
 } member;
@@ -100,7 +100,7 @@ static void scribble(void) {
 
 static void leave(member *m) {
     if (m->joined)
-        mq_queue_leave(&m->h, m->uid, &m->hold);
+        mq_queue_leave(&m->h, m->uid, &m->liveness_token);
     m->joined = false;
     m->held = 0;
 }
@@ -108,18 +108,18 @@ static void leave(member *m) {
 /* As Handle._join. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_row_table roster = mq_queue_row_table(queue());
+    mq_row_table row_table = mq_queue_row_table(queue());
     leave(m);
     memset(m, 0, sizeof *m);
     m->h.parts = parts;
-    m->h.roll = &roll;
+    m->h.liveness_file = &liveness_file;
     m->h.blocks = m->blocks;
-    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
     check(row >= MQ_NO_ROW && row < MQ_QUEUE_ROWS, "a row that is none");
     if (row == MQ_NO_ROW)
         return;
     m->uid = ++uids;
-    mq_queue_join(&m->h, row, &self, m->uid, m->hold != NULL);
+    mq_queue_join(&m->h, row, &self, m->uid, m->liveness_token != NULL);
     m->h.next = fuzz_below(parts.max_messages);
     m->state.h = m->notification.h = m->h;
     m->joined = true;
@@ -134,7 +134,7 @@ static void open_file(void) {
         store(&queue()->max_messages, fuzz_edge(2 * MOST));
     if (fuzz_one_in(2))
         store(&queue()->max_message_size, fuzz_edge(2 * SIZE_MOST));
-    if (mq_queue_check(queue(), bytes, &found) == MQ_QUEUE_SOUND) {
+    if (mq_queue_check(queue(), bytes, &found) == MQ_FILE_VALID) {
         check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "slots beyond the file");
         check(found.max_message_size <= found.stride &&
                   (uint8_t *)(found.slot_headers + found.max_messages) <= found.payloads &&
@@ -322,7 +322,7 @@ static void run_case(void) {
     fuzz_use(&memory, mq_queue_bytes(messages, size));
     memset(members, 0, sizeof members);
     mq_queue_write(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
-    check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_QUEUE_SOUND, "its own queue");
+    check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_FILE_VALID, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);
     fuzz_calls(OPS, call, rates);

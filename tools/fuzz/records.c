@@ -31,14 +31,14 @@ enum { BYTES_MOST = sizeof(mq_record_header) + LENGTH_MOST * (sizeof(mq_record_k
 
 static fuzz_memory memory;
 static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
-static mq_liveness_file roll = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
-static mq_self self = {.pid = 7, .name = "fuzz"};
+static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
+static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static bool contended; /* the stranger writes each element all the time, and nothing else */
 static const char *const keys[] = {"a", "second", "a key that is rather long, and that nobody abbreviates"};
 
 typedef struct {
     mq_record_writer w;
-    void *hold;
+    void *liveness_token;
     uint64_t uid, seen[LENGTH_MOST];
     bool joined;
 } member;
@@ -102,7 +102,7 @@ static void scribble(void) {
     case 5: store(mq_cell_copy(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST)); break; /* length */
     case 6: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
     case 7: store(&record()->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
-    case 8: store((uint64_t *)(void *)&record()->attention, fuzz_edge(8)); break;
+    case 8: store((uint64_t *)(void *)&record()->eventcount, fuzz_edge(8)); break;
     case 9: store((uint64_t *)(void *)record() + fuzz_below(40), fuzz_edge(64)); break; /* the header */
     case 10:
         if (is_board()) {
@@ -117,24 +117,24 @@ static void scribble(void) {
 
 static void leave(member *m) {
     if (m->joined)
-        mq_record_leave(&m->w, m->uid, &m->hold);
+        mq_record_leave(&m->w, m->uid, &m->liveness_token);
     m->joined = false;
 }
 
 /* As Handle._join. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_row_table roster = mq_record_row_table(record());
+    mq_row_table row_table = mq_record_row_table(record());
     leave(m);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
-    m->w.roll = &roll;
-    int row = mq_row_table_reserve(&roster, &roll, &m->hold);
+    m->w.liveness_file = &liveness_file;
+    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
     check(row >= MQ_NO_ROW && row < MQ_RECORD_ROWS, "a row that is none");
     if (row == MQ_NO_ROW)
         return;
     m->uid = ++uids;
-    mq_record_join(&m->w, (unsigned)row, &self, m->uid, m->hold != NULL);
+    mq_record_join(&m->w, (unsigned)row, &self, m->uid, m->liveness_token != NULL);
     m->joined = true;
     if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&m->w, &record()->owner))
         leave(m);
@@ -189,7 +189,7 @@ static void open_file(void) {
     store(&record()->magic, MQ_RECORD_MAGIC);
     store(&record()->version, (uint64_t)MQ_RECORD_MAJOR << 32);
     store(&record()->header_bytes, sizeof(mq_record_header));
-    if (mq_record_header_check(record(), bytes, &found) == MQ_RECORD_VALID)
+    if (mq_record_header_check(record(), bytes, &found) == MQ_FILE_VALID)
         check_parts(&found, bytes);
     memcpy(&record()->length, &sound.length, offsetof(mq_record_header, creator) - offsetof(mq_record_header, length));
 }
@@ -263,8 +263,8 @@ static void record_changes(member *m) {
     for (int i = 0; i < 64; i++) {
         uint64_t bytes = fuzz_below(2 * ITEM_MOST);
         uint8_t *to = room(bytes, 1);
-        mq_source_status status =
-            mq_record_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .whole = true}, &taken);
+        mq_source_status status = mq_record_source_take(
+            &source, &(mq_source_buffer){.to = to, .bytes = bytes, .all_or_nothing = true}, &taken);
         check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.config.length), "beyond the room");
         check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
         check(source.at <= source.end && source.end <= parts.config.length, "a look beyond all elements");
@@ -347,9 +347,10 @@ static void observe(void) {
 /* All but the sleep of one who waits or watches. */
 static void rest(member *m) {
     static const mq_u64 whole = {1};
-    mq_vector_poll_state vector = {.parts = any_parts(), .seen = m->seen, .whole = fuzz_one_in(2) ? &whole : NULL};
+    mq_vector_poll_state vector = {
+        .parts = any_parts(), .seen = m->seen, .not_truncated = fuzz_one_in(2) ? &whole : NULL};
     mq_board_poll_state board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_BOARD_NO_KEY};
-    mq_eventcount_prepare_wait_mp(&record()->attention);
+    mq_eventcount_prepare_wait_mp(&record()->eventcount);
     mq_vector_is_readable(&vector);
     if (is_board()) {
         mq_board_is_readable(&board);
@@ -451,7 +452,7 @@ static void run_case(void) {
     fuzz_use(&memory, mq_record_file_bytes(&shape));
     memset(members, 0, sizeof members);
     mq_record_header_init(record(), &shape, 1, 7, "fuzz");
-    check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_RECORD_VALID, "its own file");
+    check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_FILE_VALID, "its own file");
     mq_record_layout(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
         for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)

@@ -1,4 +1,4 @@
-"""Attention among several publishers (msgq/impl/base/eventcount.h, the functions that end in `_many`).
+"""Eventcount among several publishers (msgq/impl/base/eventcount.h, the functions that end in `_many`).
 
 Each publisher has a word of its own, which it counts up; sleepers follow all of these words. A publisher may be killed,
 which is also how one looks to the others that is stopped for ever. Its message may be slept through: the others cannot

@@ -212,7 +212,7 @@ class FrameServer:
         tenant, rules = self.clients_by_row.get(row), self.stream.rules
         if tenant is None or tenant.task.dead:
             return tenant is None or not (yield is_alive(tenant.task))
-        if not (yield load(at.client_left(row), rules.leave_load)):  # EDGE leave: acquire
+        if not (yield load(at.client_left(row), rules.leave_load)):  # EDGE client-left: acquire
             return False
         for buffer, generation in self.generations.items():
             lease = yield load(at.lease(row, buffer), rules.lease_load)
@@ -262,7 +262,7 @@ class FrameClient:
                 yield pause()
                 yield from self.give_back(next(iter(self.held)))
         self.is_leaving = True
-        # EDGE leave: release. There is no mutation of it: the fences behind the leases (EDGE claim) would do.
+        # EDGE client-left: release. There is no mutation of it: the fences behind the leases (EDGE claim) would do.
         yield store(at.client_left(self.row or 0), 1, RELEASE)
         while self.held:
             yield pause()

@@ -85,7 +85,7 @@ class Rules:
     frame_load: Order = ACQUIRE
     lease_store: Order = RELEASE
     lease_load: Order = ACQUIRE
-    # EDGE leave: the leases that a client keeps before that it left.
+    # EDGE client-left: the leases that a client keeps before that it left.
     leave_load: Order = ACQUIRE
     left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
     liveness_checked: bool = True  # else: leases are taken back from whoever holds them

@@ -116,7 +116,7 @@ static inline void mq_frame_row_set_leaving(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEAVING);
 }
 
-/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner:
+/* EDGE client-left: release. The leases that are still held are there for who sees that the client left. Partner:
  * mq_frame_row_is_done. If weaker: the row is given to another client, and the frames that are held to the server. */
 static inline void mq_frame_row_set_left(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
@@ -220,7 +220,7 @@ static inline int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *tabl
     return -1;
 }
 
-/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_frame_row_set_left */
+/* Did a client leave, and let go of all? EDGE client-left: acquire. Partner: mq_frame_row_set_left */
 static inline bool mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
     return mq_load_acquire_u32(&table->rows[row].state) == MQ_FRAME_ROW_LEFT &&
            !mq_frame_row_has_leases(table, row, generations);

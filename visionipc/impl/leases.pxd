@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.base.core cimport mq_liveness_file
-from msgq.impl.base.views cimport HeldView, Holder, Region, hold, show
+from msgq.impl.base.views cimport PinnedView, PinOwner, Mapping, pin, expose
 
 
 cdef extern from "leases.h" nogil:
@@ -27,7 +27,7 @@ cdef struct Tenant:
 
 
 cdef class ServerLeases:
-    cdef Region _region
+    cdef Mapping _region
     cdef mq_leases *_table
     cdef mq_liveness_file _roll              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
@@ -48,8 +48,8 @@ cdef class ServerLeases:
     cdef void show_dropped(self, uint64_t dropped) noexcept
 
 
-cdef class ClientLeases(Holder):
-    cdef Region _region
+cdef class ClientLeases(PinOwner):
+    cdef Mapping _region
     cdef mq_leases *_table
     cdef uint32_t _row
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
@@ -59,18 +59,18 @@ cdef class ClientLeases(Holder):
     cdef uint32_t _held[128]  # 1: a view holds the buffer
 
 
-cdef inline HeldView lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation):
+cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, uint32_t buffer, uint32_t generation):
     """Hold a buffer that has this generation. None: it is being written again, the packet makes no sense, or a view
     holds the buffer already.
     """
-    cdef HeldView view
+    cdef PinnedView view
     # A server may break the rules and say anything. The lease of another view is never given up.
     if buffer >= MQ_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
         return None
     if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):
         return None
     leases._held[buffer] = 1
-    view = HeldView.__new__(HeldView)
-    hold(view, leases, buffer)
-    show(view, region, region.address, size, False)
+    view = PinnedView.__new__(PinnedView)
+    pin(view, leases, buffer)
+    expose(view, region, region.address, size, False)
     return view

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from msgq.impl.base.views import Holder, Region
+from msgq.impl.base.views import Mapping, PinOwner
 
 MAX_BUFFERS: int
 MAX_CLIENTS: int
@@ -25,7 +25,7 @@ class ServerLeases:
     def buffers(self) -> int:
         """Number of buffers in use for frames."""
 
-    def __init__(self, region: Region, fd: int, buffers: int, endpoint: str) -> None:
+    def __init__(self, region: Mapping, fd: int, buffers: int, endpoint: str) -> None:
         """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.
 
         Parameters
@@ -68,17 +68,17 @@ class ServerLeases:
         """Return how many buffers some client holds."""
 
 @final
-class ClientLeases(Holder):
+class ClientLeases(PinOwner):
     """The client's side: one row. The row is given back when the last reference, a frame's included, goes.
 
-    Its views (`HeldView`) hold a buffer each, which the server leaves alone until they are gone.
+    Its views (`PinnedView`) hold a buffer each, which the server leaves alone until they are gone.
     """
 
     @property
     def since(self) -> int:
         """The generation of the newest frame when the server gave the row; 0: there was none."""
 
-    def __init__(self, region: Region, fd: int, row: int, since: int, endpoint: str) -> None:
+    def __init__(self, region: Mapping, fd: int, row: int, since: int, endpoint: str) -> None:
         """Take the row, for as long as this process lives and does not call exec.
 
         Parameters

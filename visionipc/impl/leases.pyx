@@ -12,8 +12,8 @@ from msgq.impl.base.core cimport (
     mq_owner_liveness, mq_process_liveness, mq_liveness_file, mq_liveness_is_locked, mq_liveness_lock,
     mq_liveness_unlock,
 )
-from msgq.impl.base.liveness cimport fork_generation, this_process
-from msgq.impl.base.views cimport Holder, Region
+from msgq.impl.base.process cimport fork_generation, this_process
+from msgq.impl.base.views cimport PinOwner, Mapping
 
 import os
 
@@ -43,7 +43,7 @@ cdef extern from "leases.h" nogil:
     bint mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
     void mq_frame_row_reset(mq_leases *table, uint32_t row, uint32_t state)
 
-cdef extern from "base/liveness.h" nogil:
+cdef extern from "base/process_info.h" nogil:
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 cdef enum:
@@ -57,18 +57,19 @@ TABLE_BYTES = sizeof(mq_leases)
 VERSION = MQ_LEASE_VERSION
 
 
-cdef int _find_roll(mq_liveness_file *roll, int fd, str endpoint) except -1:
+cdef int _find_roll(mq_liveness_file *liveness_file, int fd, str endpoint) except -1:
     cdef struct_stat found
     if fstat(fd, &found) != 0:
         raise SegmentError(f"cannot examine the table of leases: {os.strerror(errno)}", endpoint, errno=errno)
-    roll.path, roll.fd, roll.device, roll.inode = NULL, fd, found.st_dev, found.st_ino
+    liveness_file.path, liveness_file.fd = NULL, fd
+    liveness_file.device, liveness_file.inode = found.st_dev, found.st_ino
     return 0
 
 
 cdef class ServerLeases:
     """See leases.pyi."""
 
-    def __init__(self, Region region not None, int fd, uint32_t buffers, str endpoint):
+    def __init__(self, Mapping region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_leases) or not 0 < buffers <= MQ_LEASE_BUFFERS:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
         _find_roll(&self._roll, fd, endpoint)
@@ -140,16 +141,16 @@ cdef class ServerLeases:
     cdef bint _is_dead(self, uint32_t row) noexcept:
         cdef Tenant *tenant = &self._tenants[row]
         cdef uint64_t pid_namespace = this_process().pid_namespace
-        cdef mq_liveness_probe inquiry
+        cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not mq_frame_row_is_locked(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
             return tenant.pid != 0 and mq_process_liveness(tenant.pid, tenant.start_time, pid_namespace) == MQ_DEAD
-        inquiry = mq_liveness_probe_begin(&self._roll)
+        probe = mq_liveness_probe_begin(&self._roll)
         if tenant.pid:
-            life = mq_owner_liveness(&inquiry, row, tenant.pid, pid_namespace)
+            life = mq_owner_liveness(&probe, row, tenant.pid, pid_namespace)
         else:
-            life = mq_liveness_is_locked(&inquiry, row)
-        mq_liveness_probe_end(&inquiry)
+            life = mq_liveness_is_locked(&probe, row)
+        mq_liveness_probe_end(&probe)
         return life == MQ_DEAD
 
     cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
@@ -210,11 +211,11 @@ cdef class ServerLeases:
 
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
-cdef class ClientLeases(Holder):
+cdef class ClientLeases(PinOwner):
     """See leases.pyi."""
 
-    def __init__(self, Region region not None, int fd, uint32_t row, uint32_t since, str endpoint):
-        cdef mq_liveness_file roll = mq_liveness_file(NULL, -1, 0, 0)
+    def __init__(self, Mapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
+        cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)
         if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
@@ -225,8 +226,8 @@ cdef class ClientLeases(Holder):
         self._fork_generation = fork_generation
         self._table = <mq_leases *> region.address
         self._dropped_before = mq_frames_dropped(self._table)
-        _find_roll(&roll, fd, endpoint)
-        self._hold = mq_liveness_lock(&roll, row, True)
+        _find_roll(&liveness_file, fd, endpoint)
+        self._hold = mq_liveness_lock(&liveness_file, row, True)
         if self._hold != NULL:
             mq_frame_row_set_locked(self._table, row)
 
@@ -243,6 +244,6 @@ cdef class ClientLeases(Holder):
         if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours
             mq_frame_row_set_leaving(self._table, self._row)
 
-    cdef void _let_go(self, uint64_t buffer) noexcept:
+    cdef void _unpin(self, uint64_t buffer) noexcept:
         self._held[buffer] = 0
         mq_frame_lease_return(self._table, self._row, buffer)

@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar
 
 from typing_extensions import Buffer, disjoint_base
 
-from msgq.impl.base.views import Region, View
+from msgq.impl.base.views import Mapping, View
 from msgq.impl.ring import PubSocket, SubSocket
 from visionipc.buffers import VisionBuf
 from visionipc.impl.leases import ClientLeases, ServerLeases
@@ -35,7 +35,7 @@ class Outgoing:
         endpoint: str,
         publisher: PubSocket,
         leases: ServerLeases,
-        regions: list[Region],
+        regions: list[Mapping],
         size: int,
         server_id: int,
     ) -> None: ...
@@ -125,7 +125,7 @@ class Frame:
     @property
     def _record(self) -> Record: ...
     @property
-    def _region(self) -> Region: ...
+    def _region(self) -> Mapping: ...
     @property
     def fd(self) -> int:
         """Descriptor of the buffer's memory."""
@@ -159,7 +159,7 @@ class Incoming:
         """One a buffer, `wire.Record`."""
 
     @property
-    def regions(self) -> list[Region]:
+    def regions(self) -> list[Mapping]:
         """The buffers' memory."""
 
     @property
@@ -175,7 +175,7 @@ class Incoming:
         """Of this life."""
 
     def __init__(
-        self, records: list[Record], regions: list[Region], fds: list[int], leases: ClientLeases | None
+        self, records: list[Record], regions: list[Mapping], fds: list[int], leases: ClientLeases | None
     ) -> None:
         """See the properties.
 

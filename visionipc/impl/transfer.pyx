@@ -9,12 +9,12 @@ from libc.string cimport memcpy, memset
 
 from msgq.impl.base.context cimport CLOSED
 from msgq.impl.base.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible
 from msgq.impl.ring.core cimport PubSocket
 from msgq.impl.ring.core cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
-from msgq.impl.base.views cimport Region, View, show
+from msgq.impl.base.views cimport Mapping, View, expose
 
 from msgq.errors import (
     ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageSizeError, SegmentError,
@@ -98,11 +98,11 @@ cdef class Outgoing:
         return buffer
 
     cdef int _check_open(self) except -1:
-        if self._publisher._ticket == CLOSED:
+        if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
         if self._publisher._generation != fork_generation:  # the leases belong to the parent as well
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
-        if self._publisher._ticket != fork_generation:
+        if self._publisher._use_state != fork_generation:
             self._publisher._recover_use()
         return 0
 
@@ -122,7 +122,7 @@ cdef class Outgoing:
             return 0
         self._check_open()
         word = packet.frame_id
-        mq_copy_in((<Region> self._regions[buffer]).address + self._size, &word, sizeof(word))
+        mq_copy_in((<Mapping> self._regions[buffer]).address + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
         packet.generation = self._leases.publish(buffer)
         self._publisher._send_bytes(&packet, sizeof(packet), 0)
@@ -140,7 +140,7 @@ cdef class Outgoing:
             buffer = self._begin()
             try:
                 if buffer >= 0:
-                    address = (<Region> self._regions[buffer]).address
+                    address = (<Mapping> self._regions[buffer]).address
                     with nogil:
                         mq_copy_in(address, source.buf, source.len)
                 self._end(buffer, frame_id, sof, eof, True)
@@ -231,7 +231,7 @@ cdef class Frame:
     """See transfer.pyi."""
 
     cdef readonly object _record
-    cdef readonly Region _region
+    cdef readonly Mapping _region
     cdef public View _view
     cdef readonly int fd
     cdef readonly bint leased
@@ -254,7 +254,7 @@ cdef class Incoming:
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
         cdef size_t size
-        cdef Region region
+        cdef Mapping region
         if not records or not len(records) == len(regions) == len(fds):
             raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
         size = records[0].geometry.size
@@ -271,7 +271,7 @@ cdef class Incoming:
 
     cdef Frame _take(self, bytes packet, type kind):
         cdef Packet p
-        cdef Region region
+        cdef Mapping region
         cdef View view
         cdef Frame frame
         if PyBytes_GET_SIZE(packet) != sizeof(p) or self._generation != fork_generation:
@@ -286,7 +286,7 @@ cdef class Incoming:
                 return None
         else:
             view = View.__new__(View)
-            show(view, region, region.address, self._size, False)
+            expose(view, region, region.address, self._size, False)
         frame = <Frame?> new(kind)
         frame._record, frame._region, frame._view = self.records[p.buffer], region, view
         frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None

@@ -2,7 +2,7 @@ cdef class Context:
     cdef readonly bint closed
 
 
-cdef enum Ticket:
+cdef enum UseState:
     # A socket's ticket is the fork generation while it may be used, else one of these.
     CLOSED = -1
     BUSY = -2       # another thread is using it (or a signal handler interrupted a call on it)
@@ -13,7 +13,7 @@ cdef enum:
     LARGE_BYTES = 262144
 
 # Refuse what is not of a simulation to the simulation's nodes.
-cdef int check_real(str endpoint) except -1
+cdef int refuse_in_simulation(str endpoint) except -1
 cdef int check_open(Context context, str endpoint) except -1
-cdef void remember(socket)
-cdef object misuse(int ticket, str endpoint)
+cdef void close_at_exit(socket)
+cdef object usage_error(int ticket, str endpoint)

@@ -1,4 +1,4 @@
-"""What publishers and subscribers share: the context, closing at exit, and the errors for misuse."""
+"""What publishers and subscribers share: the context, closing at exit, and the errors for usage_error."""
 
 import atexit
 import weakref
@@ -16,11 +16,11 @@ def _close_all():
         socket._close_at_exit()
 
 
-cdef void remember(socket):
+cdef void close_at_exit(socket):
     _open_sockets.add(socket)
 
 
-cdef object misuse(int ticket, str endpoint):
+cdef object usage_error(int ticket, str endpoint):
     """Return the exception for a ticket that is not valid."""
     if ticket == RESERVED:
         return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
@@ -38,7 +38,7 @@ def watch_connects(watcher):
     return former
 
 
-cdef int check_real(str endpoint) except -1:
+cdef int refuse_in_simulation(str endpoint) except -1:
     if _watcher is not None:
         _watcher(endpoint)
     return 0
@@ -47,7 +47,7 @@ cdef int check_real(str endpoint) except -1:
 cdef int check_open(Context context, str endpoint) except -1:
     if context.closed:
         raise StateError("the context was terminated; make a new one", endpoint)
-    return check_real(endpoint)
+    return refuse_in_simulation(endpoint)
 
 
 cdef class Context:

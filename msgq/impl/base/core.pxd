@@ -44,27 +44,31 @@ cdef extern from "base/origin.h" nogil:
 cdef extern from "base/layout.h" nogil:
     enum:
         MQ_NAME
-    ctypedef struct mq_identity:
+    ctypedef enum mq_file_check:
+        MQ_FILE_VALID
+        MQ_FILE_STALE
+        MQ_FILE_OTHER_VERSION
+    ctypedef struct mq_participant:
         mq_u64 uid, pid, thread_id, start_time
         char name[16]
     ctypedef struct mq_versioned_row:
-        mq_identity who
+        mq_participant participant
     ctypedef struct mq_schema:
         pass
 
 
-cdef extern from "base/liveness.h" nogil:
+cdef extern from "base/process_info.h" nogil:
     ctypedef enum mq_liveness:
         MQ_DEAD
         MQ_ALIVE
         MQ_UNKNOWN
-    ctypedef struct mq_self:
+    ctypedef struct mq_process_identity:
         uint64_t pid
         uint64_t thread_id
         uint64_t start_time
         uint64_t pid_namespace
         char name[16]
-    int mq_read_self(mq_self *self)
+    int mq_read_process_identity(mq_process_identity *self)
     uint64_t mq_thread_id()
     mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
     mq_liveness mq_thread_liveness(uint32_t thread_id)
@@ -77,14 +81,14 @@ cdef extern from "base/liveness_lock.h" nogil:
         uint64_t device
         uint64_t inode
     ctypedef struct mq_liveness_probe:
-        const mq_liveness_file *roll
-    void *mq_liveness_lock(const mq_liveness_file *roll, uint64_t row, bint shared)
-    void *mq_file_lock_hold(const char *path, mq_liveness_file *which)
-    void mq_liveness_unlock(void *hold)
-    mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *roll)
-    void mq_liveness_probe_end(mq_liveness_probe *inquiry)
-    mq_liveness mq_liveness_is_locked(mq_liveness_probe *inquiry, uint64_t row)
-    mq_liveness mq_owner_liveness(mq_liveness_probe *inquiry, uint64_t row, uint64_t pid, uint64_t pid_namespace)
+        const mq_liveness_file *liveness_file
+    void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bint shared)
+    void *mq_file_lock_acquire(const char *path, mq_liveness_file *which)
+    void mq_liveness_unlock(void *liveness_token)
+    mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *liveness_file)
+    void mq_liveness_probe_end(mq_liveness_probe *probe)
+    mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row)
+    mq_liveness mq_owner_liveness(mq_liveness_probe *probe, uint64_t row, uint64_t pid, uint64_t pid_namespace)
 
 
 cdef extern from "base/row_table.h" nogil:
@@ -92,8 +96,8 @@ cdef extern from "base/row_table.h" nogil:
         MQ_NO_ROW
     ctypedef struct mq_row_table:
         pass
-    int mq_row_table_reserve(const mq_row_table *roster, const mq_liveness_file *roll, void **hold)
-    mq_liveness mq_identity_liveness(mq_liveness_probe *inquiry, const mq_identity *who, int byte)
+    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *file, void **token)
+    mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant, int byte)
 
 
 cdef extern from "base/schema.h" nogil:
@@ -137,11 +141,11 @@ cdef extern from "base/eventcount.h" nogil:
 
 cdef extern from "base/poll_ops.h" nogil:
     ctypedef struct mq_poll_ops:
-        int (*has_more)(const void *reader) noexcept nogil
+        int (*is_readable)(const void *reader) noexcept nogil
         const void *reader
-        mq_u32 *attention
-        uint32_t (*announce)(const void *reader, mq_u32 *attention) noexcept nogil
-        void (*awake)(const void *reader) noexcept nogil
-        bint steady
-    uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *attention)
-    uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *attention)
+        mq_u32 *eventcount
+        uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount) noexcept nogil
+        void (*end_wait)(const void *reader) noexcept nogil
+        bint no_backoff
+    uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount)
+    uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *eventcount)

@@ -6,11 +6,11 @@ from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.core cimport MQ_NAME, mq_identity, mq_liveness, mq_load_relaxed_u64, mq_liveness_file
-from msgq.impl.base.liveness cimport is_alive, text
+from msgq.impl.base.core cimport MQ_NAME, mq_participant, mq_liveness, mq_load_relaxed_u64, mq_liveness_file
+from msgq.impl.base.process cimport is_alive, text
 from msgq.impl.base.segment cimport (
-    check_file, create_file, cut, failure, guard_word, lock_file, map_file, name_file, open_file,
-    remove_file, unlock_file,
+    check_file, create_file, truncated_error, segment_error, not_truncated_word, lock_file, map_file, name_file,
+    open_file, remove_file, unlock_file,
 )
 
 from msgq.common import naming, file_permissions
@@ -19,7 +19,7 @@ from msgq.common.stats import Participant
 
 
 cdef extern from "base/liveness_lock.h" nogil:
-    int mq_liveness_file_reopen(const mq_liveness_file *roll, int access)
+    int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access)
 
 
 cdef enum:
@@ -39,10 +39,10 @@ cdef class EndpointFile:
 
     # ---- what a kind says ----
 
-    cdef str _noun(self):
+    cdef str _kind_name(self):
         return "segment"
 
-    cdef size_t _least(self) noexcept:
+    cdef size_t _min_bytes(self) noexcept:
         return 0
 
     cdef int _check(self) except -1:
@@ -54,28 +54,28 @@ cdef class EndpointFile:
     cdef size_t _new_bytes(self) except 0:
         return 1
 
-    cdef int _fill(self) except -1:
+    cdef int _init_header(self) except -1:
         return 0
 
-    cdef int _agree(self) except -1:
+    cdef int _check_requested(self) except -1:
         return 0
 
     # ---- opened and made ----
 
-    cdef int obtain(self, object create, object mode) except -1:
+    cdef int open_or_create(self, object create, object mode) except -1:
         """Open it, or make it. True only makes, False only opens; else there is an error with EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
         file_permissions.trusted_users(self.name)  # a name that is wrong is told now, not when the first file of another user comes
         while True:
             try:
                 if not create and self.open(True):
-                    return self._agree()
+                    return self._check_requested()
                 if create is False:
-                    raise self.missing()
-                if self.make(mode):
+                    raise self.missing_error()
+                if self.create(mode):
                     return 0
                 if create:
-                    raise failure(f"the {self._noun()} is there already", self.name, self.path, EEXIST)
+                    raise segment_error(f"the {self._kind_name()} is there already", self.name, self.path, EEXIST)
             except SegmentError as error:
                 tries -= 1
                 if create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
@@ -89,18 +89,18 @@ cdef class EndpointFile:
             return False
         try:
             check_file(fd, &found, self.name, self.path)
-            if <size_t> found.st_size < self._least():
-                told = f"has {found.st_size} bytes, too few for a {self._noun()}; remove it"
+            if <size_t> found.st_size < self._min_bytes():
+                told = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
                 raise CorruptSegmentError(told, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, writable, self.name, self.path), found.st_mode & 0o777
-            self._adopt(fd)
+            self._attach(fd)
             fd = -1
             return True
         finally:
             if fd >= 0:
                 close(fd)
 
-    cdef bint make(self, object mode) except -1:
+    cdef bint create(self, object mode) except -1:
         """Make it; False: another process was faster."""
         cdef struct_stat found
         cdef int permissions = naming.mode(mode, self.name)
@@ -110,34 +110,34 @@ cdef class EndpointFile:
         try:
             check_file(fd, &found, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
-            self._fill()
+            self._init_header()
             if not name_file(fd, self.name, self.path):
                 return False
-            self._adopt(fd)
+            self._attach(fd)
             fd = -1
             return True
         finally:
             if fd >= 0:
                 close(fd)
 
-    cdef int _adopt(self, int fd) except -1:
+    cdef int _attach(self, int fd) except -1:
         self._check()
         if self.fd >= 0:  # of one that was removed while it was opened
             close(self.fd)
-        self.whole = guard_word(self.segment.guard) if self.segment.guard != NULL else NULL
-        self.segment.roll.fd = self.fd = fd  # it closes it from now on
+        self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
+        self.segment.liveness_file.fd = self.fd = fd  # it closes it from now on
         return 0
 
     # ---- while it is open ----
 
-    cdef const mq_liveness_file *roll(self) noexcept:
-        return &self.segment.roll
+    cdef const mq_liveness_file *liveness_file(self) noexcept:
+        return &self.segment.liveness_file
 
     cdef int lock(self) except -2:
         """Hold off all who come; returns what unlock_file takes. One that was unlinked has its file no less."""
-        cdef int fd = mq_liveness_file_reopen(self.roll(), O_RDWR)
+        cdef int fd = mq_liveness_file_reopen(self.liveness_file(), O_RDWR)
         if fd < 0:
-            raise failure(f"cannot open the file of the {self._noun()} anew", self.name, self.path, errno)
+            raise segment_error(f"cannot open the file of the {self._kind_name()} anew", self.name, self.path, errno)
         try:
             lock_file(fd, self.name, self.path)
         except BaseException:
@@ -145,12 +145,12 @@ cdef class EndpointFile:
             raise
         return fd
 
-    cdef int check_whole(self) except -1:
-        if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
-            raise cut(self.name, self.segment)
+    cdef int check_truncation(self) except -1:
+        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
+            raise truncated_error(self.name, self.segment)
         return 0
 
-    cdef bint has_name(self) noexcept:
+    cdef bint is_linked(self) noexcept:
         """Whether it is what one finds who opens it now."""
         cdef struct_stat here, named
         cdef bytes path = self.segment.file
@@ -161,21 +161,21 @@ cdef class EndpointFile:
         """Remove its name if `wanted()`, asked under the lock, says so; returns whether it did."""
         cdef int fd = self.lock()
         try:
-            if not self.has_name():
-                raise self.missing()
+            if not self.is_linked():
+                raise self.missing_error()
             if not wanted():
                 return False
             if not remove_file(self.name, self.path):
-                raise self.missing()
+                raise self.missing_error()
             return True
         finally:
             unlock_file(fd)
 
-    cdef object missing(self):
+    cdef object missing_error(self):
         """Return the exception for one that was to be there. A kind may know more."""
-        return failure(f"there is no such {self._noun()}", self.name, self.path, ENOENT)
+        return segment_error(f"there is no such {self._kind_name()}", self.name, self.path, ENOENT)
 
 
-cdef object participant(const mq_identity *who, mq_liveness life):
-    return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
-                       mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
+cdef object participant_value(const mq_participant *participant, mq_liveness life):
+    return Participant(mq_load_relaxed_u64(&participant.pid), mq_load_relaxed_u64(&participant.thread_id),
+                       mq_load_relaxed_u64(&participant.start_time), text(participant.name, MQ_NAME), is_alive(life))

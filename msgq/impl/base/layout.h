@@ -14,6 +14,14 @@ enum {
     MQ_SCHEMA_ENCODING = 48, /* bytes of its encoding */
 };
 
+/* The result of a check of a mapped file, of any kind. */
+typedef enum {
+    MQ_FILE_VALID,
+    MQ_FILE_NOT_OURS,      /* not a file of msgq, or its bytes are invalid */
+    MQ_FILE_OTHER_VERSION, /* of another version of the layout */
+    MQ_FILE_STALE,         /* it belongs to a file that was replaced */
+} mq_file_check;
+
 /* Who a participant is. Written by its owner while it holds the topic's lock, then constant. Whether it lives is told by
  * a lock on the byte of the side segment that has the row's number (liveness_lock.h). */
 typedef struct {
@@ -23,13 +31,13 @@ typedef struct {
     mq_u64 start_time;    /* of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace; /* inode of /proc/self/ns/pid: elsewhere the pid means nothing */
     char name[MQ_NAME];   /* process name, NUL-padded; for people */
-    mq_u64 held_uid;      /* == uid: the owner holds the row's lock. Else it uses the release before, which has none */
-} mq_identity;
-_Static_assert(sizeof(mq_identity) == 64, "bump MQ_SIDE_VERSION");
+    mq_u64 locked_uid;    /* == uid: the owner holds the row's lock. Else it uses the release before, which has none */
+} mq_participant;
+_Static_assert(sizeof(mq_participant) == 64, "bump MQ_SIDE_VERSION");
 
-/* How a row begins in pieces whose words name their owner; a row of the ring begins with an mq_identity alone. */
+/* How a row begins in pieces whose words name their owner; a row of the ring begins with an mq_participant alone. */
 typedef struct {
-    mq_identity who;
+    mq_participant participant;
     mq_u64 generation; /* times that the row was taken. Words have its low 16 bits beside the row's number */
 } mq_versioned_row;
 _Static_assert(sizeof(mq_versioned_row) == 72, "bump the version of every piece that has such rows");
@@ -37,9 +45,9 @@ _Static_assert(sizeof(mq_versioned_row) == 72, "bump the version of every piece 
 /* A schema descriptor; the schema's data follows in the segment. Written under the piece's lock; `turn` is odd while it
  * changes. The ring has the fields elsewhere. */
 typedef struct {
-    mq_u64 turn;
-    mq_u64 bytes; /* of the data; 0 with an empty name: none */
-    mq_u64 spare; /* an odd turn, its low half, << 32 | where in data the new schema is whole then */
+    mq_u64 seq;
+    mq_u64 bytes;  /* of the data; 0 with an empty name: none */
+    mq_u64 shadow; /* an odd turn, its low half, << 32 | where in data the new schema is whole then */
     mq_u64 pad[5];
     char name[MQ_SCHEMA_NAME];
     char encoding[MQ_SCHEMA_ENCODING];
@@ -52,8 +60,8 @@ typedef struct {
     char name[MQ_SCHEMA_NAME];
     char encoding[MQ_SCHEMA_ENCODING];
     char data[];
-} mq_schema_spare;
-_Static_assert(sizeof(mq_schema_spare) == 248, "bump MQ_SIDE_VERSION");
+} mq_schema_shadow;
+_Static_assert(sizeof(mq_schema_shadow) == 248, "bump MQ_SIDE_VERSION");
 
 /* What each message of a tracked topic begins with, before its payload, and each value of a tracked dtype. Nanoseconds of
  * the host's clock. */

@@ -19,7 +19,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 
-#include "base/liveness.h"
+#include "base/process_info.h"
 
 #ifndef F_OFD_GETLK /* without _GNU_SOURCE */
 #define F_OFD_GETLK 36
@@ -35,25 +35,26 @@ typedef struct {
 
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
 
-static inline bool mq_liveness_file_matches(const mq_liveness_file *roll, int fd) {
+static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_file, int fd) {
     struct stat found;
-    return fstat(fd, &found) == 0 && found.st_ino == roll->inode && found.st_dev == roll->device;
+    return fstat(fd, &found) == 0 && found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;
 }
 
 /* Open the file anew. Returns a descriptor, or -1 with errno; ESTALE: there is none, or another file has the name. */
-static inline int mq_liveness_file_reopen(const mq_liveness_file *roll, int access) {
+static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access) {
     char unnamed[40];
     int fd = -1;
     errno = ESTALE;
-    if (roll && roll->path)
-        fd = open(roll->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (fd >= 0 && !mq_liveness_file_matches(roll, fd)) {
+    if (liveness_file && liveness_file->path)
+        fd = open(liveness_file->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd >= 0 && !mq_liveness_file_matches(liveness_file, fd)) {
         close(fd);
         fd = -1, errno = ESTALE;
     }
-    if (fd < 0 && roll &&
-        mq_liveness_file_matches(roll, roll->fd)) { /* it may be another file's by now, which nobody opens */
-        snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
+    if (fd < 0 && liveness_file &&
+        mq_liveness_file_matches(liveness_file,
+                                 liveness_file->fd)) { /* it may be another file's by now, which nobody opens */
+        snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", liveness_file->fd);
         fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
     }
     return fd;
@@ -76,94 +77,94 @@ static inline void mq_fork_guard_enter(void) {
     pthread_once(&once, mq_fork_guard_register);
     pthread_mutex_lock(&mq_fork_guard_mutex);
 }
-static inline void *mq_fork_guard_leave(int fd, void *hold) {
+static inline void *mq_fork_guard_leave(int fd, void *liveness_token) {
     int error = errno;
     if (fd >= 0)
         close(fd);
     pthread_mutex_unlock(&mq_fork_guard_mutex);
     errno = error;
-    return hold;
+    return liveness_token;
 }
 
 /* Map a page of the open file, apart from children. NULL with errno. */
 static inline void *mq_liveness_map_page(int fd) {
-    void *hold = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    if (hold == MAP_FAILED) {
+    void *liveness_token = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (liveness_token == MAP_FAILED) {
         errno = errno == EAGAIN ? ENOMEM : errno; /* EAGAIN says that somebody else holds the lock */
         return NULL;
     }
-    if (madvise(hold, MQ_LIVENESS_PAGE_BYTES, MADV_DONTFORK) == 0)
-        return hold;
+    if (madvise(liveness_token, MQ_LIVENESS_PAGE_BYTES, MADV_DONTFORK) == 0)
+        return liveness_token;
     int error = errno;
-    munmap(hold, MQ_LIVENESS_PAGE_BYTES);
+    munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
     errno = error;
     return NULL;
 }
 
 /* Lock a row, or (shared) a byte that many may have at once, for which a file that is open for reading will do. NULL with
  * errno; EAGAIN: somebody lives who holds it. */
-static inline void *mq_liveness_lock(const mq_liveness_file *roll, uint64_t row, bool shared) {
+static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
     struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
     mq_fork_guard_enter();
-    int fd = mq_liveness_file_reopen(roll, shared ? O_RDONLY : O_RDWR);
-    void *hold = fd >= 0 ? mq_liveness_map_page(fd) : NULL;
-    if (hold && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+    int fd = mq_liveness_file_reopen(liveness_file, shared ? O_RDONLY : O_RDWR);
+    void *liveness_token = fd >= 0 ? mq_liveness_map_page(fd) : NULL;
+    if (liveness_token && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         int error = errno;
-        munmap(hold, MQ_LIVENESS_PAGE_BYTES);
-        hold = NULL;
+        munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
+        liveness_token = NULL;
         errno = error;
     }
-    return mq_fork_guard_leave(fd, hold);
+    return mq_fork_guard_leave(fd, liveness_token);
 }
 
 /* Lock a whole file by flock(2), made if need be: the lock is the open file's as well, so a mapping holds it. NULL with
  * errno; EWOULDBLOCK: somebody lives who holds it; ESTALE: its holder has just removed it, try again. */
-static inline void *mq_file_lock_hold(const char *path, mq_liveness_file *which) {
+static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *which) {
     struct stat opened, named;
-    void *hold = NULL;
+    void *liveness_token = NULL;
     mq_fork_guard_enter();
     int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0) {
         bool same = stat(path, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
         errno = ESTALE;
-        hold = same ? mq_liveness_map_page(fd) : NULL;
+        liveness_token = same ? mq_liveness_map_page(fd) : NULL;
         *which = (mq_liveness_file){.path = path, .device = opened.st_dev, .inode = opened.st_ino};
     }
-    return mq_fork_guard_leave(fd, hold);
+    return mq_fork_guard_leave(fd, liveness_token);
 }
 
 /* Never in a forked child, which has no such page. */
-static inline void mq_liveness_unlock(void *hold) {
-    if (hold)
-        munmap(hold, MQ_LIVENESS_PAGE_BYTES);
+static inline void mq_liveness_unlock(void *liveness_token) {
+    if (liveness_token)
+        munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
 }
 
 /* ---- asking ---- */
 
 /* Questions about one file. It is opened when the first one needs it. */
 typedef struct {
-    const mq_liveness_file *roll;
+    const mq_liveness_file *liveness_file;
     int fd;
 } mq_liveness_probe;
 
 enum { MQ_PROBE_NOT_OPEN = -2 };
 
-static inline mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *roll) {
-    mq_liveness_probe inquiry = {.roll = roll, .fd = MQ_PROBE_NOT_OPEN};
-    return inquiry;
+static inline mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *liveness_file) {
+    mq_liveness_probe probe = {.liveness_file = liveness_file, .fd = MQ_PROBE_NOT_OPEN};
+    return probe;
 }
-static inline void mq_liveness_probe_end(mq_liveness_probe *inquiry) {
-    if (inquiry->fd >= 0)
-        close(inquiry->fd);
-    inquiry->fd = MQ_PROBE_NOT_OPEN;
+static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
+    if (probe->fd >= 0)
+        close(probe->fd);
+    probe->fd = MQ_PROBE_NOT_OPEN;
 }
 
 /* Does anybody hold the row? MQ_UNKNOWN: it cannot be asked. */
-static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *inquiry, uint64_t row) {
+static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
-    if (inquiry->fd == MQ_PROBE_NOT_OPEN)
-        inquiry->fd = mq_liveness_file_reopen(inquiry->roll, O_RDONLY);
-    if (inquiry->fd < 0 || fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0)
+    if (probe->fd == MQ_PROBE_NOT_OPEN)
+        probe->fd = mq_liveness_file_reopen(probe->liveness_file, O_RDONLY);
+    if (probe->fd < 0 || fcntl(probe->fd, F_OFD_GETLK, &lock) != 0)
         return MQ_UNKNOWN;
     return lock.l_type == F_UNLCK ? MQ_DEAD : MQ_ALIVE;
 }
@@ -171,10 +172,10 @@ static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *inquiry, uint
 /* Does the owner of a row live, a process that had `pid` in `pid_namespace`? The pid gives a second opinion: a child that
  * was made by a raw system call while its parent took the lock holds it, too. The time of the process's start is no
  * part of it, for that differs between time namespaces. */
-static inline mq_liveness mq_owner_liveness(mq_liveness_probe *inquiry, uint64_t row, uint64_t pid,
+static inline mq_liveness mq_owner_liveness(mq_liveness_probe *probe, uint64_t row, uint64_t pid,
                                             uint64_t pid_namespace) {
-    mq_liveness held = mq_liveness_is_locked(inquiry, row);
-    return held != MQ_DEAD && mq_process_gone(pid, pid_namespace) ? MQ_DEAD : held;
+    mq_liveness held = mq_liveness_is_locked(probe, row);
+    return held != MQ_DEAD && mq_process_is_gone(pid, pid_namespace) ? MQ_DEAD : held;
 }
 
 #endif

@@ -7,7 +7,7 @@
  *   1        taken by a thread that fills it in, or is about to unmap the mapping
  *   address  guards the mapping that begins there: a handler may find it
  *
- * A fault inside a guarded mapping maps pages of zeros over the *whole* of it, with the same protection, clears `whole`,
+ * A fault inside a guarded mapping maps pages of zeros over the *whole* of it, with the same protection, clears `not_truncated`,
  * and returns: the load or store that faulted is done again, and sees zeros. Nothing half old and half zero is left for
  * others, and the zeros are no ring: write_uid, slots and tail are not what anybody wrote there. Two threads that fault
  * at once both do so, with the same result. If the guard has a partner, the partner's mapping is replaced as well. Any
@@ -37,7 +37,7 @@ typedef struct mq_guard {
     uint64_t bytes;
     int protection;
     mq_u32 inside;         /* handlers that look at it */
-    mq_u64 whole;          /* 1; 0: zeros are mapped there */
+    mq_u64 not_truncated;  /* 1; 0: zeros are mapped there */
     mq_u64 partner;        /* mq_guard *: its mapping is replaced together with this one; 0: none */
     struct mq_guard *next; /* constant once it is in the list */
 } mq_guard;
@@ -54,7 +54,7 @@ static inline mq_guard *mq_guard_first(void) {
 }
 
 /* Hold the guard of the mapping with this address: it is not unmapped before `inside` is counted down. NULL: none. */
-static inline mq_guard *mq_guard_hold(uint64_t address) {
+static inline mq_guard *mq_guard_acquire(uint64_t address) {
     for (mq_guard *guard = mq_guard_first(); guard; guard = guard->next) {
         mq_fetch_add_u32(&guard->inside, 1);
         /* EDGE unmap: sequentially consistent. `inside` is stored, then `start` is loaded. Partner: mq_guard_remove */
@@ -74,17 +74,17 @@ static inline bool mq_guard_zero(mq_guard *guard) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     bool replaced = mmap(start, guard->bytes, guard->protection, flags, -1, 0) == start;
     if (replaced)
-        mq_store_release_u64(&guard->whole, 0);
+        mq_store_release_u64(&guard->not_truncated, 0);
     return replaced;
 }
 
 /* Hold the partner of a held guard. NULL: it has none, or its partner has just changed. */
-static inline mq_guard *mq_guard_hold_partner(mq_guard *guard) {
+static inline mq_guard *mq_guard_acquire_partner(mq_guard *guard) {
     mq_guard *partner = (mq_guard *)(uintptr_t)mq_load_acquire_u64(&guard->partner);
     if (!partner)
         return NULL;
     mq_fetch_add_u32(&partner->inside, 1);
-    /* EDGE unmap: sequentially consistent. `inside` (and before it `whole` of the guard) is stored, then `partner` is
+    /* EDGE unmap: sequentially consistent. `inside` (and before it `not_truncated` of the guard) is stored, then `partner` is
      * loaded. Partner: mq_guard_pair */
     mq_fence_seq_cst();
     if (mq_load_acquire_u64(&guard->partner) == (uintptr_t)partner)
@@ -95,11 +95,11 @@ static inline mq_guard *mq_guard_hold_partner(mq_guard *guard) {
 
 /* Replace the mapping with this address by zeros. False: it is not guarded, or mmap failed. */
 static inline bool mq_guard_replace(uint64_t address) {
-    mq_guard *guard = mq_guard_hold(address);
+    mq_guard *guard = mq_guard_acquire(address);
     if (!guard)
         return false;
     bool replaced = mq_guard_zero(guard);
-    mq_guard *partner = replaced ? mq_guard_hold_partner(guard) : NULL;
+    mq_guard *partner = replaced ? mq_guard_acquire_partner(guard) : NULL;
     if (partner) {
         mq_guard_zero(partner);
         mq_fetch_add_u32(&partner->inside, (uint32_t)-1);
@@ -134,7 +134,7 @@ static inline uint64_t mq_guard_address(const siginfo_t *info, const ucontext_t 
 }
 
 /* Let the signal have the effect that it would have had without us. */
-static inline void mq_guard_pass_on(int number, siginfo_t *info, ucontext_t *context) {
+static inline void mq_guard_forward(int number, siginfo_t *info, ucontext_t *context) {
     struct sigaction *former = &mq_guards.former;
     bool sent = info->si_code <= 0; /* by kill or raise: nothing faults again when we return */
     if (former->sa_handler == SIG_IGN && sent)
@@ -171,11 +171,11 @@ static void mq_guard_handle(int number, siginfo_t *info, void *context) {
     int error = errno;
     uint64_t address = mq_guard_address(info, context);
     if (!address || !mq_guard_replace(address))
-        mq_guard_pass_on(number, info, context);
+        mq_guard_forward(number, info, context);
     errno = error;
 }
 
-static void mq_guard_forked(void) {
+static void mq_guard_reset_in_child(void) {
     for (mq_guard *guard = mq_guard_first(); guard; guard = guard->next)
         mq_store_release_u32(&guard->inside, 0); /* a thread of the parent's was there */
 }
@@ -189,7 +189,7 @@ static inline bool mq_guard_install(void) {
         return false;
     sigfillset(&action.sa_mask);
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | (mq_guards.former.sa_flags & SA_RESTART);
-    if (pthread_atfork(NULL, NULL, mq_guard_forked) != 0 || sigaction(SIGBUS, &action, NULL) != 0)
+    if (pthread_atfork(NULL, NULL, mq_guard_reset_in_child) != 0 || sigaction(SIGBUS, &action, NULL) != 0)
         return false;
     return mq_guards.installed = true;
 }
@@ -217,8 +217,8 @@ static inline mq_guard *mq_guard_add(void *address, uint64_t bytes, int protecti
         return NULL;
     guard->bytes = bytes;
     guard->protection = protection;
-    mq_store_release_u64(&guard->whole, 1);
-    /* EDGE guard: release. What a handler does with it was filled in. Partner: mq_guard_hold */
+    mq_store_release_u64(&guard->not_truncated, 1);
+    /* EDGE guard: release. What a handler does with it was filled in. Partner: mq_guard_acquire */
     mq_store_release_u64(&guard->start, (uintptr_t)address);
     return guard;
 }
@@ -228,16 +228,16 @@ static inline mq_guard *mq_guard_add(void *address, uint64_t bytes, int protecti
  * is already replaced. */
 static inline bool mq_guard_pair(mq_guard *guard, mq_guard *partner) {
     mq_store_release_u64(&guard->partner, (uintptr_t)partner);
-    /* EDGE unmap: sequentially consistent. `partner` is stored, then `whole` and, when the former partner is removed, its
-     * `inside` are loaded. Partner: mq_guard_hold_partner. If weaker: as in mq_guard_remove, or a mapping that stays. */
+    /* EDGE unmap: sequentially consistent. `partner` is stored, then `not_truncated` and, when the former partner is removed, its
+     * `inside` are loaded. Partner: mq_guard_acquire_partner. If weaker: as in mq_guard_remove, or a mapping that stays. */
     mq_fence_seq_cst();
-    return mq_load_acquire_u64(&guard->whole) == 1;
+    return mq_load_acquire_u64(&guard->not_truncated) == 1;
 }
 
 /* To be called before the mapping is unmapped; nobody uses it any more. */
 static inline void mq_guard_remove(mq_guard *guard) {
     mq_store_release_u64(&guard->start, 1); /* not free before the handlers are gone */
-    /* EDGE unmap: sequentially consistent. `start` is stored, then `inside` is loaded. Partner: mq_guard_hold. If weaker:
+    /* EDGE unmap: sequentially consistent. `start` is stored, then `inside` is loaded. Partner: mq_guard_acquire. If weaker:
      * a handler maps zeros over what somebody has mapped there since. */
     mq_fence_seq_cst();
     while (mq_load_acquire_u32(&guard->inside))
@@ -247,6 +247,6 @@ static inline void mq_guard_remove(mq_guard *guard) {
 }
 
 /* relaxed: a caller has a fence before it, or only looks. */
-static inline bool mq_guard_is_whole(const mq_guard *guard) { return mq_load_relaxed_u64(&guard->whole) == 1; }
+static inline bool mq_guard_is_intact(const mq_guard *guard) { return mq_load_relaxed_u64(&guard->not_truncated) == 1; }
 
 #endif

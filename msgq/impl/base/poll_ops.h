@@ -5,24 +5,24 @@
 #include "base/eventcount.h"
 
 typedef struct {
-    int (*has_more)(const void *reader); /* not 0: there is something to read, or an error to be had */
-    const void *reader;                  /* while it is watched, it changes under the watcher's mutex only */
-    mq_u32 *attention;                   /* the word to sleep on */
+    int (*is_readable)(const void *reader); /* not 0: there is something to read, or an error to be had */
+    const void *reader;                     /* while it is watched, it changes under the watcher's mutex only */
+    mq_u32 *eventcount;                     /* the word to sleep on */
     /* Say that we sleep, and return what the word shall be. NULL: writes nothing, so nobody wakes it; it is looked at by
      * the clock. Calls that follow each other do no harm. */
-    uint32_t (*announce)(const void *reader, mq_u32 *attention);
-    void (*awake)(const void *reader); /* the opposite, when it has something; NULL: nobody needs it */
-    bool steady;                       /* by the clock, look as often as ever, however long nothing happened */
+    uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount);
+    void (*end_wait)(const void *reader); /* the opposite, when it has something; NULL: nobody needs it */
+    bool no_backoff;                      /* by the clock, look as often as ever, however long nothing happened */
 } mq_poll_ops;
 
-/* For readers whose announcement is the flag in `attention`. */
-static inline uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *attention) {
+/* For readers whose announcement is the flag in `eventcount`. */
+static inline uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount) {
     (void)reader;
-    return mq_eventcount_prepare_wait(attention);
+    return mq_eventcount_prepare_wait(eventcount);
 }
-static inline uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *attention) {
+static inline uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *eventcount) {
     (void)reader;
-    return mq_eventcount_prepare_wait_mp(attention);
+    return mq_eventcount_prepare_wait_mp(eventcount);
 }
 
 #endif

@@ -1,6 +1,6 @@
 """Waiting for several readers, of any kind, at once."""
 
-from msgq.impl.base.context cimport CLOSED, misuse
+from msgq.impl.base.context cimport CLOSED, usage_error
 from msgq.impl.base.waiting cimport Waitable, deadline_after, wait_ready
 
 from msgq.impl.sockets.checks import timeout_ms
@@ -13,8 +13,8 @@ cdef class Poller:
         self._sockets = []
 
     def registerSocket(self, Waitable socket not None):
-        if socket._ticket == CLOSED:
-            raise misuse(CLOSED, socket._endpoint)
+        if socket._use_state == CLOSED:
+            raise usage_error(CLOSED, socket._endpoint)
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
 

@@ -11,7 +11,7 @@ cdef class Segment:
     cdef readonly uint64_t inode
     cdef readonly bytes file    # the path, for system calls
     cdef uint8_t *address
-    cdef mq_liveness_file roll           # where the locks of those who live in it are (liveness_lock.h)
+    cdef mq_liveness_file liveness_file           # where the locks of those who live in it are (liveness_lock.h)
     cdef void *guard            # see guard_mapping
     cdef Segment partner        # see pair
 
@@ -19,20 +19,20 @@ cdef class Segment:
 # A mapping whose file may be made smaller by others.
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL
 cdef void unguard_mapping(void *guard) noexcept
-cdef bint guard_lost(const void *guard) noexcept
-cdef const mq_u64 *guard_word(const void *guard) noexcept
+cdef bint was_truncated(const void *guard) noexcept
+cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
 
 # Have both segments read as zeros once the first was made smaller; False: it was. The partner stays mapped as long.
 cdef bint pair(Segment segment, Segment partner) noexcept
 
 # Return the exception for a file that others made smaller while it was mapped.
-cdef object cut(str endpoint, Segment segment)
+cdef object truncated_error(str endpoint, Segment segment)
 
 # Let this thread find these open files, descriptors by path, where it opens files for reading, whatever is there now;
 # None: none. Returns what was given before.
-cdef object give(object files)
+cdef object override_open_files(object files)
 
-cdef object failure(str what, str endpoint, str path, int error, str advice=*)
+cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
 cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=*) except -1

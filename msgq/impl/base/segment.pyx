@@ -56,11 +56,11 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef extern from "base/mapguard.h" nogil:
     ctypedef struct mq_guard:
-        mq_u64 whole
+        mq_u64 not_truncated
     bint mq_guard_install()
     mq_guard *mq_guard_add(void *address, uint64_t size, int protection)
     void mq_guard_remove(mq_guard *guard)
-    bint mq_guard_is_whole(const mq_guard *guard)
+    bint mq_guard_is_intact(const mq_guard *guard)
     bint mq_guard_pair(mq_guard *guard, mq_guard *partner)
 
 
@@ -75,7 +75,7 @@ cdef class Segment:
             munmap(self.address, self.size)
 
 
-cdef object failure(str what, str endpoint, str path, int error, str advice=""):
+cdef object segment_error(str what, str endpoint, str path, int error, str advice=""):
     """Return the exception for a failed system call, with what to do about it."""
     advice = {
         EMFILE: "; this process has no file descriptors left (ulimit -n)",
@@ -103,7 +103,7 @@ cdef int _enter(str endpoint, str path) except -2:
     if fd < 0:
         if errno == ENOENT:
             return -1
-        raise failure("cannot open the prefix's directory", endpoint, directory, errno)
+        raise segment_error("cannot open the prefix's directory", endpoint, directory, errno)
     try:
         in_prefix = os.path.basename(directory).partition("_")[2]
         file_permissions.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
@@ -117,7 +117,7 @@ cdef int _need_directory(str endpoint, str path) except -1:
     """Open the directory of a file that is to be made there; it may have been removed just now."""
     cdef int directory = _enter(endpoint, path)
     if directory == -1:
-        raise failure("the prefix's directory was removed", endpoint, path, ENOENT)
+        raise segment_error("the prefix's directory was removed", endpoint, path, ENOENT)
     return directory
 
 
@@ -130,28 +130,28 @@ cdef bytes _name(int directory, str path):
     return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
 
 
-_given = threading.local()
+_overrides = threading.local()
 
 
-cdef object give(object files):
-    former = getattr(_given, "files", None)
-    _given.files = files
+cdef object override_open_files(object files):
+    former = getattr(_overrides, "files", None)
+    _overrides.files = files
     return former
 
 
-cdef int _open_given(str endpoint, str path) except -2:
-    files = getattr(_given, "files", None)
+cdef int _open_override(str endpoint, str path) except -2:
+    files = getattr(_overrides, "files", None)
     if not files or path not in files:
         return -1
     cdef int fd = fcntl(files[path], F_DUPFD_CLOEXEC, 0)
     if fd < 0:
-        raise failure("cannot open", endpoint, path, errno)
+        raise segment_error("cannot open", endpoint, path, errno)
     return fd
 
 
 cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file; -1 when there is none."""
-    cdef int given_fd = _open_given(endpoint, path)
+    cdef int given_fd = _open_override(endpoint, path)
     if given_fd >= 0:
         return given_fd
     cdef int directory = _enter(endpoint, path)
@@ -162,7 +162,7 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef int error = errno
     _leave(directory)
     if fd < 0 and error != ENOENT:
-        raise failure("cannot open", endpoint, path, error, file_permissions.access_hint(path) if error == EACCES else "")
+        raise segment_error("cannot open", endpoint, path, error, file_permissions.access_hint(path) if error == EACCES else "")
     return fd
 
 
@@ -175,7 +175,7 @@ cdef bint remove_file(str endpoint, str path) except -1:
     cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
     _leave(directory)
     if error and error != ENOENT:
-        raise failure("cannot remove", endpoint, path, error, file_permissions.owner_hint(path))
+        raise segment_error("cannot remove", endpoint, path, error, file_permissions.owner_hint(path))
     return not error
 
 
@@ -189,7 +189,7 @@ cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) e
         while error == EINTR:
             error = posix_fallocate(fd, start, size - start)
     if error:
-        raise failure(f"cannot allocate {size} bytes", endpoint, path, error)
+        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
@@ -203,10 +203,10 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     _leave(directory)
     if fd < 0:
         advice = file_permissions.access_hint(os.path.dirname(path)) if error == EACCES else ""
-        raise failure("cannot create a file in its directory", endpoint, path, error, advice)
+        raise segment_error("cannot create a file in its directory", endpoint, path, error, advice)
     try:
         if fstat(fd, &status) != 0:
-            raise failure("cannot examine", endpoint, path, errno)
+            raise segment_error("cannot examine", endpoint, path, errno)
         if naming.group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
             file_permissions.share(fd, mode, endpoint, path)
         if size:
@@ -231,14 +231,14 @@ cdef bint name_file(int fd, str endpoint, str path) except -1:
         error = errno
     _leave(directory)
     if error and error != EEXIST:
-        raise failure("cannot name the new file", endpoint, path, error)
+        raise segment_error("cannot name the new file", endpoint, path, error)
     return not error
 
 
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
     """Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name."""
     if fstat(fd, found) != 0:
-        raise failure("cannot examine", endpoint, path, errno)
+        raise segment_error("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != 0 and found.st_uid != geteuid():
@@ -262,13 +262,13 @@ cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint,
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
     cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
     if address == MAP_FAILED:
-        raise failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
+        raise segment_error(f"cannot map {found.st_size} bytes", endpoint, path, errno)
     segment.path, segment.file = path, path.encode()
     segment.size = found.st_size
     segment.inode = found.st_ino
     segment.address = <uint8_t *> address
-    segment.roll.path = segment.file
-    segment.roll.device, segment.roll.inode = found.st_dev, found.st_ino
+    segment.liveness_file.path = segment.file
+    segment.liveness_file.device, segment.liveness_file.inode = found.st_dev, found.st_ino
     return segment
 
 
@@ -283,7 +283,7 @@ cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, 
                            path)
     segment = _map(fd, found, False, endpoint, path)
     if writable_bytes and mprotect(segment.address, writable_bytes, PROT_READ | PROT_WRITE) != 0:
-        raise failure(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
+        raise segment_error(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
     return segment
 
@@ -304,14 +304,14 @@ cdef void unguard_mapping(void *guard) noexcept:
         mq_guard_remove(<mq_guard *> guard)
 
 
-cdef bint guard_lost(const void *guard) noexcept:
+cdef bint was_truncated(const void *guard) noexcept:
     """Whether there are zeros where the mapping was."""
-    return guard != NULL and not mq_guard_is_whole(<const mq_guard *> guard)
+    return guard != NULL and not mq_guard_is_intact(<const mq_guard *> guard)
 
 
-cdef const mq_u64 *guard_word(const void *guard) noexcept:
+cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
     """The word that is 1 as long as there are none."""
-    return &(<const mq_guard *> guard).whole
+    return &(<const mq_guard *> guard).not_truncated
 
 
 cdef bint pair(Segment segment, Segment partner) noexcept:
@@ -323,7 +323,7 @@ cdef bint pair(Segment segment, Segment partner) noexcept:
     return whole
 
 
-cdef object cut(str endpoint, Segment segment):
+cdef object truncated_error(str endpoint, Segment segment):
     text = f"had {segment.size} bytes, and another program made it smaller; what is gone reads as zeros. Open it again"
     return SegmentSizeError(text, endpoint, segment.path)
 
@@ -333,7 +333,7 @@ cdef int lock_file(int fd, str endpoint, str path) except -1:
     cdef int64_t deadline = mq_now_ns() + LOCK_WAIT_NS
     while flock(fd, LOCK_EX | LOCK_NB) != 0:
         if errno != EAGAIN and errno != EINTR:
-            raise failure("cannot lock", endpoint, path, errno)
+            raise segment_error("cannot lock", endpoint, path, errno)
         if mq_now_ns() > deadline:
             raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
                                endpoint, path, EAGAIN)

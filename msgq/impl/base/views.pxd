@@ -1,9 +1,9 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 
 
-cdef class Region:
+cdef class Mapping:
     """Mapped memory; unmapped when the last reference goes."""
     cdef uint8_t *address
     cdef readonly size_t size
@@ -19,14 +19,14 @@ cdef class View:
     cdef bint _readonly
 
 
-cdef class Holder:
+cdef class PinOwner:
     """What has parts that views hold."""
-    cdef void _let_go(self, uint64_t part) noexcept
+    cdef void _unpin(self, uint64_t part) noexcept
 
 
-cdef class HeldView(View):
+cdef class PinnedView(View):
     """A view that holds a part of its holder."""
-    cdef Holder _holder         # None: let go
+    cdef PinOwner _holder         # None: let go
     cdef uint64_t _part
     cdef int _generation        # of the process that holds it
     cdef Py_ssize_t _exports    # buffers that look through it
@@ -36,9 +36,9 @@ cdef class HeldView(View):
 # Inline: views are made for each frame, mostly after a sleep. Code in the caller's own module touches no further cold
 # page.
 
-cdef inline void show(View view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
+cdef inline void expose(View view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
     view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
 
 
-cdef inline void hold(HeldView view, Holder holder, uint64_t part) noexcept:
+cdef inline void pin(PinnedView view, PinOwner holder, uint64_t part) noexcept:
     view._part, view._holder, view._generation = part, holder, fork_generation

@@ -3,7 +3,7 @@
 from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
-class Region:
+class Mapping:
     """A mapped descriptor. It keeps no descriptor open, and is unmapped when the last reference goes.
 
     Any thread may use it. A child process of a fork shares the memory.
@@ -35,21 +35,21 @@ class Region:
 class View(Buffer):
     """The first `size` bytes of a region, as a buffer. Keeps the region mapped."""
 
-    def __init__(self, region: Region, size: int, writable: bool) -> None: ...
+    def __init__(self, region: Mapping, size: int, writable: bool) -> None: ...
     def __len__(self) -> int: ...
 
 @disjoint_base
-class Holder:
+class PinOwner:
     """What holds parts of shared memory for views: a subscriber that pins slots, a client that leases buffers.
 
-    A class in Cython derives from it and says what `_let_go(part)` does. That is called once for each view: when it is
+    A class in Cython derives from it and says what `_unpin(part)` does. That is called once for each view: when it is
     released, or when it and all buffers that look through it are gone; never in a forked child, for which the parent
-    holds nothing. It raises nothing. The view keeps its holder until then. A holder whose `_let_go` needs an object has
+    holds nothing. It raises nothing. The view keeps its holder until then. A holder whose `_unpin` needs an object has
     `no_gc_clear`: holder and view may be garbage together, and the collector would take that object away first.
     """
 
 @disjoint_base
-class HeldView(View):
+class PinnedView(View):
     """A view of a part that nobody reuses while it is held. Made by its holder, in Cython only.
 
     The GIL keeps threads apart.

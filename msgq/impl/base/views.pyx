@@ -10,8 +10,8 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 import os
 
 from msgq.impl.base.core cimport mq_copy_out
-from msgq.impl.base.liveness cimport fork_generation
-from msgq.impl.base.segment cimport guard_lost, guard_mapping, unguard_mapping
+from msgq.impl.base.process cimport fork_generation
+from msgq.impl.base.segment cimport was_truncated, guard_mapping, unguard_mapping
 
 from msgq.errors import EndpointClosedError, SegmentError
 
@@ -20,7 +20,7 @@ cdef extern from "sys/mman.h" nogil:
         MAP_POPULATE
 
 
-cdef class Region:
+cdef class Mapping:
     """See views.pyi."""
 
     def __init__(self, int fd, size_t size, bint writable, str endpoint, bint populate=False):
@@ -51,7 +51,7 @@ cdef class Region:
 
     @property
     def lost(self):
-        return guard_lost(self.guard)
+        return was_truncated(self.guard)
 
     cdef int _check(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:
@@ -63,10 +63,10 @@ cdef class Region:
 cdef class View:
     """See views.pyi."""
 
-    def __init__(self, Region region not None, size_t size, bint writable):
+    def __init__(self, Mapping region not None, size_t size, bint writable):
         if size > region.size:
             raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
-        show(self, region, region.address, size, writable)
+        expose(self, region, region.address, size, writable)
 
     def __len__(self):
         return self._size
@@ -75,15 +75,15 @@ cdef class View:
         PyBuffer_FillInfo(buffer, self, self._start, self._size, self._readonly, flags)
 
 
-cdef class Holder:
+cdef class PinOwner:
     """See views.pyi."""
 
-    cdef void _let_go(self, uint64_t part) noexcept:
+    cdef void _unpin(self, uint64_t part) noexcept:
         pass
 
 
 @no_gc_clear  # the holder is needed to the last
-cdef class HeldView(View):
+cdef class PinnedView(View):
     """See views.pyi."""
 
     def __init__(self):
@@ -106,7 +106,7 @@ cdef class HeldView(View):
 
     cdef void _end(self) noexcept:
         if self._holder is not None and self._generation == fork_generation:
-            self._holder._let_go(self._part)
+            self._holder._unpin(self._part)
         self._holder = None
 
     def __dealloc__(self):  # each buffer keeps the view, so none is left

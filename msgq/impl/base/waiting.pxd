@@ -3,7 +3,7 @@ from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport int64_t, uint32_t
 
 from msgq.impl.base.core cimport MQ_NS_PER_MS, mq_poll_ops, mq_now_ns, mq_u32
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 
 
 cdef enum:
@@ -11,7 +11,7 @@ cdef enum:
 
 
 cdef class Waitable:
-    cdef int _ticket
+    cdef int _use_state
     cdef int _generation
     cdef str _endpoint
     cdef bint _closing          # close() was called while it is in use
@@ -23,28 +23,28 @@ cdef class Waitable:
     cdef object __weakref__
 
     # Each kind says:
-    cdef bint _has_more(self) noexcept
-    cdef uint32_t _announce(self) noexcept
-    cdef mq_u32 *_word(self) noexcept
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2
-    cdef mq_poll_ops _lookout(self) noexcept
-    cdef int _give_back(self) except -1
+    cdef bint _is_readable(self) noexcept
+    cdef uint32_t _prepare_wait(self) noexcept
+    cdef mq_u32 *_futex_word(self) noexcept
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2
+    cdef mq_poll_ops _poll_ops(self) noexcept
+    cdef int _detach(self) except -1
     # Some kinds say more than this class does:
-    cdef int _enter(self) except -1
+    cdef int _check_usable(self) except -1
     cdef bint _ready(self) except -1
     cdef bint _begin_poll(self) except -1
-    cdef void _rouse(self) noexcept
-    cdef void _awake(self) noexcept
-    cdef void _occupy(self) noexcept
-    cdef void _vacate(self) noexcept
-    cdef void _announce_fd(self) noexcept
+    cdef void _interrupt_wait(self) noexcept
+    cdef void _end_wait(self) noexcept
+    cdef void _acquire(self) noexcept
+    cdef void _release(self) noexcept
+    cdef void _rearm_watch(self) noexcept
     cdef int _leave(self) except -1
     cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept
 
     # Its own:
     cdef int _end_if_closing(self) except -1
-    cdef int _settle_fd(self) except -1
-    cdef void _change(self, void *reader, const void *now, size_t bytes) noexcept
+    cdef int _rearm_fd(self) except -1
+    cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept
 
 
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:

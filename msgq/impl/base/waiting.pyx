@@ -1,21 +1,23 @@
-"""Waiting for what can be read: closing meanwhile, spinning, sleeping, event loops. Knows no kind of reader.
+"""Wait until something can be read, also while another thread closes it: spinning, sleeping, event loops. This file
+knows no kind of reader.
 
-A kind derives from Waitable and defines the methods below. They run on the way to sleep and after it, with the GIL,
-while this thread occupies the object; a receive that finds something calls none of them.
+A kind derives from Waitable and defines the methods below. They run before and after a sleep, with the GIL, while this
+thread has acquired the object; a receive that finds something calls none of them.
 
-    _has_more    is there something to read, or an error to be had? One look at shared memory; changes nothing.
-    _word        the futex word that changes when somebody wakes us. Any word that stays mapped, if nobody can.
-    _announce    say that we sleep until that word changes; returns what it shall be then (eventcount.h). Passive: only
-                 its value.
-    _nap_ns      see to it that somebody can wake us; how long to sleep at most before another look, in ns. `slept_ns`:
-                 how long this wait has lasted.
-    _lookout     the same for the watcher thread, without the GIL (poll_ops.h).
-    _stamps_of_last   when the message received last was published, and that which it comes from; False: nobody said
-    _awake       the sleep that _announce told of is over, or did not come to be. Not every kind needs it.
-    _give_back   leave all places: it is closed. `__dealloc__` of the kind calls _leave when it is still open.
+    _is_readable    Is there something to read, or an error to raise? One look at shared memory; changes nothing.
+    _futex_word     The futex word that changes when another process wakes this one. Without such a word: any that
+                    stays mapped.
+    _prepare_wait   Announce a sleep that lasts until that word changes; returns the value that the word has then
+                    (eventcount.h). Passive readers only return the value.
+    _max_sleep_ns   Ensure that another process can wake this one; returns how long to sleep at most before another
+                    look, in ns. `slept_ns`: how long this wait has lasted.
+    _poll_ops       The same for the watcher thread, without the GIL (poll_ops.h).
+    _stamps_of_last The publish and origin times of the message received last; False: unknown.
+    _end_wait       The sleep that _prepare_wait announced is over, or did not begin. Not every kind needs it.
+    _detach         Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _leave if it is still open.
 
-What it is in shared memory begins with a ticket (context.pxd): the kind sets `_ticket` and `_generation` to
-`fork_generation` when it is open, and calls _settle_fd at the end of each call that receives.
+The fields of each object begin with its use state (context.pxd): the kind sets `_use_state` and `_generation` to
+`fork_generation` when it is open, and calls _rearm_fd at the end of each call that receives.
 """
 
 cimport cython
@@ -26,11 +28,11 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport usleep
 
-from msgq.impl.base.context cimport BUSY, CLOSED, misuse
+from msgq.impl.base.context cimport BUSY, CLOSED, usage_error
 from msgq.impl.base.core cimport (
     MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_futex_word, mq_poll_ops, mq_now_ns, mq_u32,
 )
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.wake cimport sleep_on
 
 import os
@@ -44,16 +46,16 @@ cdef extern from "sched.h" nogil:
 
 
 cdef extern from "base/watcher.h" nogil:  # here only: the thread and its list are this module's
-    int mq_watcher_add(const mq_poll_ops *lookout)
-    void mq_watcher_quiet(int fd, int64_t nap_ns)
-    void mq_watcher_mark(int fd)
+    int mq_watcher_add(const mq_poll_ops *ops)
+    void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns)
+    void mq_watcher_set_readable(int fd)
     void mq_watcher_remove(int fd)
     void mq_watcher_lock()
     void mq_watcher_unlock()
 
 
 cdef enum:
-    BREATH_NS = 50000  # how long a spin holds the GIL
+    SPIN_GIL_NS = 50000  # how long a spin holds the GIL
 
 
 @cython.no_gc_clear  # a kind's __dealloc__ needs what is here
@@ -61,68 +63,68 @@ cdef class Waitable:
     """What can be waited for. See the top of this file, and the type stub (waiting.pyi)."""
 
     def __cinit__(self):
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         self._endpoint = ""
         self._fd = -1
 
     # ---- what a kind says ----
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return False
 
-    cdef uint32_t _announce(self) noexcept:
+    cdef uint32_t _prepare_wait(self) noexcept:
         return 0
 
-    cdef mq_u32 *_word(self) noexcept:
+    cdef mq_u32 *_futex_word(self) noexcept:
         return NULL
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         return 0
 
-    cdef mq_poll_ops _lookout(self) noexcept:
+    cdef mq_poll_ops _poll_ops(self) noexcept:
         cdef mq_poll_ops none
         memset(&none, 0, sizeof(none))
         return none
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         return 0
 
-    cdef int _enter(self) except -1:
+    cdef int _check_usable(self) except -1:
         """What each call does first: raise when it may not be used; repair what a fork left."""
-        if self._ticket != fork_generation:
-            raise misuse(self._ticket, self._endpoint)
+        if self._use_state != fork_generation:
+            raise usage_error(self._use_state, self._endpoint)
         return 0
 
     cdef bint _ready(self) except -1:
         """Whether a receive would return (or raise) at once."""
-        self._enter()
-        return self._has_more()
+        self._check_usable()
+        return self._is_readable()
 
     cdef bint _begin_poll(self) except -1:
         """What a poll does before it looks; True: it is a step of an event-gated run, which is one look and no wait."""
         return False
 
-    cdef void _rouse(self) noexcept:
+    cdef void _interrupt_wait(self) noexcept:
         """End the sleep of another thread."""
-        mq_futex_wake_all(mq_futex_word(self._word()))
+        mq_futex_wake_all(mq_futex_word(self._futex_word()))
 
-    cdef void _awake(self) noexcept:
+    cdef void _end_wait(self) noexcept:
         pass
 
     cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
         return False
 
-    cdef void _announce_fd(self) noexcept:
+    cdef void _rearm_watch(self) noexcept:
         """Say in the place of the watcher thread that it sleeps."""
-        self._announce()
+        self._prepare_wait()
 
-    cdef void _occupy(self) noexcept:
+    cdef void _acquire(self) noexcept:
         """Keep other threads, and signal handlers, out."""
-        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._user = BUSY, PyThread_get_thread_ident()
 
-    cdef void _vacate(self) noexcept:
+    cdef void _release(self) noexcept:
         """Let them in again."""
-        self._ticket = self._generation
+        self._use_state = self._generation
 
     # ---- coming and going ----
 
@@ -132,7 +134,7 @@ cdef class Waitable:
 
     @property
     def closed(self):
-        return self._ticket == CLOSED
+        return self._use_state == CLOSED
 
     cdef int _end_if_closing(self) except -1:
         """Do what a signal handler asked for while it was occupied."""
@@ -142,19 +144,19 @@ cdef class Waitable:
         return 0
 
     def close(self):
-        if self._ticket == BUSY and self._generation == fork_generation:
+        if self._use_state == BUSY and self._generation == fork_generation:
             self._closing = True
-            while self._ticket == BUSY and self._user != PyThread_get_thread_ident():
-                self._rouse()
+            while self._use_state == BUSY and self._user != PyThread_get_thread_ident():
+                self._interrupt_wait()
                 with nogil:
                     usleep(200)
                 PyErr_CheckSignals()
-            if self._ticket == BUSY:
+            if self._use_state == BUSY:
                 return  # in a signal handler, on top of our own sleep: that will see _closing
-        if self._ticket != CLOSED:
+        if self._use_state != CLOSED:
             if self._generation == fork_generation:
                 self._leave()
-            self._ticket = CLOSED
+            self._use_state = CLOSED
             self._fd, self._waiting = -1, None  # in a forked child they were the parent's
 
     cdef int _leave(self) except -1:
@@ -164,8 +166,8 @@ cdef class Waitable:
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
-        self._give_back()
-        self._ticket = CLOSED
+        self._detach()
+        self._use_state = CLOSED
         return 0
 
     def __enter__(self):
@@ -177,26 +179,26 @@ cdef class Waitable:
     # ---- event loops ----
 
     def fileno(self):
-        cdef mq_poll_ops lookout
-        self._enter()
+        cdef mq_poll_ops ops
+        self._check_usable()
         if self._fd < 0:
-            lookout = self._lookout()
-            self._fd = mq_watcher_add(&lookout)
+            ops = self._poll_ops()
+            self._fd = mq_watcher_add(&ops)
             if self._fd < 0:
                 raise IpcError(f"cannot make a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
-        self._settle_fd()
+        self._rearm_fd()
         return self._fd
 
-    cdef int _settle_fd(self) except -1:
+    cdef int _rearm_fd(self) except -1:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and not self._has_more():
-            mq_watcher_quiet(self._fd, self._nap_ns(0))
-            self._announce_fd()
-            if self._has_more():
-                mq_watcher_mark(self._fd)
+        if self._fd >= 0 and not self._is_readable():
+            mq_watcher_set_unreadable(self._fd, self._max_sleep_ns(0))
+            self._rearm_watch()
+            if self._is_readable():
+                mq_watcher_set_readable(self._fd)
         return 0
 
-    cdef void _change(self, void *reader, const void *now, size_t bytes) noexcept:
+    cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept:
         """Change what the watcher looks at, while it does not look."""
         mq_watcher_lock()
         memcpy(reader, now, bytes)
@@ -225,14 +227,14 @@ cdef void watcher_unlock() noexcept:
 
 cdef bint _any_has_more(list waitables) noexcept:
     for each in waitables:
-        if (<Waitable> each)._has_more():
+        if (<Waitable> each)._is_readable():
             return True
     return False
 
 
 cdef int _spin(list waitables, int64_t deadline) except -1:
     """Look again and again for as long as the most patient of them wants; 1: there is something."""
-    cdef int64_t now, until = 0, breath = mq_now_ns() + BREATH_NS
+    cdef int64_t now, until = 0, breath = mq_now_ns() + SPIN_GIL_NS
     for each in waitables:
         until = max(until, (<Waitable> each)._spin_us)
     if not until:
@@ -247,7 +249,7 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
             with nogil:  # for a publisher in another thread
                 sched_yield()
             _run_handlers(waitables, False)
-            breath = now + BREATH_NS
+            breath = now + SPIN_GIL_NS
     return 0
 
 
@@ -258,11 +260,11 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
     cdef uint32_t expected
     cdef unsigned count = 0
     for each in waitables:  # what may raise comes before what is to be taken back
-        shortest = min(shortest, each._nap_ns(slept_ns))
+        shortest = min(shortest, each._max_sleep_ns(slept_ns))
     for each in waitables:
-        expected = each._announce()
+        expected = each._prepare_wait()
         if count < MQ_FUTEX_MANY:
-            words[count].address = <uint64_t> <size_t> each._word()
+            words[count].address = <uint64_t> <size_t> each._futex_word()
             words[count].expected = expected
             words[count].flags = MQ_FUTEX_32
             count += 1
@@ -282,15 +284,15 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1:
     if _spin(waitables, deadline):
         return True
     for each in waitables:  # what ran since they were entered may have closed one
-        if each._ticket != fork_generation:
-            raise misuse(each._ticket, each._endpoint)
+        if each._use_state != fork_generation:
+            raise usage_error(each._use_state, each._endpoint)
     for each in waitables:
-        each._occupy()
+        each._acquire()
     try:
         ready = _sleep_until_ready(waitables, deadline)
     finally:
         for each in waitables:
-            each._vacate()
+            each._release()
             if each._closing and each._generation == fork_generation:
                 each._leave()
                 closed = each._endpoint
@@ -321,7 +323,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             with nogil:
                 ended = sleep_on(words, count, until)
         for each in waitables:
-            (<Waitable> each)._awake()
+            (<Waitable> each)._end_wait()
         if nap == 0:
             return True
         if _any_has_more(waitables):

@@ -7,7 +7,7 @@ from posix.unistd cimport usleep
 from msgq.impl.base.core cimport (
     MQ_FUTEX_MANY, mq_futex_many, mq_futex_wait, mq_futex_wait_many, mq_membarrier_register, mq_now_ns,
 )
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 
 cdef int _registered_generation = -1
 cdef bint _registered = False

@@ -29,12 +29,12 @@ int mqc_fail(int error, const char *format, ...) {
     return -error;
 }
 
-int mqc_endpoint_error(const mqc_endpoint *place, int error, const char *format, ...) {
+int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...) {
     va_list arguments;
     if (mqc_text_kept)
         return -error;
     va_start(arguments, format);
-    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", place->noun, place->name);
+    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", endpoint->noun, endpoint->name);
     if (length > 0 && (size_t)length < sizeof mqc_text)
         vsnprintf(mqc_text + length, sizeof mqc_text - (size_t)length, format, arguments);
     va_end(arguments);
@@ -45,25 +45,26 @@ int mqc_endpoint_error(const mqc_endpoint *place, int error, const char *format,
 
 static int mqc_forks;
 
-static void mqc_forked(void) { mqc_forks++; }
-static void mqc_count_forks(void) { pthread_atfork(NULL, NULL, mqc_forked); }
+static void mqc_count_fork(void) { mqc_forks++; }
+static void mqc_register_fork_counter(void) { pthread_atfork(NULL, NULL, mqc_count_fork); }
 
 int mqc_generation(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, mqc_count_forks);
+    pthread_once(&once, mqc_register_fork_counter);
     return mqc_forks;
 }
 
 bool mqc_is_forked(int generation) { return generation != mqc_forks; }
 
-int mqc_check_process(const mqc_endpoint *place, int generation) {
+int mqc_check_process(const mqc_endpoint *endpoint, int generation) {
     if (mq_likely(!mqc_is_forked(generation)))
         return 0;
-    return mqc_endpoint_error(place, ECHILD, "was opened by the parent process; close it here, and open another one");
+    return mqc_endpoint_error(endpoint, ECHILD,
+                              "was opened by the parent process; close it here, and open another one");
 }
 
-int mqc_identify(mq_self *self) {
-    if (mq_read_self(self) != 0)
+int mqc_identify(mq_process_identity *self) {
+    if (mq_read_process_identity(self) != 0)
         return mqc_fail(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive", strerror(errno));
     return 0;
 }
@@ -118,76 +119,76 @@ static int mqc_check_name(const char *what, const char *name, size_t most, char 
 }
 
 /* The permissions that are asked for, or those of MSGQ_MODE, or 0600. */
-static int mqc_find_mode(mqc_endpoint *place, int asked) {
+static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     const char *said = getenv("MSGQ_MODE");
     char *end = NULL;
     long mode = asked ? asked : said && *said ? strtol(said, &end, 8) : 0600;
     if ((end && *end) || mode & ~0666L || (mode & 0600) != 0600)
         return mqc_endpoint_error(
-            place, EINVAL,
+            endpoint, EINVAL,
             "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, the owner's included, as 0660", mode);
-    place->mode = (mode_t)mode;
+    endpoint->mode = (mode_t)mode;
     return 0;
 }
 
 static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
 
 /* Users by name or id, with commas. */
-static int mqc_find_trusted(mqc_endpoint *place, const char *asked) {
+static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
     const char *said = asked ? asked : getenv("MSGQ_TRUST");
     char names[1024], *rest = NULL;
     if (!said || !*said)
         return 0;
     if (snprintf(names, sizeof names, "%s", said) >= (int)sizeof names)
-        return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
+        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
     for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         name += strspn(name, " ");
         name[strcspn(name, " ")] = '\0';
         struct passwd *user = mqc_is_number(name) ? NULL : getpwnam(name);
         if (!user && !mqc_is_number(name))
-            return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
-        if (place->trusted_count == MQC_TRUSTED)
-            return mqc_endpoint_error(place, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
-        place->trusted[place->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
+        if (endpoint->trusted_count == MQC_TRUSTED)
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
+        endpoint->trusted[endpoint->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
     }
     return 0;
 }
 
-static int mqc_find_spin(mqc_endpoint *place, int64_t spin_us) {
+static int mqc_find_spin(mqc_endpoint *endpoint, int64_t spin_us) {
     const char *said = getenv("MSGQ_SPIN_US");
     if (said && *said && (!mqc_is_number(said) || strlen(said) > 7 || atol(said) > 1000000))
-        return mqc_endpoint_error(place, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
-    place->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
+        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
+    endpoint->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
     return 0;
 }
 
-int mqc_endpoint_init(mqc_endpoint *place, const char *noun, const char *name, size_t most, const msgq_options *options,
-                      int64_t spin_us) {
+int mqc_endpoint_init(mqc_endpoint *endpoint, const char *noun, const char *name, size_t most,
+                      const msgq_options *options, int64_t spin_us) {
     static const msgq_options defaults;
     const msgq_options *asked = options ? options : &defaults;
-    memset(place, 0, sizeof *place);
-    place->noun = noun;
-    place->create = asked->create;
+    memset(endpoint, 0, sizeof *endpoint);
+    endpoint->noun = noun;
+    endpoint->create = asked->create;
     const char *prefix = asked->prefix ? asked->prefix : getenv("OPENPILOT_PREFIX");
-    int status = mqc_check_name(noun, name, most, place->name);
+    int status = mqc_check_name(noun, name, most, endpoint->name);
     if (!status && prefix && *prefix)
-        status = mqc_check_name("prefix", prefix, MQC_NAME_MAX, place->prefix);
+        status = mqc_check_name("prefix", prefix, MQC_NAME_MAX, endpoint->prefix);
     if (!status)
-        status = mqc_find_mode(place, asked->mode);
+        status = mqc_find_mode(endpoint, asked->mode);
     if (!status)
-        status = mqc_find_trusted(place, asked->trust);
+        status = mqc_find_trusted(endpoint, asked->trust);
     if (!status)
-        status = mqc_find_spin(place, spin_us);
+        status = mqc_find_spin(endpoint, spin_us);
     if (!status && (asked->create < MSGQ_OPEN_OR_MAKE || asked->create > MSGQ_MAKE))
-        status = mqc_endpoint_error(place, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE",
+        status = mqc_endpoint_error(endpoint, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE",
                                     asked->create);
     mqc_generation();
     return status;
 }
 
-void mqc_path(const mqc_endpoint *place, const char *start, const char *file, char *path) {
-    if (*place->prefix)
-        snprintf(path, MQC_PATH, "/dev/shm/%s%s/%s", start, place->prefix, file);
+void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path) {
+    if (*endpoint->prefix)
+        snprintf(path, MQC_PATH, "/dev/shm/%s%s/%s", start, endpoint->prefix, file);
     else
         snprintf(path, MQC_PATH, "/dev/shm/%s%s", start, file);
 }
@@ -207,7 +208,7 @@ static bool mqc_spin(const mqc_waiter *waiter, int64_t deadline_ns) {
     int64_t until = mq_now_ns() + waiter->spin_ns;
     until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
     while (mq_now_ns() < until)
-        if (waiter->has_more(waiter->reader))
+        if (waiter->is_readable(waiter->reader))
             return true;
     return false;
 }
@@ -217,14 +218,14 @@ int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
     if (mqc_spin(waiter, deadline_ns))
         return 1;
     for (;;) {
-        int64_t now = mq_now_ns(), until = now + waiter->nap_ns(waiter->reader, now - started);
+        int64_t now = mq_now_ns(), until = now + waiter->max_sleep_ns(waiter->reader, now - started);
         until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
-        uint32_t expected = waiter->announce(waiter->reader);
-        bool there = waiter->has_more(waiter->reader);
+        uint32_t expected = waiter->prepare_wait(waiter->reader);
+        bool there = waiter->is_readable(waiter->reader);
         bool interrupted = !there && mq_futex_wait(mq_futex_word(waiter->word), expected, until) != 0 && errno == EINTR;
-        if (waiter->awake)
-            waiter->awake(waiter->reader);
-        if (there || waiter->has_more(waiter->reader))
+        if (waiter->end_wait)
+            waiter->end_wait(waiter->reader);
+        if (there || waiter->is_readable(waiter->reader))
             return 1;
         if (interrupted)
             return mqc_fail(EINTR, "a handler of a signal ran while it waited");

@@ -28,7 +28,7 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     if (!status && ((asked->keys && asked->keys != b->r.length) ||
                     (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
         status =
-            mqc_endpoint_error(&b->r.place, EEXIST,
+            mqc_endpoint_error(&b->r.endpoint, EEXIST,
                                "has %llu keys of %llu bytes, and %u of %u were asked for; give 0 to take "
                                "what is there",
                                (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
@@ -45,7 +45,7 @@ static int mqc_board_check_key(const mqc_records *r, const char *key) {
     size_t bytes = key ? strlen(key) : 0;
     if (bytes > 0 && bytes < MQ_RECORD_KEY_BYTES)
         return 0;
-    return mqc_endpoint_error(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY_BYTES - 1, bytes);
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY_BYTES - 1, bytes);
 }
 
 /* Have a key's element, under the lock, and own it. */
@@ -55,7 +55,7 @@ static int64_t mqc_board_claim(mqc_records *r, const char *key) {
     if (index == MQ_BOARD_NO_KEY)
         index = mq_board_add_key(&r->w.parts, key, bytes);
     if (index == MQ_BOARD_NO_KEY)
-        return mqc_endpoint_error(&r->place, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
+        return mqc_endpoint_error(&r->endpoint, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.keys[index].owner;
     if (!mq_record_claim(&r->w, owner))
         return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
@@ -67,7 +67,7 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
     int status = mqc_board_check_key(r, key);
     if (!status)
         status = mqc_records_need_row(r);
-    int fd = status ? status : mqc_lock(&r->place, &r->segment);
+    int fd = status ? status : mqc_lock(&r->endpoint, &r->segment);
     if (fd < 0)
         return fd;
     int64_t index = mqc_board_claim(r, key);
@@ -77,9 +77,9 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
 }
 
 static int mqc_board_check_index(const mqc_records *r, int64_t index) {
-    int status = mqc_check_process(&r->place, r->generation);
+    int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status && (uint64_t)index >= r->length)
-        status = mqc_endpoint_error(&r->place, EINVAL, "has no key of index %lld", (long long)index);
+        status = mqc_endpoint_error(&r->endpoint, EINVAL, "has no key of index %lld", (long long)index);
     return status;
 }
 
@@ -89,10 +89,10 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
     if (status)
         return status;
     if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.owner)
-        return mqc_endpoint_error(&r->place, EPERM, "this handle has not declared the key of index %lld",
+        return mqc_endpoint_error(&r->endpoint, EPERM, "this handle has not declared the key of index %lld",
                                   (long long)index);
     if (size > mq_board_value_bytes(&r->w.parts))
-        return mqc_endpoint_error(&r->place, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
+        return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
                                   (unsigned long long)mq_board_value_bytes(&r->w.parts));
     mq_board_write(&r->w, (uint64_t)index, data, size, mq_now_ns() + r->clock_offset);
     return mqc_records_check_whole(r);
@@ -100,13 +100,13 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
 
 int64_t msgq_board_find(msgq_board *board, const char *key) {
     mqc_records *r = &board->r;
-    int status = mqc_check_process(&r->place, r->generation);
+    int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status)
         status = mqc_board_check_key(r, key);
     if (status)
         return status;
     uint64_t index = mq_board_find(&r->w.parts, key, strlen(key), 0);
-    return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->place, ENOENT, "nobody has declared %s", key)
+    return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->endpoint, ENOENT, "nobody has declared %s", key)
                                     : (int64_t)index;
 }
 
@@ -114,16 +114,16 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
 static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value, size_t room, msgq_value *about) {
     int status = mqc_records_check_whole(r);
     if (!status && !value->count)
-        status = mqc_endpoint_error(&r->place, ENOENT, "the key was never written");
+        status = mqc_endpoint_error(&r->endpoint, ENOENT, "the key was never written");
     else if (!status && value->is_corrupt)
-        status =
-            mqc_endpoint_error(&r->place, EPROTO, "a value has a length that none can have: foreign bytes; remove it");
+        status = mqc_endpoint_error(&r->endpoint, EPROTO,
+                                    "a value has a length that none can have: foreign bytes; remove it");
     if (status)
         return status;
     if (about)
         *about = (msgq_value){.size = value->length, .count = value->count, .time = value->time_ns};
     if (value->length > room)
-        return mqc_endpoint_error(&r->place, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
+        return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
                                   (unsigned long long)value->length, room);
     return (int64_t)value->length;
 }
@@ -143,7 +143,7 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
             return mqc_board_value(r, &value, room, about);
         deadline = deadline ? deadline : mqc_records_limit();
         if (mq_now_ns() > deadline)
-            return mqc_endpoint_error(&r->place, ETIMEDOUT, "the value was written again and again for 1 s");
+            return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "the value was written again and again for 1 s");
         sched_yield();
     }
 }

@@ -7,8 +7,8 @@ static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28; /* of all pools of the d
 
 void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
     char pool_name[MQC_NAME + 20];
-    snprintf(pool_name, sizeof pool_name, "%s:%016llx", file->place.name, (unsigned long long)uid);
-    mqc_path(&file->place, "msgqpool_", pool_name, path);
+    snprintf(pool_name, sizeof pool_name, "%s:%016llx", file->endpoint.name, (unsigned long long)uid);
+    mqc_path(&file->endpoint, "msgqpool_", pool_name, path);
 }
 
 /* ---- opening ---- */
@@ -16,12 +16,12 @@ void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
 static int mqc_channel_file_check(void *handle) {
     mqc_channel_file *h = handle;
     h->header = (mq_channel_header *)(void *)h->segment.address;
-    mq_channel_check_result status = mq_channel_header_check(h->header, h->segment.size);
-    if (status == MQ_CHANNEL_OTHER_VERSION)
-        return mqc_endpoint_error(&h->place, EPROTO, "has another layout than this library, which has version %d",
+    mq_file_check status = mq_channel_header_check(h->header, h->segment.size);
+    if (status == MQ_FILE_OTHER_VERSION)
+        return mqc_endpoint_error(&h->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_CHANNEL_MAJOR);
-    return status == MQ_CHANNEL_VALID ? 0
-                                      : mqc_endpoint_error(&h->place, EPROTO, "is not a channel of msgq; remove it");
+    return status == MQ_FILE_VALID ? 0
+                                   : mqc_endpoint_error(&h->endpoint, EPROTO, "is not a channel of msgq; remove it");
 }
 
 static void mqc_channel_file_init_header(void *handle) {
@@ -33,14 +33,14 @@ static void mqc_channel_file_init_header(void *handle) {
 }
 
 int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
-    const mqc_endpoint *place = &file->place;
+    const mqc_endpoint *endpoint = &file->endpoint;
     struct stat found;
-    int fd = mqc_open_file(place, file->segment.path, O_RDWR);
+    int fd = mqc_open_file(endpoint, file->segment.path, O_RDWR);
     if (fd < 0 && fd != -ENOENT)
         return fd;
     int status = 0;
     if (fd >= 0 && patient)
-        status = mqc_lock_file(place, fd, file->segment.path);
+        status = mqc_lock_file(endpoint, fd, file->segment.path);
     else if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0)
         status = -EWOULDBLOCK;
     if (status) {
@@ -48,9 +48,9 @@ int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
         return status;
     }
     if (fd >= 0)
-        status = mqc_check_file(place, fd, file->segment.path, &found);
+        status = mqc_check_file(endpoint, fd, file->segment.path, &found);
     if (fd < 0 || (!status && (found.st_ino != file->segment.inode || !found.st_nlink)))
-        status = mqc_endpoint_error(place, ENOENT, "the channel was removed, and perhaps made anew; open it again");
+        status = mqc_endpoint_error(endpoint, ENOENT, "the channel was removed, and perhaps made anew; open it again");
     if (status && fd >= 0)
         mqc_unlock_file(fd);
     return status ? status : fd;
@@ -65,7 +65,7 @@ static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_cha
     *g = mq_channel_config_of(mq_load_acquire_u64(&file->header->config));
     if ((g->capacity && asked->capacity && g->capacity != asked->capacity) ||
         (stamps && g->stamps == MQ_CHANNEL_STAMPED))
-        return mqc_endpoint_error(&file->place, EEXIST,
+        return mqc_endpoint_error(&file->endpoint, EEXIST,
                                   "has capacity %llu, and stamps: %s, and others were asked for; leave them out to "
                                   "take what is there",
                                   (unsigned long long)g->capacity, g->stamps == MQ_CHANNEL_STAMPED ? "yes" : "no");
@@ -86,44 +86,44 @@ static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel
     mq_schema_parts at = mq_schema_parts_of(&file->header->schema, file->header->schema_data, MQ_CHANNEL_SCHEMA_BYTES);
     int status = mqc_channel_merge_config(file, asked, publishes, &g);
     if (!status && !mq_channel_configure(file->header, g))
-        status = mqc_endpoint_error(&file->place, EPROTO,
+        status = mqc_endpoint_error(&file->endpoint, EPROTO,
                                     "has a capacity of %llu, which no channel has: foreign bytes; remove it",
                                     (unsigned long long)g.capacity);
     if (!status && asked->schema && !mqc_is_described(&at))
-        status = mqc_describe(&file->place, &at, asked->schema, true);
+        status = mqc_describe(&file->endpoint, &at, asked->schema, true);
     return status;
 }
 
 int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options) {
-    mq_self self;
+    mq_process_identity self;
     memset(file, 0, sizeof *file);
     file->generation = mqc_generation(), file->capacity = MQC_CAPACITY;
-    int status = mqc_endpoint_init(&file->place, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
+    int status = mqc_endpoint_init(&file->endpoint, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
     if (!status)
         status = mqc_identify(&self);
     if (status)
         return status;
     if (strchr(name, ':'))
-        return mqc_endpoint_error(&file->place, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
+        return mqc_endpoint_error(&file->endpoint, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
     if (options->capacity && !mq_channel_capacity_is_valid(options->capacity))
-        return mqc_endpoint_error(&file->place, EINVAL, "capacity is %u; give a power of two, 2 to %d",
+        return mqc_endpoint_error(&file->endpoint, EINVAL, "capacity is %u; give a power of two, 2 to %d",
                                   options->capacity, MQ_CHANNEL_CAPACITY_MAX);
     if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME))
-        return mqc_endpoint_error(&file->place, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
+        return mqc_endpoint_error(&file->endpoint, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
     strcpy(file->node, options->node ? options->node : self.name);
     return 0;
 }
 
 int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside, mode_t mode,
                                  uint64_t capacity) {
-    mq_self self;
+    mq_process_identity self;
     memset(file, 0, sizeof *file);
     file->generation = mqc_generation(), file->capacity = capacity;
-    file->place = *beside;
-    file->place.noun = "channel", file->place.mode = mode, file->place.create = MSGQ_OPEN_OR_MAKE;
+    file->endpoint = *beside;
+    file->endpoint.noun = "channel", file->endpoint.mode = mode, file->endpoint.create = MSGQ_OPEN_OR_MAKE;
     if (strlen(name) > MQC_CHANNEL_NAME_MAX)
         return mqc_fail(EINVAL, "channel %.40s... has more than %d bytes", name, MQC_CHANNEL_NAME_MAX);
-    strcpy(file->place.name, name);
+    strcpy(file->endpoint.name, name);
     int status = mqc_identify(&self);
     if (!status)
         strcpy(file->node, self.name);
@@ -135,8 +135,8 @@ static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel
     int fd = mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
-    file->hold =
-        mq_liveness_lock(&file->segment.roll, MQ_CHANNEL_OPEN_BYTE, true); /* NULL: there are no such locks here */
+    file->liveness_token = mq_liveness_lock(&file->segment.liveness_file, MQ_CHANNEL_OPEN_BYTE,
+                                            true); /* NULL: there are no such locks here */
     int status = mqc_channel_file_configure(file, options, publishes);
     mqc_unlock_file(fd);
     return status;
@@ -151,13 +151,13 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
                          .handle = file};
     int status = 0;
     for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* others may remove it meanwhile */
-        status = mqc_make_directory(&file->place, "msgqpool_", file->place.mode);
+        status = mqc_make_directory(&file->endpoint, "msgqpool_", file->endpoint.mode);
         if (!status)
-            status = mqc_open_or_create(&file->place, &kind, &file->segment);
+            status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
         if (!status && !(status = mqc_channel_file_mark_open(file, options, publishes)))
             return 0;
         mqc_channel_file_close(file);
-        if (status == -ENOENT && tries > 1 && file->place.create != MSGQ_OPEN)
+        if (status == -ENOENT && tries > 1 && file->endpoint.create != MSGQ_OPEN)
             status = 0;
     }
     return status;
@@ -165,8 +165,8 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
 
 void mqc_channel_file_close(mqc_channel_file *file) {
     if (file->generation == mqc_generation())
-        mq_liveness_unlock(file->hold);
-    file->hold = NULL;
+        mq_liveness_unlock(file->liveness_token);
+    file->liveness_token = NULL;
     mqc_unmap(&file->segment);
 }
 
@@ -185,18 +185,18 @@ static int mqc_compare_dead_pools(const void *one, const void *other) {
 
 /* The pools of the dead, the oldest first. */
 static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *order, mqc_dead_pool *dead) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     int count = 0;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         const mq_channel_publisher_row *row = &file->header->publishers[i];
-        if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_publisher_liveness(file->header, &inquiry, i) != MQ_DEAD)
+        if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_publisher_liveness(file->header, &probe, i) != MQ_DEAD)
             continue;
         mqc_dead_pool *pool = &dead[count++];
         *pool = (mqc_dead_pool){.row = i, .bytes = mq_load_relaxed_u64(&row->pool_bytes)}; /* relaxed: under the lock */
         if (order && !mq_channel_count_entries(order, (unsigned)i, &pool->newest))
             pool->newest = 0;
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     qsort(dead, (size_t)count, sizeof *dead, mqc_compare_dead_pools);
     return count;
 }
@@ -208,7 +208,7 @@ static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *ord
     if (order)
         mq_channel_retract_all(order, (unsigned)i);
     mqc_pool_path(file, mq_load_relaxed_u64(&row->pool_uid), path); /* relaxed: under the lock */
-    int removed = mqc_remove_file(&file->place, path);
+    int removed = mqc_remove_file(&file->endpoint, path);
     if (removed >= 0)
         mq_channel_release_row(row);
     return removed < 0 ? removed : 0;

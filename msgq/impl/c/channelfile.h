@@ -8,10 +8,10 @@
 #include "msgq/channel.h"
 
 typedef struct {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     mqc_segment segment;
     mq_channel_header *header;
-    void *hold; /* says that the channel is open here */
+    void *liveness_token; /* says that the channel is open here */
     char node[MQ_NODE_NAME];
     uint64_t capacity; /* for a channel of which nobody has said it */
     int generation;

@@ -12,7 +12,7 @@ static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS; /* nobody tells 
 typedef struct {
     mq_channel_publisher c;
     mqc_segment pool;
-    void *hold;
+    void *liveness_token;
     bool open; /* it has its row */
 } mqc_publisher_pool;
 
@@ -45,13 +45,13 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(file, uid, path);
-    int status = mqc_make_directory(&file->place, "msgqpool_", mode);
-    int fd = status ? status : mqc_create_file(&file->place, path, bytes, mode);
+    int status = mqc_make_directory(&file->endpoint, "msgqpool_", mode);
+    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, mode);
     if (fd < 0)
         return fd;
-    status = mqc_check_file(&file->place, fd, path, &found);
+    status = mqc_check_file(&file->endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(&file->place, fd, &found, true, path, &own->pool);
+        status = mqc_map(&file->endpoint, fd, &found, true, path, &own->pool);
     if (status) {
         close(fd);
         return status;
@@ -66,71 +66,72 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
 static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
     own->c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
-    own->c.clock_offset = mqc_clock_offset(), own->c.roll = &file->segment.roll;
+    own->c.clock_offset = mqc_clock_offset(), own->c.liveness_file = &file->segment.liveness_file;
     if (!mq_channel_order(file->header, &own->c.order)) /* it was settled when the channel was opened */
-        return mqc_endpoint_error(&file->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
-    return mq_channel_publisher_begin(&own->c) ? 0
-                                               : mqc_endpoint_error(&file->place, ENOMEM, "no memory for a publisher");
+        return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
+    return mq_channel_publisher_begin(&own->c)
+               ? 0
+               : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
 
 /* Make the pool, enter it in the row, and only then give it its name: so no file is without a row. */
 static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
                                   uint64_t slot_bytes) {
-    mq_self self;
+    mq_process_identity self;
     int status = mqc_identify(&self);
     int fd = status ? status : mqc_pool_make(file, own, slots, slot_bytes);
     if (fd < 0)
         return fd;
     status = mqc_publisher_pool_init(file, own, row);
     if (!status) {
-        mq_channel_publisher_register(own->c.row, &self, own->hold != NULL, &own->c.slots, own->pool.size,
+        mq_channel_publisher_register(own->c.row, &self, own->liveness_token != NULL, &own->c.slots, own->pool.size,
                                       own->pool.inode, file->node);
-        int named = mqc_name_file(&file->place, fd, own->pool.path);
+        int named = mqc_name_file(&file->endpoint, fd, own->pool.path);
         own->open = named == 1;
         if (!own->open) {
             mq_channel_release_row(own->c.row);
-            status = named ? named : mqc_endpoint_error(&file->place, EEXIST, "there is such a pool already");
+            status = named ? named : mqc_endpoint_error(&file->endpoint, EEXIST, "there is such a pool already");
         }
     }
     close(fd);
-    if (!status &&
-        mq_eventcount_has_waiters_mp(&file->header->attention)) /* one may have died between its message and the wake */
-        mq_eventcount_notify_mp(&file->header->attention);
+    if (!status && mq_eventcount_has_waiters_mp(
+                       &file->header->eventcount)) /* one may have died between its message and the wake */
+        mq_eventcount_notify_mp(&file->header->eventcount);
     return status;
 }
 
 /* Refuse a publisher more than the channel may have. */
 static int mqc_check_publisher_limit(const mqc_channel_file *file) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
         if (!mq_load_relaxed_u64(&file->header->publishers[i].superseded))
-            living += mq_channel_publisher_liveness(file->header, &inquiry, i) != MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+            living += mq_channel_publisher_liveness(file->header, &probe, i) != MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&file->place, ENFILE, "has as many publishers as it may (%llu)",
+    return mqc_endpoint_error(&file->endpoint, ENFILE, "has as many publishers as it may (%llu)",
                               (unsigned long long)most);
 }
 
 /* A free row, for which pools of the dead are removed if need be. */
-static int mqc_publisher_find_row(mqc_channel_file *file, void **hold) {
+static int mqc_publisher_find_row(mqc_channel_file *file, void **liveness_token) {
     int left = mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS),
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.roll, hold);
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.liveness_file, liveness_token);
     while (left > 0 && row == MQ_NO_ROW) {
         left = mqc_remove_dead_pools(file, left - 1);
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.roll, hold);
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.liveness_file, liveness_token);
     }
     return left < 0           ? left
            : row != MQ_NO_ROW ? row
-                              : mqc_endpoint_error(&file->place, ENFILE, "all %d rows of publishers are in use",
+                              : mqc_endpoint_error(&file->endpoint, ENFILE, "all %d rows of publishers are in use",
                                                    MQ_CHANNEL_PUBLISHERS);
 }
 
 /* Leave the row; the pool stays for those who have not read it. `sweeps`: it is removed now if nobody can. */
 static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own, bool sweeps) {
     if (own->open)
-        mq_identity_leave(&own->c.row->who, own->c.slots.uid, &own->hold);
+        mq_participant_leave(&own->c.row->participant, own->c.slots.uid, &own->liveness_token);
     int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1; /* else the next one who joins does it */
     if (fd >= 0) {
         mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
@@ -149,18 +150,18 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
     mqc_publisher_pool *own = calloc(1, sizeof *own);
     if (!own || !slots) {
         free(own);
-        return own ? mqc_endpoint_error(&file->place, EMSGSIZE,
+        return own ? mqc_endpoint_error(&file->endpoint, EMSGSIZE,
                                         "slots of %llu bytes do not fit: the pool may have %llu (max_bytes)",
                                         (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
-                   : mqc_endpoint_error(&file->place, ENOMEM, "no memory for a publisher");
+                   : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
     }
     int fd = mqc_channel_file_lock(file, true), status = fd < 0 ? fd : 0;
     if (!status && newcomer)
         status = mqc_check_publisher_limit(file);
-    int row = status ? status : mqc_publisher_find_row(file, &own->hold);
+    int row = status ? status : mqc_publisher_find_row(file, &own->liveness_token);
     status = row < 0 ? row : mqc_publisher_fill_row(file, own, row, slots, slot_bytes);
     if (status) {
-        mq_liveness_unlock(own->hold);
+        mq_liveness_unlock(own->liveness_token);
         mqc_publisher_pool_close(file, own, false);
     } else
         *entered = own;
@@ -178,7 +179,7 @@ static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_opt
     p->max_bytes = asked->max_bytes ? asked->max_bytes : MQC_POOL_MOST;
     int status = mqc_channel_file_open(&p->file, asked, true);
     if (!status && slot_bytes > MQ_POOL_BYTES_MAX)
-        status = mqc_endpoint_error(&p->file.place, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
+        status = mqc_endpoint_error(&p->file.endpoint, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
     if (!status)
         status = mqc_publisher_register(p, slot_bytes, true, &p->own);
     if (status)
@@ -225,7 +226,7 @@ static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
     mqc_publisher_pool *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
     if (size > p->max_bytes) /* what is computed below does not overflow then */
-        return mqc_endpoint_error(&p->file.place, EMSGSIZE,
+        return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
     if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_stride(wanted) > p->max_bytes)
@@ -270,7 +271,7 @@ static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
     if (slot != MQ_CHANNEL_NO_SLOT || *status)
         return slot;
     mq_channel_count_refused(c);
-    *status = mqc_endpoint_error(&p->file.place, timeout == 0 ? ENOBUFS : ETIMEDOUT,
+    *status = mqc_endpoint_error(&p->file.endpoint, timeout == 0 ? ENOBUFS : ETIMEDOUT,
                                  "all %u slots of this publisher are held by views; "
                                  "give it more, or a time-out to wait for one. Nothing was sent",
                                  c->slots.slots);
@@ -284,22 +285,22 @@ static int64_t mqc_publish(msgq_channel_publisher *p, uint32_t slot, size_t size
     uint64_t position;
     mq_channel_status sent = mq_channel_publish(c, slot, size, (uint64_t)origin_time, &position);
     int status =
-        mqc_check_whole(&file->place, &file->segment); /* a page that was cut off is found when it is touched */
+        mqc_check_truncation(&file->endpoint, &file->segment); /* a page that was cut off is found when it is touched */
     if (!status)
-        status = mqc_check_whole(&file->place, &p->own->pool);
+        status = mqc_check_truncation(&file->endpoint, &p->own->pool);
     if (sent == MQ_CHANNEL_NOTIFY)
-        mq_eventcount_notify_mp(&file->header->attention);
+        mq_eventcount_notify_mp(&file->header->eventcount);
     else if (sent == MQ_CHANNEL_CORRUPT) {
         mq_channel_return_slot(c, slot);
-        status = status
-                     ? status
-                     : mqc_endpoint_error(&file->place, EPROTO, "its order makes no sense: foreign bytes; remove it");
+        status =
+            status ? status
+                   : mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
     }
     return status ? status : (int64_t)position;
 }
 
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout) {
-    int status = mqc_check_process(&publisher->file.place, publisher->file.generation);
+    int status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
     if (!status && mq_unlikely(size > publisher->own->c.slots.slot_bytes))
         status = mqc_grow(publisher, size);
     int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_slot(publisher, timeout, &status);
@@ -313,7 +314,7 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
                        size_t size, int64_t origin_time) {
     int status = 0;
     if (head_size + size > publisher->own->c.slots.slot_bytes)
-        return mqc_endpoint_error(&publisher->file.place, EMSGSIZE, "the slots have no room for %zu bytes",
+        return mqc_endpoint_error(&publisher->file.endpoint, EMSGSIZE, "the slots have no room for %zu bytes",
                                   head_size + size);
     int slot = mqc_slot(publisher, 0, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)

@@ -15,7 +15,7 @@ struct msgq_channel_subscriber {
     mqc_segment *pools[MQ_CHANNEL_PUBLISHERS];
     void *row_token;
     uint64_t uid;
-    int64_t nap; /* ns to nap before the next announcement; 0: announce at once */
+    int64_t nap; /* ns to nap before the next announcement; 0: prepare_wait at once */
 };
 
 /* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
@@ -23,27 +23,27 @@ static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
     uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
     if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
         return 0;
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(&file->segment.roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     for (int i = 0; i < MQ_CHANNEL_SUBSCRIBERS; i++)
-        living += mq_identity_liveness(&inquiry, &file->header->subscribers[i].who, MQ_CHANNEL_SUBSCRIBER_BYTE + i) !=
-                  MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+        living += mq_participant_liveness(&probe, &file->header->subscribers[i].participant,
+                                          MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&file->place, ENFILE, "has as many subscribers as it may (%llu)",
+    return mqc_endpoint_error(&file->endpoint, ENFILE, "has as many subscribers as it may (%llu)",
                               (unsigned long long)most);
 }
 
 /* Be listed, if there is room. */
 static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
-    mq_self self;
-    mq_row_table roster = mq_channel_subscriber_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
+    mq_process_identity self;
+    mq_row_table row_table = mq_channel_subscriber_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
     int status = mqc_identify(&self), fd = status ? status : mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
     status = mqc_check_subscriber_limit(file);
-    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&roster, &file->segment.roll, &s->row_token);
+    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&row_table, &file->segment.liveness_file, &s->row_token);
     if (row != MQ_NO_ROW) {
         s->c.row = &file->header->subscribers[row];
         s->uid = mqc_new_uid();
@@ -70,7 +70,7 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
         free(s);
         return status;
     }
-    s->c.header = s->file.header, s->c.whole = s->file.segment.whole;
+    s->c.header = s->file.header, s->c.not_truncated = s->file.segment.not_truncated;
     s->c.conflate = asked->conflate, s->c.history = asked->history;
     mq_channel_store_joined(&s->c);
     mq_channel_join(&s->c, true);
@@ -90,7 +90,7 @@ void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
     if (!subscriber)
         return;
     if (subscriber->file.generation == mqc_generation() && subscriber->c.row)
-        mq_identity_leave(&subscriber->c.row->who, subscriber->uid, &subscriber->row_token);
+        mq_participant_leave(&subscriber->c.row->participant, subscriber->uid, &subscriber->row_token);
     for (unsigned row = 0; row < MQ_CHANNEL_PUBLISHERS; row++)
         mqc_pool_unmap(subscriber, row);
     mqc_channel_file_close(&subscriber->file);
@@ -104,14 +104,15 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(file, uid, path);
-    int fd = mqc_open_file(&file->place, path, O_RDONLY);
+    int fd = mqc_open_file(&file->endpoint, path, O_RDONLY);
     if (fd < 0)
         return fd;
-    int status = mqc_check_file(&file->place, fd, path, &found);
+    int status = mqc_check_file(&file->endpoint, fd, path, &found);
     if (!status && (uint64_t)found.st_size < sizeof(mq_pool))
-        status = mqc_endpoint_error(&file->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
+        status =
+            mqc_endpoint_error(&file->endpoint, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
     if (!status)
-        status = mqc_map(&file->place, fd, &found, false, path, segment);
+        status = mqc_map(&file->endpoint, fd, &found, false, path, segment);
     close(fd);
     if (status)
         return status;
@@ -120,7 +121,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment
     if (!wrong)
         return 0;
     mqc_unmap(segment);
-    return mqc_endpoint_error(&file->place, EPROTO, "%s %s", path, wrong);
+    return mqc_endpoint_error(&file->endpoint, EPROTO, "%s %s", path, wrong);
 }
 
 /* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
@@ -128,7 +129,7 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
     mq_pool_map slots;
     mqc_segment *segment = calloc(1, sizeof *segment);
     if (!segment)
-        return mqc_endpoint_error(&s->file.place, ENOMEM, "no memory for a pool");
+        return mqc_endpoint_error(&s->file.endpoint, ENOMEM, "no memory for a pool");
     int status = mqc_pool_open(&s->file, message->pool_uid, segment, &slots);
     if (!status) {
         mqc_pool_unmap(s, message->row);
@@ -149,7 +150,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
         mq_channel_status found = mq_channel_next(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
-        int status = mqc_check_whole(&s->file.place, &s->file.segment);
+        int status = mqc_check_truncation(&s->file.endpoint, &s->file.segment);
         if (found == MQ_CHANNEL_EMPTY || status)
             return status;
         if (found == MQ_CHANNEL_UNMAPPED) {
@@ -158,7 +159,8 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
             continue;
         }
         mq_channel_skip(&s->c, message); /* so that the next call goes on */
-        return mqc_endpoint_error(&s->file.place, EPROTO, "at position %llu is no message: another program wrote there",
+        return mqc_endpoint_error(&s->file.endpoint, EPROTO,
+                                  "at position %llu is no message: another program wrote there",
                                   (unsigned long long)message->position);
     }
     return 0; /* publishers are as fast as this loop; the next call continues */
@@ -168,13 +170,14 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
 
 static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_channel_poll_state outlook = {.header = s->c.header, .cursor = &s->c.cursor, .whole = s->c.whole};
+    mq_channel_poll_state outlook = {
+        .header = s->c.header, .cursor = &s->c.cursor, .not_truncated = s->c.not_truncated};
     return mq_channel_is_readable(&outlook);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_u32 *attention = &s->file.header->attention;
-    return s->nap ? mq_load_acquire_u32(attention) : mq_eventcount_prepare_wait_mp(attention);
+    mq_u32 *eventcount = &s->file.header->eventcount;
+    return s->nap ? mq_load_acquire_u32(eventcount) : mq_eventcount_prepare_wait_mp(eventcount);
 }
 static void mqc_channel_awake(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
 static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
@@ -186,13 +189,13 @@ static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
 
 /* 1: a message; or why there is none. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
-    mqc_waiter waiter = {.has_more = mqc_channel_more,
-                         .announce = mqc_channel_announce,
-                         .awake = mqc_channel_awake,
-                         .nap_ns = mqc_channel_nap,
-                         .word = &s->file.header->attention,
+    mqc_waiter waiter = {.is_readable = mqc_channel_more,
+                         .prepare_wait = mqc_channel_announce,
+                         .end_wait = mqc_channel_awake,
+                         .max_sleep_ns = mqc_channel_nap,
+                         .word = &s->file.header->eventcount,
                          .reader = s,
-                         .spin_ns = s->file.place.spin_ns};
+                         .spin_ns = s->file.endpoint.spin_ns};
     int found = mqc_channel_next_message(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
     while (!found && timeout != 0) {
@@ -202,7 +205,8 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
         if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))
             break; /* also if what woke us was retracted */
     }
-    return found ? found : mqc_endpoint_error(&s->file.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+    return found ? found
+                 : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
 }
 
 static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const mq_channel_message *message,
@@ -220,20 +224,20 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
                              msgq_message *about) {
     mqc_channel_file *file = &subscriber->file;
     mq_channel_message message;
-    int status = mqc_check_process(&file->place, file->generation);
+    int status = mqc_check_process(&file->endpoint, file->generation);
     /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a time-out. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
             return mqc_endpoint_error(
-                &file->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                &file->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
                 "each message was overwritten while it was copied; give the channel a larger capacity");
         if (about)
             mqc_channel_describe_message(subscriber, &message, about);
         if (message.length > room)
-            return mqc_endpoint_error(&file->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+            return mqc_endpoint_error(&file->endpoint, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
                                       (unsigned long long)message.length, room);
         mq_copy_out(buffer, mq_pool_slot_payload(message.slot), message.length);
-        status = mqc_check_whole(&file->place, subscriber->pools[message.row]);
+        status = mqc_check_truncation(&file->endpoint, subscriber->pools[message.row]);
         if (status)
             mq_channel_skip(&subscriber->c, &message);
         else if (mq_channel_accept(&subscriber->c, &message))

@@ -14,10 +14,10 @@ void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : o
 int64_t msgq_origin(void) { return mqc_origin; }
 int64_t msgq_time_ns(void) { return mq_now_ns() + mqc_clock_offset(); }
 
-/* A place of the process's own, without a prefix: root's files are used, a trusted user's as well. */
-static int mqc_clock_place(mqc_endpoint *place, const char *noun, bool alone) {
+/* An endpoint of the process's own, without a prefix: root's files are used, a trusted user's as well. */
+static int mqc_clock_place(mqc_endpoint *endpoint, const char *noun, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
-    return mqc_endpoint_init(place, noun, noun, MQC_NAME_MAX, &options, 0);
+    return mqc_endpoint_init(endpoint, noun, noun, MQC_NAME_MAX, &options, 0);
 }
 
 /* ---- the clock ---- */
@@ -55,14 +55,14 @@ static bool mqc_ahead(int64_t *ahead) {
 }
 
 /* The offset that a file has; MQC_NO_OFFSET: there is none. *status: what is wrong with it. */
-static int64_t mqc_clock_read(const mqc_endpoint *place, const char *path, int64_t ahead, int *status) {
+static int64_t mqc_clock_read(const mqc_endpoint *endpoint, const char *path, int64_t ahead, int *status) {
     uint64_t words[9] = {0};
     struct stat found;
-    int fd = mqc_open_file(place, path, O_RDONLY);
+    int fd = mqc_open_file(endpoint, path, O_RDONLY);
     *status = fd < 0 && fd != -ENOENT ? fd : 0;
     if (fd < 0)
         return MQC_NO_OFFSET;
-    *status = mqc_check_file(place, fd, path, &found);
+    *status = mqc_check_file(endpoint, fd, path, &found);
     if (!*status && found.st_mode & (S_IWGRP | S_IWOTH))
         *status = -EACCES;
     ssize_t n = pread(fd, words, sizeof words, 0);
@@ -74,27 +74,27 @@ static int64_t mqc_clock_read(const mqc_endpoint *place, const char *path, int64
     return *status ? MQC_NO_OFFSET : offset;
 }
 
-static int mqc_words_make(const mqc_endpoint *place, const char *path, const uint64_t *words, mode_t mode) {
-    int fd = mqc_create_file(place, path, 0, mode);
+static int mqc_words_make(const mqc_endpoint *endpoint, const char *path, const uint64_t *words, mode_t mode) {
+    int fd = mqc_create_file(endpoint, path, 0, mode);
     if (fd < 0)
         return fd;
-    int status = pwrite(fd, words, 64, 0) == 64 ? mqc_name_file(place, fd, path) : -ENOSPC;
+    int status = pwrite(fd, words, 64, 0) == 64 ? mqc_name_file(endpoint, fd, path) : -ENOSPC;
     close(fd);
     return status;
 }
 
 /* The offset of a file, made if there is none: from the other file if that can be believed. */
-static int64_t mqc_clock_agree(const mqc_endpoint *place, const char *path, const char *other, int64_t ahead) {
+static int64_t mqc_clock_agree(const mqc_endpoint *endpoint, const char *path, const char *other, int64_t ahead) {
     for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
         int status, ignored;
-        int64_t offset = mqc_clock_read(place, path, ahead, &status);
+        int64_t offset = mqc_clock_read(endpoint, path, ahead, &status);
         if (status || offset != MQC_NO_OFFSET)
             return offset;
-        offset = mqc_clock_read(place, other, ahead, &ignored);
+        offset = mqc_clock_read(endpoint, other, ahead, &ignored);
         if (offset == MQC_NO_OFFSET)
             offset = mqc_wall_offset() + ahead;
         uint64_t words[8] = {MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, (uint64_t)offset};
-        status = mqc_words_make(place, path, words, 0444);
+        status = mqc_words_make(endpoint, path, words, 0444);
         if (status == 1)
             return offset;
         if (status < 0)
@@ -106,15 +106,15 @@ static int64_t mqc_clock_agree(const mqc_endpoint *place, const char *path, cons
 static int64_t mqc_offset;
 
 static void mqc_find_offset(void) {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     char own[MQC_PATH];
     int64_t ahead, found = MQC_NO_OFFSET;
     const char *shared = "/dev/shm/msgqclock";
     snprintf(own, sizeof own, "/dev/shm/msgqclock_%u", (unsigned)geteuid());
-    if (mqc_ahead(&ahead) && mqc_clock_place(&place, "clock", false) == 0) {
-        found = mqc_clock_agree(&place, shared, own, ahead);
+    if (mqc_ahead(&ahead) && mqc_clock_place(&endpoint, "clock", false) == 0) {
+        found = mqc_clock_agree(&endpoint, shared, own, ahead);
         if (found == MQC_NO_OFFSET)
-            found = mqc_clock_agree(&place, own, shared, ahead);
+            found = mqc_clock_agree(&endpoint, own, shared, ahead);
     }
     mqc_offset = found == MQC_NO_OFFSET ? mqc_wall_offset() : found - ahead;
 }
@@ -130,15 +130,15 @@ int64_t mqc_clock_offset(void) {
 static mq_origin mqc_own_origins; /* when there is no file to be had */
 static mq_u64 *mqc_last;
 
-static mq_u64 *mqc_origin_map(const mqc_endpoint *place, const char *path) {
+static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {
     static mqc_segment segment; /* mapped to the end */
     struct stat found;
-    int fd = mqc_open_file(place, path, O_RDWR);
+    int fd = mqc_open_file(endpoint, path, O_RDWR);
     if (fd < 0)
         return NULL;
-    int status = mqc_check_file(place, fd, path, &found);
+    int status = mqc_check_file(endpoint, fd, path, &found);
     if (!status && found.st_size == sizeof(mq_origin))
-        status = mqc_map(place, fd, &found, true, path, &segment);
+        status = mqc_map(endpoint, fd, &found, true, path, &segment);
     else
         status = -EPROTO;
     close(fd);
@@ -149,13 +149,13 @@ static mq_u64 *mqc_origin_map(const mqc_endpoint *place, const char *path) {
 }
 
 static void mqc_find_origins(void) {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     char path[MQC_PATH];
     const uint64_t words[8] = {MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION};
     snprintf(path, sizeof path, "/dev/shm/msgqorigin_%u", (unsigned)geteuid());
-    bool tries = mqc_clock_place(&place, "origins", true) == 0;
+    bool tries = mqc_clock_place(&endpoint, "origins", true) == 0;
     for (int i = 0; tries && !mqc_last && i < MQC_CLOCK_TRIES; i++)
-        if (!(mqc_last = mqc_origin_map(&place, path)) && mqc_words_make(&place, path, words, 0600) < 0)
+        if (!(mqc_last = mqc_origin_map(&endpoint, path)) && mqc_words_make(&endpoint, path, words, 0600) < 0)
             break;
     if (!mqc_last)
         mqc_last = mq_origin_last(&mqc_own_origins);

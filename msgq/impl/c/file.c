@@ -10,45 +10,45 @@ enum { MQC_DIRECTORY_TRIES = 100 };
 static const int64_t MQC_LOCK_WAIT_NS =
     5ll * MQ_NS_PER_S; /* held for microseconds, or 1 s by a publisher that starts */
 
-static int mqc_system(const mqc_endpoint *place, int error, const char *what, const char *path) {
-    return mqc_endpoint_error(place, error, "%s %s: %s", what, path, strerror(error));
+static int mqc_system(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
+    return mqc_endpoint_error(endpoint, error, "%s %s: %s", what, path, strerror(error));
 }
 
 /* ---- directories and owners ---- */
 
-static bool mqc_trusts(const mqc_endpoint *place, uid_t user) {
-    for (int i = 0; i < place->trusted_count; i++)
-        if (place->trusted[i] == user)
+static bool mqc_trusts(const mqc_endpoint *endpoint, uid_t user) {
+    for (int i = 0; i < endpoint->trusted_count; i++)
+        if (endpoint->trusted[i] == user)
             return true;
     return user == geteuid() || user == 0;
 }
 
-static int mqc_check_owner(const mqc_endpoint *place, uid_t user, const char *path) {
-    if (mqc_trusts(place, user))
+static int mqc_check_owner(const mqc_endpoint *endpoint, uid_t user, const char *path) {
+    if (mqc_trusts(endpoint, user))
         return 0;
-    return mqc_endpoint_error(place, EACCES,
+    return mqc_endpoint_error(endpoint, EACCES,
                               "%s belongs to user %u, and this process is user %u's; MSGQ_TRUST=%u lets it use it",
                               path, (unsigned)user, (unsigned)geteuid(), (unsigned)user);
 }
 
-static int mqc_check_directory(const mqc_endpoint *place, int fd, const char *path) {
+static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char *path) {
     struct stat found;
     if (fstat(fd, &found) != 0)
-        return mqc_system(place, errno, "cannot examine", path);
+        return mqc_system(endpoint, errno, "cannot examine", path);
     if (!S_ISDIR(found.st_mode))
-        return mqc_endpoint_error(place, ENOTDIR, "the prefix needs a directory at %s; an endpoint may be in the way",
-                                  path);
-    int status = mqc_check_owner(place, found.st_uid, path);
+        return mqc_endpoint_error(endpoint, ENOTDIR,
+                                  "the prefix needs a directory at %s; an endpoint may be in the way", path);
+    int status = mqc_check_owner(endpoint, found.st_uid, path);
     bool of_others = found.st_uid != geteuid() && found.st_uid != 0;
     if (!status && of_others && found.st_mode & 0022 && !(found.st_mode & S_ISVTX))
-        status = mqc_endpoint_error(place, EACCES, "others may replace files in %s, which user %u made (chmod +t)",
+        status = mqc_endpoint_error(endpoint, EACCES, "others may replace files in %s, which user %u made (chmod +t)",
                                     path, (unsigned)found.st_uid);
     return status;
 }
 
 /* Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. *name is then to be opened in
  * it. AT_FDCWD for what lies in /dev/shm itself. */
-static int mqc_enter(const mqc_endpoint *place, const char *path, const char **name) {
+static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const char **name) {
     char directory[MQC_PATH];
     const char *slash = strrchr(path, '/');
     *name = path;
@@ -58,8 +58,8 @@ static int mqc_enter(const mqc_endpoint *place, const char *path, const char **n
     *name = slash + 1;
     int fd = open(directory, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? -ENOENT : mqc_system(place, errno, "cannot open", directory);
-    int status = mqc_check_directory(place, fd, directory);
+        return errno == ENOENT ? -ENOENT : mqc_system(endpoint, errno, "cannot open", directory);
+    int status = mqc_check_directory(endpoint, fd, directory);
     if (status) {
         close(fd);
         return status;
@@ -68,114 +68,114 @@ static int mqc_enter(const mqc_endpoint *place, const char *path, const char **n
 }
 
 /* AT_FDCWD is a negative number, as are errors. */
-static bool mqc_entered(int directory) { return directory == AT_FDCWD || directory >= 0; }
-static void mqc_leave(int directory) {
+static bool mqc_dir_is_open(int directory) { return directory == AT_FDCWD || directory >= 0; }
+static void mqc_close_dir(int directory) {
     if (directory >= 0)
         close(directory);
 }
 
 /* Give what was just made its group and mode, whatever the umask says. */
-static int mqc_share(const mqc_endpoint *place, int fd, mode_t mode, const char *path) {
+static int mqc_share(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
         char *end;
         unsigned long number = strtoul(said, &end, 10);
         struct group *found = *end ? getgrnam(said) : NULL;
         if (*end && !found)
-            return mqc_endpoint_error(place, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
         if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
-            return mqc_system(place, errno, "cannot set the group (MSGQ_GROUP) of", path);
+            return mqc_system(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
-    return fchmod(fd, mode) == 0 ? 0 : mqc_system(place, errno, "cannot set the mode of", path);
+    return fchmod(fd, mode) == 0 ? 0 : mqc_system(endpoint, errno, "cannot set the mode of", path);
 }
 
 /* Make a directory that others may enter, complete before it has its name. */
-static int mqc_make_shared(const mqc_endpoint *place, const char *start, const char *path, mode_t mode) {
+static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, const char *path, mode_t mode) {
     char draft[MQC_PATH];
-    snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, place->prefix);
+    snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, endpoint->prefix);
     if (!mkdtemp(draft))
-        return mqc_system(place, errno, "cannot create", draft);
+        return mqc_system(endpoint, errno, "cannot create", draft);
     int fd = open(draft, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int status = fd < 0 ? mqc_system(place, errno, "cannot open", draft) : mqc_share(place, fd, mode, path);
+    int status = fd < 0 ? mqc_system(endpoint, errno, "cannot open", draft) : mqc_share(endpoint, fd, mode, path);
     if (fd >= 0)
         close(fd);
     if (!status && rename(draft, path) != 0 && access(path, F_OK) != 0)
-        status = mqc_system(place, errno, "cannot create", path);
+        status = mqc_system(endpoint, errno, "cannot create", path);
     rmdir(draft); /* unless it has its name */
     return status;
 }
 
 /* Create the directory of the prefix, for files of these permissions: who may read them may enter. */
-int mqc_make_directory(const mqc_endpoint *place, const char *start, mode_t mode) {
+int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode) {
     char path[MQC_PATH];
     struct stat found;
-    if (!*place->prefix)
+    if (!*endpoint->prefix)
         return 0;
-    snprintf(path, sizeof path, "/dev/shm/%s%s", start, place->prefix);
+    snprintf(path, sizeof path, "/dev/shm/%s%s", start, endpoint->prefix);
     if (lstat(path, &found) == 0)
         return 0;
     mode_t entered = mode | (mode & 0444) >> 2;
     entered |= entered & 0022 ? S_ISVTX : 0;
     if (entered != 0700)
-        return mqc_make_shared(place, start, path, entered);
+        return mqc_make_shared(endpoint, start, path, entered);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return mqc_system(place, errno, "cannot create", path);
+        return mqc_system(endpoint, errno, "cannot create", path);
     return 0;
 }
 
 /* ---- files ---- */
 
-int mqc_open_file(const mqc_endpoint *place, const char *path, int flags) {
+int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags) {
     const char *name;
-    int directory = mqc_enter(place, path, &name);
-    if (!mqc_entered(directory))
+    int directory = mqc_open_dir(endpoint, path, &name);
+    if (!mqc_dir_is_open(directory))
         return directory;
     int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), error = errno;
-    mqc_leave(directory);
+    mqc_close_dir(directory);
     if (fd >= 0 || error == ENOENT)
         return fd >= 0 ? fd : -ENOENT;
-    return mqc_system(place, error, "cannot open", path);
+    return mqc_system(endpoint, error, "cannot open", path);
 }
 
-int mqc_remove_file(const mqc_endpoint *place, const char *path) {
+int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     const char *name;
-    int directory = mqc_enter(place, path, &name);
-    if (!mqc_entered(directory))
+    int directory = mqc_open_dir(endpoint, path, &name);
+    if (!mqc_dir_is_open(directory))
         return directory == -ENOENT ? 0 : directory;
     int error = unlinkat(directory, name, 0) != 0 ? errno : 0;
-    mqc_leave(directory);
+    mqc_close_dir(directory);
     if (error && error != ENOENT)
-        return mqc_system(place, error, "cannot remove", path);
+        return mqc_system(endpoint, error, "cannot remove", path);
     return !error;
 }
 
 /* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at a
  * later write. */
-int mqc_allocate(const mqc_endpoint *place, int fd, uint64_t start, uint64_t bytes, const char *path) {
+int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
         error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
     while (error == EINTR);
     if (error)
-        return mqc_endpoint_error(place, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes,
+        return mqc_endpoint_error(endpoint, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes,
                                   path, strerror(error));
     return 0;
 }
 
-int mqc_create_file(const mqc_endpoint *place, const char *path, uint64_t bytes, mode_t mode) {
+int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, mode_t mode) {
     const char *name;
-    int directory = mqc_enter(place, path, &name);
-    if (!mqc_entered(directory))
-        return directory == -ENOENT ? mqc_endpoint_error(place, ENOENT, "the prefix's directory was removed")
+    int directory = mqc_open_dir(endpoint, path, &name);
+    if (!mqc_dir_is_open(directory))
+        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "the prefix's directory was removed")
                                     : directory;
     int fd = openat(directory, directory == AT_FDCWD ? "/dev/shm" : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     int error = errno;
-    mqc_leave(directory);
+    mqc_close_dir(directory);
     if (fd < 0)
-        return mqc_system(place, error, "cannot create", path);
-    int status = mqc_share(place, fd, mode, path);
+        return mqc_system(endpoint, error, "cannot create", path);
+    int status = mqc_share(endpoint, fd, mode, path);
     if (!status && bytes)
-        status = mqc_allocate(place, fd, 0, bytes, path);
+        status = mqc_allocate(endpoint, fd, 0, bytes, path);
     if (status) {
         close(fd);
         return status;
@@ -183,30 +183,30 @@ int mqc_create_file(const mqc_endpoint *place, const char *path, uint64_t bytes,
     return fd;
 }
 
-int mqc_name_file(const mqc_endpoint *place, int fd, const char *path) {
+int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     char unnamed[40];
     const char *name;
-    int directory = mqc_enter(place, path, &name);
-    if (!mqc_entered(directory))
-        return directory == -ENOENT ? mqc_endpoint_error(place, ENOENT, "the prefix's directory was removed")
+    int directory = mqc_open_dir(endpoint, path, &name);
+    if (!mqc_dir_is_open(directory))
+        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "the prefix's directory was removed")
                                     : directory;
     snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
     int error = linkat(AT_FDCWD, unnamed, directory, name, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
-    mqc_leave(directory);
+    mqc_close_dir(directory);
     if (error && error != EEXIST)
-        return mqc_system(place, error, "cannot name", path);
+        return mqc_system(endpoint, error, "cannot name", path);
     return !error;
 }
 
 /* Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name. */
-int mqc_check_file(const mqc_endpoint *place, int fd, const char *path, struct stat *found) {
+int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found) {
     if (fstat(fd, found) != 0)
-        return mqc_system(place, errno, "cannot examine", path);
+        return mqc_system(endpoint, errno, "cannot examine", path);
     if (!S_ISREG(found->st_mode))
-        return mqc_endpoint_error(place, EINVAL, "%s is not a regular file; remove it", path);
-    int status = mqc_check_owner(place, found->st_uid, path);
+        return mqc_endpoint_error(endpoint, EINVAL, "%s is not a regular file; remove it", path);
+    int status = mqc_check_owner(endpoint, found->st_uid, path);
     if (!status && found->st_nlink > 1)
-        status = mqc_endpoint_error(place, EINVAL,
+        status = mqc_endpoint_error(endpoint, EINVAL,
                                     "%s has %lu names (hard links), so it may be another endpoint's; remove it", path,
                                     (unsigned long)found->st_nlink);
     return status;
@@ -215,44 +215,44 @@ int mqc_check_file(const mqc_endpoint *place, int fd, const char *path, struct s
 /* ---- mappings ---- */
 
 /* Have zeros in the mapping where SIGBUS would end the process, unless MSGQ_SIGBUS is 0. */
-static int mqc_guard(const mqc_endpoint *place, mqc_segment *segment, int protection) {
+static int mqc_guard(const mqc_endpoint *endpoint, mqc_segment *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
     static const mq_u64 always = {1};
-    segment->whole = &always;
+    segment->not_truncated = &always;
     if (said && !strcmp(said, "0"))
         return 0;
     if (said && *said && strcmp(said, "1") != 0)
-        return mqc_endpoint_error(place, EINVAL, "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal",
-                                  said);
+        return mqc_endpoint_error(endpoint, EINVAL,
+                                  "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal", said);
     pthread_mutex_lock(&mutex);
     bool installed = mq_guard_install();
     pthread_mutex_unlock(&mutex);
     mq_guard *guard = installed ? mq_guard_add(segment->address, segment->size, protection) : NULL;
     if (!guard)
-        return mqc_system(place, errno ? errno : ENOMEM, "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for",
+        return mqc_system(endpoint, errno ? errno : ENOMEM, "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for",
                           segment->path);
     segment->guard = guard;
-    segment->whole = &guard->whole;
+    segment->not_truncated = &guard->not_truncated;
     return 0;
 }
 
-int mqc_map(const mqc_endpoint *place, int fd, const struct stat *found, bool writable, const char *path,
+int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
             mqc_segment *segment) {
     int flags = MAP_SHARED | (getenv("MSGQ_PREALLOC") ? MAP_POPULATE : 0);
     int protection = PROT_READ | (writable ? PROT_WRITE : 0);
     void *address = mmap(NULL, (size_t)found->st_size, protection, flags, fd, 0);
     if (address == MAP_FAILED)
-        return mqc_system(place, errno, "cannot map", path);
+        return mqc_system(endpoint, errno, "cannot map", path);
     *segment = (mqc_segment){.address = address,
                              .size = (uint64_t)found->st_size,
                              .inode = found->st_ino,
                              .mode = found->st_mode & 0777,
                              .fd = -1};
     snprintf(segment->path, sizeof segment->path, "%s", path);
-    segment->roll =
+    segment->liveness_file =
         (mq_liveness_file){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
-    int status = mqc_guard(place, segment, protection);
+    int status = mqc_guard(endpoint, segment, protection);
     if (status)
         mqc_unmap(segment);
     return status;
@@ -273,22 +273,23 @@ void mqc_unmap(mqc_segment *segment) {
     segment->address = NULL, segment->guard = NULL, segment->fd = -1;
 }
 
-int mqc_check_whole(const mqc_endpoint *place, const mqc_segment *segment) {
-    if (mq_likely(mq_load_relaxed_u64(segment->whole) == 1)) /* relaxed: it changes once, before what was read does */
+int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segment) {
+    if (mq_likely(mq_load_relaxed_u64(segment->not_truncated) ==
+                  1)) /* relaxed: it changes once, before what was read does */
         return 0;
-    return mqc_endpoint_error(place, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
+    return mqc_endpoint_error(endpoint, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
                               (unsigned long long)segment->size);
 }
 
 /* ---- the lock of those who join ---- */
 
-int mqc_lock_file(const mqc_endpoint *place, int fd, const char *path) {
+int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     int64_t deadline = mq_now_ns() + MQC_LOCK_WAIT_NS;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EAGAIN && errno != EINTR)
-            return mqc_system(place, errno, "cannot lock", path);
+            return mqc_system(endpoint, errno, "cannot lock", path);
         if (mq_now_ns() > deadline)
-            return mqc_endpoint_error(place, EAGAIN,
+            return mqc_endpoint_error(endpoint, EAGAIN,
                                       "locked by another process for over 5 s; is one stopped while it opens it?");
         usleep(200);
     }
@@ -303,22 +304,23 @@ void mqc_unlock_file(int fd) {
 /* ---- pieces of one file ---- */
 
 /* 1: it is mapped; 0: there is none. */
-static int mqc_open_piece(const mqc_endpoint *place, const mqc_file_ops *kind, const char *path, mqc_segment *segment) {
+static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
+                             mqc_segment *segment) {
     struct stat found;
-    int fd = mqc_open_file(place, path, O_RDWR);
+    int fd = mqc_open_file(endpoint, path, O_RDWR);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    int status = mqc_check_file(place, fd, path, &found);
+    int status = mqc_check_file(endpoint, fd, path, &found);
     if (!status && (uint64_t)found.st_size < kind->least)
-        status = mqc_endpoint_error(place, EPROTO, "has %lld bytes, too few for a %s; remove it",
-                                    (long long)found.st_size, place->noun);
+        status = mqc_endpoint_error(endpoint, EPROTO, "has %lld bytes, too few for a %s; remove it",
+                                    (long long)found.st_size, endpoint->noun);
     if (!status)
-        status = mqc_map(place, fd, &found, true, path, segment);
+        status = mqc_map(endpoint, fd, &found, true, path, segment);
     if (status) {
         close(fd);
         return status;
     }
-    segment->fd = segment->roll.fd = fd;
+    segment->fd = segment->liveness_file.fd = fd;
     status = kind->check(kind->handle);
     if (status)
         mqc_unmap(segment);
@@ -326,40 +328,41 @@ static int mqc_open_piece(const mqc_endpoint *place, const mqc_file_ops *kind, c
 }
 
 /* 1: it is made; 0: another process was faster. */
-static int mqc_make_piece(const mqc_endpoint *place, const mqc_file_ops *kind, const char *path, mqc_segment *segment) {
+static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
+                          mqc_segment *segment) {
     struct stat found;
-    int status = mqc_make_directory(place, kind->start, place->mode);
-    int fd = status ? status : mqc_create_file(place, path, kind->bytes, place->mode);
+    int status = mqc_make_directory(endpoint, kind->start, endpoint->mode);
+    int fd = status ? status : mqc_create_file(endpoint, path, kind->bytes, endpoint->mode);
     if (fd < 0)
         return fd;
-    status = mqc_check_file(place, fd, path, &found);
+    status = mqc_check_file(endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(place, fd, &found, true, path, segment);
+        status = mqc_map(endpoint, fd, &found, true, path, segment);
     if (status) {
         close(fd);
         return status;
     }
-    segment->fd = segment->roll.fd = fd;
+    segment->fd = segment->liveness_file.fd = fd;
     kind->fill(kind->handle);
     status = kind->check(kind->handle);
-    int named = status ? status : mqc_name_file(place, fd, path);
+    int named = status ? status : mqc_name_file(endpoint, fd, path);
     if (named != 1)
         mqc_unmap(segment);
     return named;
 }
 
-int mqc_open_or_create(const mqc_endpoint *place, const mqc_file_ops *kind, mqc_segment *segment) {
+int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_segment *segment) {
     char path[MQC_PATH];
-    mqc_path(place, kind->start, place->name, path);
+    mqc_path(endpoint, kind->start, endpoint->name, path);
     for (int tries = MQC_OPEN_TRIES;; tries--) {
-        int status = place->create == MSGQ_MAKE ? 0 : mqc_open_piece(place, kind, path, segment);
-        if (status == 0 && (place->create == MSGQ_OPEN || !kind->bytes))
-            return mqc_endpoint_error(place, ENOENT, "there is no such %s%s", place->noun,
-                                      place->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
+        int status = endpoint->create == MSGQ_MAKE ? 0 : mqc_open_existing(endpoint, kind, path, segment);
+        if (status == 0 && (endpoint->create == MSGQ_OPEN || !kind->bytes))
+            return mqc_endpoint_error(endpoint, ENOENT, "there is no such %s%s", endpoint->noun,
+                                      endpoint->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
         if (status == 0)
-            status = mqc_make_piece(place, kind, path, segment);
-        if (status == 0 && place->create == MSGQ_MAKE)
-            return mqc_endpoint_error(place, EEXIST, "it is there already");
+            status = mqc_create_new(endpoint, kind, path, segment);
+        if (status == 0 && endpoint->create == MSGQ_MAKE)
+            return mqc_endpoint_error(endpoint, EEXIST, "it is there already");
         if (status == 1)
             return 0;
         if (status != 0 && (status != -ENOENT || tries == 0)) /* else it was made, or removed, meanwhile */
@@ -367,11 +370,11 @@ int mqc_open_or_create(const mqc_endpoint *place, const mqc_file_ops *kind, mqc_
     }
 }
 
-int mqc_lock(const mqc_endpoint *place, const mqc_segment *segment) {
-    int fd = mq_liveness_file_reopen(&segment->roll, O_RDWR);
+int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment) {
+    int fd = mq_liveness_file_reopen(&segment->liveness_file, O_RDWR);
     if (fd < 0)
-        return mqc_system(place, errno, "cannot open anew", segment->path);
-    int status = mqc_lock_file(place, fd, segment->path);
+        return mqc_system(endpoint, errno, "cannot open anew", segment->path);
+    int status = mqc_lock_file(endpoint, fd, segment->path);
     if (status) {
         close(fd);
         return status;
@@ -379,24 +382,24 @@ int mqc_lock(const mqc_endpoint *place, const mqc_segment *segment) {
     return fd;
 }
 
-bool mqc_has_name(const mqc_segment *segment) {
+bool mqc_is_linked(const mqc_segment *segment) {
     struct stat named;
-    return lstat(segment->path, &named) == 0 && named.st_ino == segment->roll.inode &&
-           named.st_dev == segment->roll.device;
+    return lstat(segment->path, &named) == 0 && named.st_ino == segment->liveness_file.inode &&
+           named.st_dev == segment->liveness_file.device;
 }
 
-int mqc_describe(const mqc_endpoint *place, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
+int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
     size_t before = marked ? MQC_DATA_MARKS : 0, bytes = before + schema->bytes;
     const char *encoding = schema->encoding ? schema->encoding : "";
     if (!schema->name || !*schema->name || strlen(schema->name) >= MQ_SCHEMA_NAME ||
         strlen(encoding) >= MQ_SCHEMA_ENCODING || schema->bytes > at->room || bytes > at->room)
-        return mqc_endpoint_error(place, EINVAL,
+        return mqc_endpoint_error(endpoint, EINVAL,
                                   "a schema has a name of 1 to %d bytes, an encoding of at most %d, and here %llu "
                                   "bytes of data at most",
                                   MQ_SCHEMA_NAME - 1, MQ_SCHEMA_ENCODING - 1, (unsigned long long)(at->room - before));
     char *whole = calloc(1, bytes + 1);
     if (!whole)
-        return mqc_endpoint_error(place, ENOMEM, "no memory for the schema");
+        return mqc_endpoint_error(endpoint, ENOMEM, "no memory for the schema");
     if (schema->bytes)
         memcpy(whole + before, schema->data, schema->bytes);
     mq_schema_write(at, schema->name, encoding, whole, bytes);
@@ -405,5 +408,5 @@ int mqc_describe(const mqc_endpoint *place, const mq_schema_parts *at, const msg
 }
 
 bool mqc_is_described(const mq_schema_parts *at) {
-    return (mq_load_acquire_u64(at->turn) & 1) || at->name[0]; /* odd: its writer was killed, and had one */
+    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0]; /* odd: its writer was killed, and had one */
 }

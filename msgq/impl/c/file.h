@@ -30,15 +30,15 @@ typedef struct {
     int64_t spin_ns;
 } mqc_endpoint;
 
-/* A mapped file. It stays where it is, for `roll` points into it. */
+/* A mapped file. It stays where it is, for `liveness_file` points into it. */
 typedef struct {
     uint8_t *address;
     uint64_t size, inode;
     mode_t mode;
     int fd; /* -1: closed */
-    mq_liveness_file roll;
+    mq_liveness_file liveness_file;
     void *guard;
-    const mq_u64 *whole; /* 1 as long as nothing was cut off */
+    const mq_u64 *not_truncated; /* 1 as long as nothing was cut off */
     char path[MQC_PATH];
 } mqc_segment;
 
@@ -47,16 +47,16 @@ typedef struct {
 /* ---- errors, this process ---- */
 
 MQC_HIDDEN int mqc_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *place, int error, const char *format, ...)
+MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether errors of this thread leave the text of the last one as it is: those of what a call does beside its task. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
 /* 0, or -ECHILD: the handle was opened by a parent process. */
-MQC_HIDDEN int mqc_check_process(const mqc_endpoint *place, int generation);
+MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
 MQC_HIDDEN int mqc_generation(void);
 /* True in a forked child if `generation` is the parent's. */
 MQC_HIDDEN bool mqc_is_forked(int generation);
-MQC_HIDDEN int mqc_identify(mq_self *self);
+MQC_HIDDEN int mqc_identify(mq_process_identity *self);
 MQC_HIDDEN uint32_t mqc_random(void);
 MQC_HIDDEN uint64_t mqc_new_uid(void);
 MQC_HIDDEN bool mqc_orders_stores(void);
@@ -68,29 +68,29 @@ MQC_HIDDEN mq_u64 *mqc_origins(void);
 
 /* ---- names ---- */
 
-MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *place, const char *noun, const char *name, size_t most,
+MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *noun, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
-MQC_HIDDEN void mqc_path(const mqc_endpoint *place, const char *start, const char *file, char *path);
-MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *place, const char *start, mode_t mode);
+MQC_HIDDEN void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
+MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
 /* ---- files ---- */
 
 /* -ENOENT, without a text: there is none. */
-MQC_HIDDEN int mqc_open_file(const mqc_endpoint *place, const char *path, int flags);
-MQC_HIDDEN int mqc_create_file(const mqc_endpoint *place, const char *path, uint64_t bytes, mode_t mode);
+MQC_HIDDEN int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags);
+MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, mode_t mode);
 /* 1: it has its name; 0: another process was faster. */
-MQC_HIDDEN int mqc_name_file(const mqc_endpoint *place, int fd, const char *path);
+MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
 /* 1: removed; 0: there was none. */
-MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *place, const char *path);
-MQC_HIDDEN int mqc_check_file(const mqc_endpoint *place, int fd, const char *path, struct stat *found);
-MQC_HIDDEN int mqc_allocate(const mqc_endpoint *place, int fd, uint64_t start, uint64_t bytes, const char *path);
-MQC_HIDDEN int mqc_map(const mqc_endpoint *place, int fd, const struct stat *found, bool writable, const char *path,
+MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
+MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
+MQC_HIDDEN int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path);
+MQC_HIDDEN int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
                        mqc_segment *segment);
 /* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner last. */
 MQC_HIDDEN bool mqc_pair(mqc_segment *segment, mqc_segment *partner);
 MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
-MQC_HIDDEN int mqc_check_whole(const mqc_endpoint *place, const mqc_segment *segment);
-MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *place, int fd, const char *path);
+MQC_HIDDEN int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path);
 MQC_HIDDEN void mqc_unlock_file(int fd);
 
 /* ---- pieces of one file ---- */
@@ -104,15 +104,15 @@ typedef struct {
     void *handle;
 } mqc_file_ops;
 
-/* Open it, or make it, as place->create says. The file stays open. */
-MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *place, const mqc_file_ops *kind, mqc_segment *segment);
+/* Open it, or make it, as endpoint->create says. The file stays open. */
+MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_segment *segment);
 /* Hold off all who come; returns what mqc_unlock_file takes. */
-MQC_HIDDEN int mqc_lock(const mqc_endpoint *place, const mqc_segment *segment);
-MQC_HIDDEN bool mqc_has_name(const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment);
+MQC_HIDDEN bool mqc_is_linked(const mqc_segment *segment);
 
 /* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pyx does for
  * all but topics; the marks are zeros, for which readers have defaults. */
-MQC_HIDDEN int mqc_describe(const mqc_endpoint *place, const mq_schema_parts *at, const msgq_schema *schema,
+MQC_HIDDEN int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
                             bool marked);
 /* Is there a description? */
 MQC_HIDDEN bool mqc_is_described(const mq_schema_parts *at);
@@ -120,10 +120,10 @@ MQC_HIDDEN bool mqc_is_described(const mq_schema_parts *at);
 /* ---- waiting ---- */
 
 typedef struct {
-    bool (*has_more)(void *reader);
-    uint32_t (*announce)(void *reader);
-    void (*awake)(void *reader); /* NULL: nobody needs it */
-    int64_t (*nap_ns)(void *reader, int64_t slept_ns);
+    bool (*is_readable)(void *reader);
+    uint32_t (*prepare_wait)(void *reader);
+    void (*end_wait)(void *reader); /* NULL: nobody needs it */
+    int64_t (*max_sleep_ns)(void *reader, int64_t slept_ns);
     mq_u32 *word;
     void *reader;
     int64_t spin_ns;

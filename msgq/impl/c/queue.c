@@ -10,13 +10,13 @@ _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAY
                "an option is what the file says");
 
 struct msgq_queue {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     mqc_segment segment;
     mq_queue_handle h;
     mqc_event_publisher event_publisher; /* of a queue with events */
     uint64_t uid, max_messages, max_message_size;
     int events; /* of a new one */
-    void *hold;
+    void *liveness_token;
     int64_t lease_ends_ns;
     mq_queue_wait wait; /* state of the waiting call */
     int generation;
@@ -26,16 +26,16 @@ struct msgq_queue {
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
-    mq_queue_check_result kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
-    if (kind == MQ_QUEUE_VERSION)
-        return mqc_endpoint_error(&q->place, EPROTO, "has another layout than this library, which has version %d",
+    mq_file_check kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
+    if (kind == MQ_FILE_OTHER_VERSION)
+        return mqc_endpoint_error(&q->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_QUEUE_MAJOR);
-    return kind == MQ_QUEUE_SOUND ? 0 : mqc_endpoint_error(&q->place, EPROTO, "is not a queue of msgq; remove it");
+    return kind == MQ_FILE_VALID ? 0 : mqc_endpoint_error(&q->endpoint, EPROTO, "is not a queue of msgq; remove it");
 }
 
 static void mqc_queue_fill(void *handle) {
     msgq_queue *q = handle;
-    mq_self self;
+    mq_process_identity self;
     char creator[MQ_QUEUE_CREATOR] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
@@ -44,16 +44,16 @@ static void mqc_queue_fill(void *handle) {
 }
 
 /* Taking a message writes to the file, so half of a right is none. */
-static int mqc_queue_mode(mqc_endpoint *place, int asked) {
+static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
     for (int shift = 0; shift <= 3; shift += 3) {
-        mode_t both = (mode_t)6 << shift, has = place->mode & both;
+        mode_t both = (mode_t)6 << shift, has = endpoint->mode & both;
         if (has && has != both && asked)
-            return mqc_endpoint_error(place, EINVAL,
+            return mqc_endpoint_error(endpoint, EINVAL,
                                       "mode %#o parts the right to read from that to write, but who sends or receives "
                                       "does both; give 6 or 0 for each",
                                       asked);
         if (has != both) /* MSGQ_MODE is meant for topics, too */
-            place->mode &= ~both;
+            endpoint->mode &= ~both;
     }
     return 0;
 }
@@ -62,12 +62,12 @@ static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *option
     const mq_queue_parts *parts = &q->h.parts;
     static const char *const events[] = {"no events", "events", "events with payload"};
     if (options->events && options->events != (int)parts->events)
-        return mqc_endpoint_error(&q->place, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
+        return mqc_endpoint_error(&q->endpoint, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
                                   events[parts->events], events[options->events]);
     if ((!options->max_messages || options->max_messages == parts->max_messages) &&
         (!options->max_message_size || options->max_message_size == parts->max_message_size))
         return 0;
-    return mqc_endpoint_error(&q->place, EEXIST,
+    return mqc_endpoint_error(&q->endpoint, EEXIST,
                               "has max_messages %llu and max_message_size %llu, and %u and %u were asked for; "
                               "give 0 to take what is there",
                               (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
@@ -83,23 +83,23 @@ static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
 }
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
-    mq_self self;
-    mq_row_table roster = mq_queue_row_table(q->h.parts.queue);
+    mq_process_identity self;
+    mq_row_table row_table = mq_queue_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
     mq_schema_parts at = mq_schema_parts_of(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
     int status = mqc_identify(&self), row = MQ_NO_ROW;
-    int fd = status ? status : mqc_lock(&q->place, &q->segment);
+    int fd = status ? status : mqc_lock(&q->endpoint, &q->segment);
     if (fd < 0)
         return fd;
     if (schema && !mqc_is_described(&at))
-        status = mqc_describe(&q->place, &at, schema, true);
+        status = mqc_describe(&q->endpoint, &at, schema, true);
     if (!status)
-        row = mq_row_table_reserve(&roster, q->h.roll, &q->hold);
+        row = mq_row_table_reserve(&row_table, q->h.liveness_file, &q->liveness_token);
     if (row != MQ_NO_ROW)
-        mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->hold != NULL);
+        mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->liveness_token != NULL);
     else if (!status)
-        status =
-            mqc_endpoint_error(&q->place, ENFILE, "has %d handles open, as many as it may; close some", MQ_QUEUE_ROWS);
+        status = mqc_endpoint_error(&q->endpoint, ENFILE, "has %d handles open, as many as it may; close some",
+                                    MQ_QUEUE_ROWS);
     mqc_unlock_file(fd);
     if (!status) {
         q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
@@ -110,7 +110,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
 }
 
 static void mqc_queue_leave(msgq_queue *q) {
-    mq_queue_leave(&q->h, q->uid, &q->hold);
+    mq_queue_leave(&q->h, q->uid, &q->liveness_token);
     mqc_event_publisher_flush(&q->event_publisher); /* jobs that went back */
 }
 
@@ -128,17 +128,17 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
                          .check = mqc_queue_check,
                          .fill = mqc_queue_fill,
                          .handle = q};
-    int status = mqc_open_or_create(&q->place, &kind, &q->segment);
+    int status = mqc_open_or_create(&q->endpoint, &kind, &q->segment);
     if (status)
         return status;
     status = mqc_queue_agree(q, options);
-    q->h.roll = &q->segment.roll;
+    q->h.liveness_file = &q->segment.liveness_file;
     q->h.clock_offset = mqc_clock_offset();
     q->h.blocks = calloc(q->h.parts.blocks, sizeof *q->h.blocks);
     if (!status && !q->h.blocks)
-        status = mqc_endpoint_error(&q->place, ENOMEM, "no memory for a handle");
+        status = mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
     if (!status && q->h.parts.events)
-        status = mqc_event_publisher_init(&q->event_publisher, &q->place, &q->segment, &q->h.parts);
+        status = mqc_event_publisher_init(&q->event_publisher, &q->endpoint, &q->segment, &q->h.parts);
     if (!status)
         status = mqc_queue_join(q, options->schema);
     if (status)
@@ -147,26 +147,26 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
 }
 
 static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_options *options) {
-    mq_self self;
+    mq_process_identity self;
     if (name && *name == '/') /* as POSIX has it */
         name++;
     q->generation = mqc_generation();
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
     q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
     q->events = options->events;
-    int status = mqc_endpoint_init(&q->place, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
+    int status = mqc_endpoint_init(&q->endpoint, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
     if (!status)
         status = mqc_identify(&self);
     if (!status)
-        status = mqc_queue_mode(&q->place, options->open.mode);
+        status = mqc_queue_mode(&q->endpoint, options->open.mode);
     if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
-        status = mqc_endpoint_error(&q->place, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
+        status = mqc_endpoint_error(&q->endpoint, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
                                     MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
     if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
-        status = mqc_endpoint_error(&q->place, EINVAL,
+        status = mqc_endpoint_error(&q->endpoint, EINVAL,
                                     "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
                                     options->events);
-    return status || !options->events ? status : mqc_event_publisher_check(&q->place);
+    return status || !options->events ? status : mqc_event_publisher_check(&q->endpoint);
 }
 
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options) {
@@ -176,7 +176,7 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
     if (!(q = calloc(1, sizeof *q)))
         return mqc_fail(ENOMEM, "no memory for a queue");
     int status = mqc_queue_begin(q, name, asked);
-    while (!status && !(status = mqc_queue_adopt(q, asked)) && !mqc_has_name(&q->segment)) {
+    while (!status && !(status = mqc_queue_adopt(q, asked)) && !mqc_is_linked(&q->segment)) {
         mqc_queue_leave(q); /* it was removed before anybody could see that we have it open */
         mqc_queue_unmap(q);
     }
@@ -201,7 +201,7 @@ void msgq_queue_close(msgq_queue *queue) {
 
 static bool mqc_queue_more(void *reader) {
     msgq_queue *q = reader;
-    if (mqc_check_whole(&q->place, &q->segment) != 0)
+    if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
         return true; /* there is an error to be had */
     return mq_queue_wait_is_over(&q->h, &q->wait);
 }
@@ -230,14 +230,14 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
 static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
-    mqc_waiter waiter = {.has_more = mqc_queue_more,
-                         .announce = mqc_queue_announce,
-                         .awake = mqc_queue_awake,
-                         .nap_ns = mqc_queue_nap,
+    mqc_waiter waiter = {.is_readable = mqc_queue_more,
+                         .prepare_wait = mqc_queue_announce,
+                         .end_wait = mqc_queue_awake,
+                         .max_sleep_ns = mqc_queue_nap,
                          .word = mq_queue_eventcount(&q->h, q->wait.role),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
-                         .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->place.spin_ns : 0};
+                         .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_now_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
     return mqc_wait(&waiter, deadline);
@@ -252,7 +252,7 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_SENDER, true);
     while (slot == MQ_QUEUE_NO_SLOT && in_time > 0) {
         in_time = mqc_queue_sleep(q, deadline);
-        *status = in_time < 0 ? in_time : mqc_check_whole(&q->place, &q->segment);
+        *status = in_time < 0 ? in_time : mqc_check_truncation(&q->endpoint, &q->segment);
         if (*status) {
             mq_queue_forward_room_wake(&q->h); /* the wake may have been for us */
             break;
@@ -268,7 +268,7 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
 
 static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     int64_t slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET), now;
-    if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_whole(&q->place, &q->segment)))
+    if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_truncation(&q->endpoint, &q->segment)))
         return slot;
     q->h.saw_owned_slots = true; /* every place is somebody's */
     now = mq_now_ns();
@@ -286,7 +286,7 @@ static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double tim
     mq_queue_count(&q->h.row->counts.refused, 1);
     if (mqc_has_events(&q->h))
         mqc_event_publisher_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
-    return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+    return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
                               "holds %llu messages, as many as it may, those that "
                               "were taken and not acknowledged included. Nothing was sent",
                               (unsigned long long)q->h.parts.max_messages);
@@ -297,7 +297,8 @@ static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_now_ns() + h->clock_offset, origin = msgq_origin();
     uint64_t key = mq_queue_commit(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
-    int status = mqc_check_whole(&q->place, &q->segment); /* a page that was cut off is found when it is touched */
+    int status =
+        mqc_check_truncation(&q->endpoint, &q->segment); /* a page that was cut off is found when it is touched */
     if (mqc_has_events(h) && !status)
         mqc_event_publisher_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
@@ -306,14 +307,14 @@ static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64
 
 int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout) {
     mq_queue_handle *h = &queue->h;
-    int status = mqc_check_process(&queue->place, queue->generation);
+    int status = mqc_check_process(&queue->endpoint, queue->generation);
     if (mq_unlikely(status))
         return status;
     if (priority < 0 || priority > MQ_QUEUE_PRIORITY_MAX)
-        return mqc_endpoint_error(&queue->place, EINVAL, "priority is %d; give 0 to %d", priority,
+        return mqc_endpoint_error(&queue->endpoint, EINVAL, "priority is %d; give 0 to %d", priority,
                                   MQ_QUEUE_PRIORITY_MAX);
     if (size > h->parts.max_message_size)
-        return mqc_endpoint_error(&queue->place, EMSGSIZE,
+        return mqc_endpoint_error(&queue->endpoint, EMSGSIZE,
                                   "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
                                   (unsigned long long)h->parts.max_message_size);
     if (mqc_has_events(&queue->h))
@@ -341,14 +342,14 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *del
     }
     if (mq_likely(status == MQ_QUEUE_OK))
         return 1;
-    int cut = mqc_check_whole(&q->place, &q->segment);
+    int cut = mqc_check_truncation(&q->endpoint, &q->segment);
     if (cut || status == MQ_QUEUE_EMPTY)
         return cut;
     if (!delivery->word)
-        return mqc_endpoint_error(&q->place, EPROTO, "its words change without end: another program writes there");
+        return mqc_endpoint_error(&q->endpoint, EPROTO, "its words change without end: another program writes there");
     if (mq_queue_free_slot(&q->h, delivery) && mqc_has_events(&q->h))
         mqc_event_publisher_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
-    return mqc_endpoint_error(&q->place, EPROTO,
+    return mqc_endpoint_error(&q->endpoint, EPROTO,
                               "a message of %llu bytes was there, more than it can hold: another program wrote "
                               "there",
                               (unsigned long long)delivery->length);
@@ -390,12 +391,12 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_delivery *delivery)
 /* Take a message, and copy it; 0, or why there is none. */
 static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_delivery *delivery,
                          msgq_message *about) {
-    int found = mqc_check_process(&q->place, q->generation);
+    int found = mqc_check_process(&q->endpoint, q->generation);
     found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, delivery);
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, delivery, timeout);
     if (found == 0)
-        return mqc_endpoint_error(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+        return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
     if (found < 0)
         return found;
     if (about)
@@ -406,12 +407,12 @@ static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeou
                                 .priority = (int)mq_slot_state_priority(delivery->key)};
     if (delivery->length > room) {
         mqc_queue_put_back(q, delivery);
-        return mqc_endpoint_error(&q->place, EMSGSIZE,
+        return mqc_endpoint_error(&q->endpoint, EMSGSIZE,
                                   "the message has %llu bytes, the buffer %zu; it stays in the queue",
                                   (unsigned long long)delivery->length, room);
     }
     mq_copy_out(buffer, mq_queue_slot_payload(&q->h, delivery->slot), delivery->length);
-    return mqc_check_whole(&q->place, &q->segment);
+    return mqc_check_truncation(&q->endpoint, &q->segment);
 }
 
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
@@ -432,7 +433,7 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     mq_queue_delivery delivery;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
-        return mqc_endpoint_error(&queue->place, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
+        return mqc_endpoint_error(&queue->endpoint, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
                                   lease, MQC_LEASE_MAX_S);
     int status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
     if (status)
@@ -451,9 +452,9 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
 
 /* What was taken, if the job is not over; the words of the place are checked by the exchange. */
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_delivery *delivery) {
-    int status = mqc_check_process(&q->place, q->generation);
+    int status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
-        status = mqc_endpoint_error(&q->place, EINVAL, "a job ends once; this one is over, or was never taken");
+        status = mqc_endpoint_error(&q->endpoint, EINVAL, "a job ends once; this one is over, or was never taken");
     *delivery = (mq_queue_delivery){job->slot,       job->key,       job->word,        job->length,
                                     job->deliveries, job->sent_time, job->origin_time, job->taken_time};
     if (status)
@@ -474,9 +475,9 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
             mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED, &delivery);
         return 0;
     }
-    status = mqc_check_whole(&queue->place, &queue->segment);
+    status = mqc_check_truncation(&queue->endpoint, &queue->segment);
     return status ? status
-                  : mqc_endpoint_error(&queue->place, ESTALE,
+                  : mqc_endpoint_error(&queue->endpoint, ESTALE,
                                        "the lease was over, and the message went back to the queue");
 }
 
@@ -492,7 +493,7 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
 
 int64_t msgq_queue_waiting(msgq_queue *queue) {
     int64_t count = 0;
-    int status = mqc_check_process(&queue->place, queue->generation);
+    int status = mqc_check_process(&queue->endpoint, queue->generation);
     for (uint64_t i = 0; !status && i < queue->h.parts.max_messages; i++) /* relaxed: only counted */
         count += mq_slot_state_is_ready(mq_load_relaxed_u64(&queue->h.parts.slot_states[i]));
     return status ? status : count;

@@ -20,21 +20,21 @@ static const char MQC_EVENTS_FIELDS[] =
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "
     "[\"size\", \"<u4\"], [\"pid\", \"<u4\"]]";
 
-int mqc_event_publisher_check(const mqc_endpoint *place) {
-    size_t most = MQC_CHANNEL_NAME_MAX - strlen(MQC_EVENTS_SUFFIX), size = strlen(place->name);
+int mqc_event_publisher_check(const mqc_endpoint *endpoint) {
+    size_t most = MQC_CHANNEL_NAME_MAX - strlen(MQC_EVENTS_SUFFIX), size = strlen(endpoint->name);
     if (size <= most)
         return 0;
-    return mqc_endpoint_error(place, EINVAL,
+    return mqc_endpoint_error(endpoint, EINVAL,
                               "a queue with events has a name of at most %zu bytes, and this one has %zu", most, size);
 }
 
-int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *place, const mqc_segment *segment,
+int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_segment *segment,
                              const mq_queue_parts *parts) {
     uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
-    *events = (mqc_event_publisher){.place = place, .segment = segment, .parts = parts};
+    *events = (mqc_event_publisher){.endpoint = endpoint, .segment = segment, .parts = parts};
     events->buffer.room = room + 1;
     events->buffer.records = calloc(events->buffer.room, sizeof *events->buffer.records);
-    return events->buffer.records ? 0 : mqc_endpoint_error(place, ENOMEM, "no memory for its events");
+    return events->buffer.records ? 0 : mqc_endpoint_error(endpoint, ENOMEM, "no memory for its events");
 }
 
 void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid) {
@@ -65,14 +65,14 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ro
     char name[MQC_NAME + sizeof MQC_EVENTS_SUFFIX];
     msgq_channel_publisher *publisher = NULL;
     mqc_channel_file file;
-    snprintf(name, sizeof name, "%s%s", events->place->name, MQC_EVENTS_SUFFIX);
+    snprintf(name, sizeof name, "%s%s", events->endpoint->name, MQC_EVENTS_SUFFIX);
     int status =
-        mqc_channel_file_init_beside(&file, name, events->place, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
-    if (!status && !mqc_has_name(events->segment)) /* the channel of that name is another queue's, or nobody's */
+        mqc_channel_file_init_beside(&file, name, events->endpoint, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
+    if (!status && !mqc_is_linked(events->segment)) /* the channel of that name is another queue's, or nobody's */
         status = -ENOENT;
     if (!status)
         status = mqc_publisher_open(&publisher, &file, &options);
-    if (!status && !mqc_has_name(events->segment))
+    if (!status && !mqc_is_linked(events->segment))
         status = -ENOENT;
     if (status) {
         msgq_channel_publisher_close(publisher);

@@ -9,7 +9,7 @@
 #include "workqueue/receiver.h"
 
 typedef struct {
-    const mqc_endpoint *place; /* of the queue, and so are the next two */
+    const mqc_endpoint *endpoint; /* of the queue, and so are the next two */
     const mqc_segment *segment;
     const mq_queue_parts *parts;       /* NULL: it has no events */
     mq_queue_event_buffer buffer;      /* what was noted so far */
@@ -21,9 +21,9 @@ typedef struct {
 static inline bool mqc_has_events(const mq_queue_handle *h) { return mq_unlikely(h->event_buffer != NULL); }
 
 /* Whether a queue of this name may have events: -EINVAL, that of their channel would be too long. */
-MQC_HIDDEN int mqc_event_publisher_check(const mqc_endpoint *place);
+MQC_HIDDEN int mqc_event_publisher_check(const mqc_endpoint *endpoint);
 /* Get the memory, for a queue with events whose fields stay where they are. */
-MQC_HIDDEN int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *place,
+MQC_HIDDEN int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint,
                                         const mqc_segment *segment, const mq_queue_parts *parts);
 /* The handle has a row from now on, and notes what it does. */
 MQC_HIDDEN void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid);
@@ -33,7 +33,7 @@ MQC_HIDDEN void mqc_event_publisher_end(mqc_event_publisher *events);
 /* Open the channel if there is need, for events of sending or only for the others. To be called before what they tell
  * of, so that little time is left to be killed between that and its event. */
 MQC_HIDDEN void mqc_event_publisher_open(mqc_event_publisher *events, bool sends);
-/* The same for a call that takes: who finds nothing takes no place among the publishers. */
+/* The same for a call that takes: who finds nothing takes no row among the publishers. */
 MQC_HIDDEN void mqc_event_publisher_open_to_take(mqc_event_publisher *events);
 /* Publish what the handle noted. */
 MQC_HIDDEN void mqc_event_publisher_flush(mqc_event_publisher *events);

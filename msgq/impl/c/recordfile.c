@@ -8,29 +8,29 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* without a wake, then 3 s, 9 
 
 static int mqc_records_check(void *handle) {
     mqc_records *r = handle;
-    mq_record_check_result kind =
+    mq_file_check kind =
         mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
-    if (kind == MQ_RECORD_OTHER_VERSION)
-        return mqc_endpoint_error(&r->place, EPROTO, "has another layout than this library, which has version %d",
+    if (kind == MQ_FILE_OTHER_VERSION)
+        return mqc_endpoint_error(&r->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_RECORD_MAJOR);
-    if (kind != MQ_RECORD_VALID)
-        return mqc_endpoint_error(&r->place, EPROTO, "is no vector and no board of msgq; remove it");
+    if (kind != MQ_FILE_VALID)
+        return mqc_endpoint_error(&r->endpoint, EPROTO, "is no vector and no board of msgq; remove it");
     if ((r->w.parts.config.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
-        return mqc_endpoint_error(&r->place, EEXIST, "is a %s",
+        return mqc_endpoint_error(&r->endpoint, EEXIST, "is a %s",
                                   r->w.parts.config.flags & MQ_RECORD_BOARD ? "board" : "vector");
     return 0;
 }
 
 static void mqc_records_fill(void *handle) {
     mqc_records *r = handle;
-    mq_self self;
+    mq_process_identity self;
     mq_record_header *record = (mq_record_header *)(void *)r->segment.address;
     mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char creator[MQ_RECORD_CREATOR_BYTES] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
     if (r->schema.name)
-        mqc_describe(&r->place, &at, &r->schema, true);
+        mqc_describe(&r->endpoint, &at, &r->schema, true);
     mq_record_header_init(record, &r->wanted, (uint64_t)msgq_time_ns(), self.pid, creator);
 }
 
@@ -40,13 +40,13 @@ static int mqc_records_check_schema(const mqc_records *r) {
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
          r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
         return 0;
-    return mqc_endpoint_error(&r->place, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit",
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit",
                               r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS);
 }
 
 void mqc_records_end(mqc_records *r) {
     if (r->generation == mqc_generation() && r->w.row)
-        mq_record_leave(&r->w, r->uid, &r->hold);
+        mq_record_leave(&r->w, r->uid, &r->liveness_token);
     free(r->seen);
     mqc_unmap(&r->segment);
     free(r);
@@ -54,9 +54,9 @@ void mqc_records_end(mqc_records *r) {
 
 /* Open what `wanted` says. bytes 0: it is not to be made. */
 int mqc_records_open(mqc_records *r, const char *name, const msgq_options *options, bool makes) {
-    mq_self self;
+    mq_process_identity self;
     r->generation = mqc_generation();
-    int status = mqc_endpoint_init(&r->place, r->wanted.flags & MQ_RECORD_BOARD ? "board" : "vector", name,
+    int status = mqc_endpoint_init(&r->endpoint, r->wanted.flags & MQ_RECORD_BOARD ? "board" : "vector", name,
                                    MQC_NAME_MAX, options, 0);
     if (!status)
         status = mqc_identify(&self);
@@ -64,7 +64,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
         status = mqc_records_check_schema(r);
     uint64_t bytes = makes ? mq_record_file_bytes(&r->wanted) : 0;
     if (!status && makes && !bytes)
-        status = mqc_endpoint_error(&r->place, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
+        status = mqc_endpoint_error(&r->endpoint, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
                                     (unsigned long long)r->wanted.length, (unsigned long long)r->wanted.item_bytes,
                                     (unsigned long long)r->wanted.copies);
     mqc_file_ops kind = {.start = "msgqrec_",
@@ -74,14 +74,14 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
                          .fill = mqc_records_fill,
                          .handle = r};
     if (!status)
-        status = mqc_open_or_create(&r->place, &kind, &r->segment);
+        status = mqc_open_or_create(&r->endpoint, &kind, &r->segment);
     if (status)
         return status;
-    r->w.roll = &r->segment.roll;
+    r->w.liveness_file = &r->segment.liveness_file;
     r->clock_offset = mqc_clock_offset();
     r->length = r->w.parts.config.length;
     r->seen = calloc(r->length, sizeof *r->seen);
-    return r->seen ? 0 : mqc_endpoint_error(&r->place, ENOMEM, "no memory for a handle");
+    return r->seen ? 0 : mqc_endpoint_error(&r->endpoint, ENOMEM, "no memory for a handle");
 }
 
 /* ---- rows ---- */
@@ -89,62 +89,62 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
 /* Who is named in a word, for errors. */
 int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_row(who);
-    uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.who.pid) : 0;
-    return mqc_endpoint_error(&r->place, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
+    uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
+    return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
                               (unsigned long long)pid); /* relaxed, above: for texts */
 }
 
 /* Take a row under the lock, which each write needs. */
 static int mqc_records_join(mqc_records *r) {
-    mq_self self;
-    mq_row_table roster = mq_record_row_table(r->w.parts.header);
-    int status = mqc_identify(&self), fd = status ? status : mqc_lock(&r->place, &r->segment);
+    mq_process_identity self;
+    mq_row_table row_table = mq_record_row_table(r->w.parts.header);
+    int status = mqc_identify(&self), fd = status ? status : mqc_lock(&r->endpoint, &r->segment);
     if (fd < 0)
         return fd;
-    int row = mq_row_table_reserve(&roster, r->w.roll, &r->hold);
+    int row = mq_row_table_reserve(&row_table, r->w.liveness_file, &r->liveness_token);
     if (row == MQ_NO_ROW)
         status =
-            mqc_endpoint_error(&r->place, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
+            mqc_endpoint_error(&r->endpoint, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
     else
-        mq_record_join(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->hold != NULL);
+        mq_record_join(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
     mq_u64 *owner = &r->w.parts.header->owner;
     if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&r->w, owner)) {
         status = mqc_records_taken(r, mq_load_acquire_u64(owner), "it is exclusive, and");
-        mq_record_leave(&r->w, r->uid, &r->hold);
+        mq_record_leave(&r->w, r->uid, &r->liveness_token);
     }
     mqc_unlock_file(fd);
     return status;
 }
 
 int mqc_records_need_row(mqc_records *r) {
-    int status = mqc_check_process(&r->place, r->generation);
+    int status = mqc_check_process(&r->endpoint, r->generation);
     return status || r->w.row ? status : mqc_records_join(r);
 }
 
 /* ---- waiting ---- */
 
 static uint32_t mqc_records_announce(void *reader) {
-    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.header->attention);
+    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.header->eventcount);
 }
 static int64_t mqc_records_nap(void *reader, int64_t slept_ns) {
     (void)reader;
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-int mqc_records_wait(mqc_records *r, bool (*has_more)(void *), double timeout) {
-    mqc_waiter waiter = {.has_more = has_more,
-                         .announce = mqc_records_announce,
-                         .nap_ns = mqc_records_nap,
-                         .word = &r->w.parts.header->attention,
+int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout) {
+    mqc_waiter waiter = {.is_readable = is_readable,
+                         .prepare_wait = mqc_records_announce,
+                         .max_sleep_ns = mqc_records_nap,
+                         .word = &r->w.parts.header->eventcount,
                          .reader = r,
-                         .spin_ns = r->place.spin_ns};
-    int ready = mqc_check_process(&r->place, r->generation);
+                         .spin_ns = r->endpoint.spin_ns};
+    int ready = mqc_check_process(&r->endpoint, r->generation);
     if (ready)
         return ready;
-    ready = has_more(r);
+    ready = is_readable(r);
     if (!ready && timeout != 0)
         ready = mqc_wait(&waiter, mqc_deadline(timeout));
     if (ready > 0)
         return mqc_records_check_whole(r);
-    return ready ? ready : mqc_endpoint_error(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
+    return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
 }

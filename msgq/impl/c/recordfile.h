@@ -11,13 +11,13 @@ enum { MQC_COPIES = 2 };
 
 /* A vector, or a board: an open file of records. */
 typedef struct {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     mqc_segment segment;
     mq_record_writer w;
     mq_record_config wanted;
     msgq_schema schema; /* of a new one; name NULL: none */
     uint64_t uid, length;
-    void *hold;
+    void *liveness_token;
     uint64_t *seen;
     int64_t clock_offset;
     uint64_t index, count; /* of a board: what it waits for */
@@ -32,11 +32,13 @@ MQC_HIDDEN void mqc_records_end(mqc_records *r);
 MQC_HIDDEN int mqc_records_need_row(mqc_records *r);
 /* The error for what somebody else writes, who is named in a word. */
 MQC_HIDDEN int mqc_records_taken(mqc_records *r, uint64_t who, const char *what);
-MQC_HIDDEN int mqc_records_wait(mqc_records *r, bool (*has_more)(void *), double timeout);
+MQC_HIDDEN int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout);
 
 /* How long a reader tries, while others write faster. */
 static inline int64_t mqc_records_limit(void) { return mq_now_ns() + MQ_NS_PER_S; }
 
-static inline int mqc_records_check_whole(const mqc_records *r) { return mqc_check_whole(&r->place, &r->segment); }
+static inline int mqc_records_check_whole(const mqc_records *r) {
+    return mqc_check_truncation(&r->endpoint, &r->segment);
+}
 
 #endif

@@ -6,12 +6,12 @@
 #include "ring/signal_thread.h"
 
 enum {
-    MQC_UNHEARD_SEND_US = 2000,
+    MQC_STOCK_SEND_US = 2000,
     MQC_CHECK_US = 50,
 };
 static const int64_t MQC_SEND_IN_PROGRESS_NS = MQ_NS_PER_S;
-static const int64_t MQC_UNHEARD_NS = 50 * MQ_NS_PER_MS; /* stock publishers cannot be noticed */
-static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS;     /* no slot is left, so the stock publisher does not know us */
+static const int64_t MQC_STOCK_POLL_NS = 50 * MQ_NS_PER_MS; /* stock publishers cannot be noticed */
+static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS; /* no slot is left, so the stock publisher does not know us */
 static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 
 /* ---- publishing ---- */
@@ -24,23 +24,23 @@ struct msgq_publisher {
 };
 
 static int mqc_wrong_tracking(const mqc_topic *t) {
-    return mqc_endpoint_error(&t->place, EINVAL,
+    return mqc_endpoint_error(&t->endpoint, EINVAL,
                               "is %stracked, which is settled since its first message; open it as it is",
                               mq_ring_side_tracked(mqc_side(t)) ? "" : "not ");
 }
 
 /* Let a send of the former publisher end; it sees write_uid and starts no other. */
-static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
+static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former) {
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
     bool unheard = p->after_stock && mq_thread_liveness(mq_ring_uid_thread(former)) != MQ_DEAD;
     if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
-        usleep(MQC_UNHEARD_SEND_US);
+        usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_other_send_in_progress(p, late))) {
         if (late)
-            return mqc_endpoint_error(&publisher->topic->place, EADDRINUSE,
+            return mqc_endpoint_error(&publisher->topic->endpoint, EADDRINUSE,
                                       "process %llu has been in the middle of a send for 1 s",
                                       (unsigned long long)mq_ring_publisher_pid(busy));
         usleep(MQC_CHECK_US);
@@ -55,7 +55,7 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
     publisher->p = (mq_ring_publisher){
         .ring = mqc_ring(t),
         .side = mqc_side(t),
-        .roll = &t->side.roll,
+        .liveness_file = &t->side.liveness_file,
         .data = t->ring.address + MQ_RING_HEADER,
         .canary = t->canary,
         .data_bytes = t->data_bytes,
@@ -70,7 +70,7 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
 static int mqc_publisher_start(msgq_publisher *publisher) {
     mqc_topic *t = publisher->topic;
     mq_ring_publisher *p = &publisher->p;
-    mq_self self;
+    mq_process_identity self;
     int status = mqc_identify(&self);
     if (status)
         return status;
@@ -78,20 +78,20 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
     publisher->clock_offset = mqc_clock_offset();
     if (!mq_ring_can_track(p->ring, p->side, p->track))
         return mqc_wrong_tracking(t);
-    int row = mq_ring_publisher_row_take(p->roll, p->ring, p->side, &p->hold);
+    int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
     if (row == MQ_NO_ROW)
-        return mqc_endpoint_error(&t->place, EADDRINUSE, "%d publishers of it are open in living processes; close some",
-                                  MQ_RING_PUBLISHERS);
+        return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
+                                  "%d publishers of it are open in living processes; close some", MQ_RING_PUBLISHERS);
     uint64_t former = mq_ring_publisher_claim(p, &self, mqc_random(), row);
-    status = mqc_await_former(publisher, former);
+    status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
     if (started == MQ_RING_UNTRACKED)
         status = mqc_wrong_tracking(t);
     else if (started != MQ_RING_OK)
-        status =
-            !mq_canary_intact(&t->canary)
-                ? mqc_resized(t)
-                : mqc_endpoint_error(&t->place, EPROTO, "its write pointer makes no sense: foreign bytes. Remove it");
+        status = !mq_canary_intact(&t->canary)
+                     ? mqc_resized(t)
+                     : mqc_endpoint_error(&t->endpoint, EPROTO,
+                                          "its write pointer makes no sense: foreign bytes. Remove it");
     if (status)
         mq_ring_publisher_unclaim(p, former);
     return status;
@@ -102,7 +102,7 @@ static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *sch
     mqc_topic *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
     mq_schema_parts at = mq_ring_side_schema(mqc_side(t));
-    if (!status && schema && (status = mqc_describe(&t->place, &at, schema, false)))
+    if (!status && schema && (status = mqc_describe(&t->endpoint, &at, schema, false)))
         mq_ring_publisher_close(&publisher->p);
     mqc_topic_unlock(t);
     return status;
@@ -162,7 +162,7 @@ static int mqc_check_empty(msgq_publisher *publisher) {
     mq_ring_publisher_scan_stock_readers(&publisher->p);
     if (!publisher->p.stock_count)
         return 0;
-    return mqc_endpoint_error(&publisher->topic->place, EMSGSIZE,
+    return mqc_endpoint_error(&publisher->topic->endpoint, EMSGSIZE,
                               "an empty message would abort the stock subscriber that is attached");
 }
 
@@ -176,15 +176,15 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_ring_status status, size_t
     mqc_topic *t = publisher->topic;
     if (status == MQ_RING_TOO_LARGE)
         return mqc_endpoint_error(
-            &t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
+            &t->endpoint, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
             (unsigned long long)(mq_ring_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
     if (mqc_was_cut(t))
         return mqc_resized(t);
     if (status == MQ_RING_NO_MEMORY)
-        return mqc_endpoint_error(&t->place, ENOSPC,
+        return mqc_endpoint_error(&t->endpoint, ENOSPC,
                                   "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
     uint64_t pid = mq_ring_publisher_current_pid(publisher->p.ring, publisher->p.side);
-    return mqc_endpoint_error(&t->place, EADDRINUSE,
+    return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
                               "another publisher took over: process %llu (0: a stock program, or nobody any "
                               "more); nothing was sent. To take the topic back, open it again",
                               (unsigned long long)pid);
@@ -246,7 +246,7 @@ struct msgq_subscriber {
 static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
     s->ring = mqc_ring(t);
     s->side = mqc_side(t);
-    s->roll = &t->side.roll;
+    s->liveness_file = &t->side.liveness_file;
     s->data = t->ring.address + MQ_RING_HEADER;
     s->canary = t->canary;
     s->path = t->ring.path;
@@ -257,7 +257,7 @@ static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
 static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     mqc_topic *t = subscriber->topic;
     mq_ring_subscriber *s = &subscriber->s;
-    mq_self self;
+    mq_process_identity self;
     int status = mqc_identify(&self);
     if (status)
         return status;
@@ -267,7 +267,7 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     mq_ring_subscriber_leave(s);
     if (!mq_canary_intact(&t->canary))
         return mqc_resized(t);
-    return mqc_endpoint_error(&t->place, EPROTO,
+    return mqc_endpoint_error(&t->endpoint, EPROTO,
                               "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
 }
 
@@ -297,7 +297,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mqc_topic *inherited = subscriber->topic, *topic;
     mq_ring_subscriber *s = &subscriber->s;
-    mq_self self;
+    mq_process_identity self;
     int status = mqc_identify(&self);
     if (!status)
         status = mqc_topic_open_again(&topic, inherited);
@@ -341,16 +341,16 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
     if (!s->announces_limit && s->slot < 0)
         return MQC_SLOTLESS_NS;
     int64_t longer = 2 * slept_ns > MQC_LOOK_AGAIN_NS ? 2 * slept_ns : MQC_LOOK_AGAIN_NS;
-    return subscriber->watched ? longer : MQC_UNHEARD_NS;
+    return subscriber->watched ? longer : MQC_STOCK_POLL_NS;
 }
 
 static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
-    mqc_waiter waiter = {.has_more = mqc_subscriber_more,
-                         .announce = mqc_subscriber_announce,
-                         .nap_ns = mqc_subscriber_nap,
+    mqc_waiter waiter = {.is_readable = mqc_subscriber_more,
+                         .prepare_wait = mqc_subscriber_announce,
+                         .max_sleep_ns = mqc_subscriber_nap,
                          .word = mq_ring_subscriber_attention(&subscriber->s),
                          .reader = subscriber,
-                         .spin_ns = subscriber->topic->place.spin_ns};
+                         .spin_ns = subscriber->topic->endpoint.spin_ns};
     return mqc_wait(&waiter, deadline);
 }
 
@@ -360,7 +360,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_resized(subscriber->topic);
     mq_ring_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
-    return mqc_endpoint_error(&subscriber->topic->place, EPROTO,
+    return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
                               mq_ring_cycle(cursor));
 }
@@ -377,13 +377,13 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
         if (status != MQ_RING_EMPTY)
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
-            return mqc_endpoint_error(&subscriber->topic->place, EAGAIN, "there is no message");
+            return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "there is no message");
         deadline = deadline ? deadline : mqc_deadline(timeout);
         int ready = mqc_subscriber_wait(subscriber, deadline);
         if (ready < 0)
             return ready;
         if (!ready)
-            return mqc_endpoint_error(&subscriber->topic->place, ETIMEDOUT, "no message came in %g s", timeout);
+            return mqc_endpoint_error(&subscriber->topic->endpoint, ETIMEDOUT, "no message came in %g s", timeout);
     }
 }
 
@@ -394,7 +394,7 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
         return 0;
     if (status != MQ_RING_OK)
         return mqc_subscriber_corrupt(subscriber);
-    return mqc_endpoint_error(&subscriber->topic->place, EMSGSIZE,
+    return mqc_endpoint_error(&subscriber->topic->endpoint, EMSGSIZE,
                               "the message has %llu bytes, the buffer %zu; it stays", (unsigned long long)message->size,
                               room);
 }

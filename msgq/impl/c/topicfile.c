@@ -24,18 +24,18 @@ void mqc_topic_end(mqc_topic *t) {
 }
 
 static bool mqc_cut(const mqc_segment *segment) {
-    return segment->whole &&
-           mq_load_relaxed_u64(segment->whole) != 1; /* relaxed: it changes once, before what was read does */
+    return segment->not_truncated &&
+           mq_load_relaxed_u64(segment->not_truncated) != 1; /* relaxed: it changes once, before what was read does */
 }
 
 int mqc_resized(const mqc_topic *t) {
     if (mqc_cut(&t->side) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
         return mqc_endpoint_error(
-            &t->place, ESTALE,
+            &t->endpoint, ESTALE,
             "has a side segment that another program made smaller: %s. Close this; remove the topic when "
             "nobody uses it (msgq clean), and open it again",
             t->side.path);
-    return mqc_endpoint_error(&t->place, ESTALE,
+    return mqc_endpoint_error(&t->endpoint, ESTALE,
                               "was opened with segment_size %u, which another process has since changed: a stock "
                               "process sets the file to its own size. Give all the same; close this and open it again",
                               t->data_bytes);
@@ -51,17 +51,17 @@ static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const ch
     struct stat now;
     int status = 0;
     if (!backed && mqc_backed_at_once()) {
-        status = mqc_allocate(&t->place, fd, 0, (uint64_t)found->st_size, path);
+        status = mqc_allocate(&t->endpoint, fd, 0, (uint64_t)found->st_size, path);
         backed = true;
     }
     if (!status)
-        status = mqc_map(&t->place, fd, found, true, path, &t->ring);
+        status = mqc_map(&t->endpoint, fd, found, true, path, &t->ring);
     t->data_bytes = (uint32_t)(found->st_size - MQ_RING_HEADER);
     if (!status && !backed &&
         !(mq_populate(t->ring.address, MQ_RING_HEADER, 0) && mq_populate(t->ring.address + found->st_size - 8, 8, 0)))
         status = fstat(fd, &now) == 0 && now.st_size < found->st_size
                      ? mqc_resized(t)
-                     : mqc_endpoint_error(&t->place, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
+                     : mqc_endpoint_error(&t->endpoint, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
     return status;
 }
 
@@ -69,20 +69,21 @@ static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const ch
 static int mqc_ring_grow(mqc_topic *t, int fd, uint32_t asked, const char *path) {
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
     if (mqc_backed_at_once())
-        return mqc_allocate(&t->place, fd, 0, bytes, path);
+        return mqc_allocate(&t->endpoint, fd, 0, bytes, path);
     if (mq_free_memory() < bytes + MQ_SIDE_BYTES)
-        return mqc_endpoint_error(&t->place, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
+        return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
                                   (unsigned long long)bytes, path);
-    return mqc_allocate(&t->place, fd, bytes - 8, bytes, path);
+    return mqc_allocate(&t->endpoint, fd, bytes - 8, bytes, path);
 }
 
 static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t asked) {
     int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
     if (data_bytes < MQC_DATA_MIN || data_bytes > UINT32_MAX)
-        return mqc_endpoint_error(&t->place, EPROTO, "has %lld bytes, which is no ring; remove it when nobody uses it",
+        return mqc_endpoint_error(&t->endpoint, EPROTO,
+                                  "has %lld bytes, which is no ring; remove it when nobody uses it",
                                   (long long)found->st_size);
     if (asked && asked != data_bytes)
-        return mqc_endpoint_error(&t->place, EEXIST,
+        return mqc_endpoint_error(&t->endpoint, EEXIST,
                                   "exists with segment_size %lld, but %u was asked for; ask for 0 to take it",
                                   (long long)data_bytes, asked);
     return 0;
@@ -92,13 +93,13 @@ static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t 
 static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
     struct stat found;
     for (;;) {
-        int fd = mqc_open_file(&t->place, path, O_RDWR);
+        int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
         if (fd < 0)
             return fd == -ENOENT ? 0 : fd;
         t->lock = fd;
-        int status = mqc_lock_file(&t->place, fd, path);
+        int status = mqc_lock_file(&t->endpoint, fd, path);
         if (!status)
-            status = mqc_check_file(&t->place, fd, path, &found);
+            status = mqc_check_file(&t->endpoint, fd, path, &found);
         if (!status && !found.st_nlink) { /* removed between open and lock */
             mqc_topic_unlock(t);
             continue;
@@ -107,7 +108,7 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
             found.st_size == 0) { /* a stock process opens first and sizes the file afterwards: do it for it */
             status = mqc_ring_grow(t, fd, asked, path);
             if (!status)
-                status = mqc_check_file(&t->place, fd, path, &found);
+                status = mqc_check_file(&t->endpoint, fd, path, &found);
         }
         if (!status)
             status = mqc_ring_size(t, &found, asked);
@@ -120,18 +121,18 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
 /* Create the ring, locked and mapped before it has a name. 1: it is ours; 0: another process was faster. */
 static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
     struct stat found;
-    int fd = mqc_create_file(&t->place, path, 0, t->place.mode);
+    int fd = mqc_create_file(&t->endpoint, path, 0, t->endpoint.mode);
     if (fd < 0)
         return fd;
     t->lock = fd;
-    int status = mqc_lock_file(&t->place, fd, path);
+    int status = mqc_lock_file(&t->endpoint, fd, path);
     if (!status)
         status = mqc_ring_grow(t, fd, asked, path);
     if (!status)
-        status = mqc_check_file(&t->place, fd, path, &found);
+        status = mqc_check_file(&t->endpoint, fd, path, &found);
     if (!status)
         status = mqc_ring_map(t, fd, &found, path);
-    int named = status ? status : mqc_name_file(&t->place, fd, path);
+    int named = status ? status : mqc_name_file(&t->endpoint, fd, path);
     if (named == 0) {
         mqc_unmap(&t->ring);
         mqc_topic_unlock(t);
@@ -144,15 +145,15 @@ static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
 /* 1: it is mapped, and new; 0: somebody without the lock was faster. */
 static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
     struct stat found;
-    int fd = mqc_create_file(&t->place, path, MQ_SIDE_BYTES, t->place.mode);
+    int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, t->endpoint.mode);
     if (fd < 0)
         return fd;
-    int status = mqc_check_file(&t->place, fd, path, &found);
+    int status = mqc_check_file(&t->endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(&t->place, fd, &found, true, path, &t->side);
+        status = mqc_map(&t->endpoint, fd, &found, true, path, &t->side);
     if (!status) {
         mq_ring_side_init(mqc_side(t), mqc_ring(t), t->ring.inode, t->data_bytes, (uint64_t)msgq_time_ns(), tracked);
-        status = mqc_name_file(&t->place, fd, path);
+        status = mqc_name_file(&t->endpoint, fd, path);
         if (status != 1)
             mqc_unmap(&t->side);
     }
@@ -163,31 +164,31 @@ static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
 /* 1: it is mapped; 0: there is none, or a stale one that was removed. *tracked: it said that messages are. */
 static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
     struct stat found;
-    int fd = mqc_open_file(&t->place, path, O_RDWR);
+    int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    int status = mqc_check_file(&t->place, fd, path, &found);
+    int status = mqc_check_file(&t->endpoint, fd, path, &found);
     if (!status && found.st_size != MQ_SIDE_BYTES)
-        status = mqc_endpoint_error(&t->place, EPROTO, "%s has %lld bytes, not %d; remove it", path,
+        status = mqc_endpoint_error(&t->endpoint, EPROTO, "%s has %lld bytes, not %d; remove it", path,
                                     (long long)found.st_size, MQ_SIDE_BYTES);
     if (!status)
-        status = mqc_map(&t->place, fd, &found, true, path, &t->side);
+        status = mqc_map(&t->endpoint, fd, &found, true, path, &t->side);
     close(fd);
     if (status)
         return status;
-    int check = mq_ring_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
-    if (check == MQ_SIDE_GOOD && !mq_ring_canary_lost(mqc_ring(t), mqc_side(t), t->data_bytes))
+    mq_file_check check = mq_ring_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
+    if (check == MQ_FILE_VALID && !mq_ring_canary_lost(mqc_ring(t), mqc_side(t), t->data_bytes))
         return 1;
-    if (check == MQ_SIDE_GOOD || check == MQ_SIDE_STALE) {
+    if (check == MQ_FILE_VALID || check == MQ_FILE_STALE) {
         *tracked |= mq_ring_was_tracked(mqc_side(t), t->ring.inode);
         mq_ring_move_to_next_lap(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
-        status = mqc_remove_file(&t->place, path);
+        status = mqc_remove_file(&t->endpoint, path);
         status = status < 0 ? status : 0;
-    } else if (check == MQ_SIDE_VERSION_DIFFERS)
-        status = mqc_endpoint_error(&t->place, EPROTO,
+    } else if (check == MQ_FILE_OTHER_VERSION)
+        status = mqc_endpoint_error(&t->endpoint, EPROTO,
                                     "has another layout version than this library; use one version of msgq");
     else
-        status = mqc_endpoint_error(&t->place, EPROTO, "%s is not a side segment of msgq; remove it", path);
+        status = mqc_endpoint_error(&t->endpoint, EPROTO, "%s is not a side segment of msgq; remove it", path);
     mqc_unmap(&t->side);
     return status;
 }
@@ -197,7 +198,7 @@ static int mqc_side_have(mqc_topic *t) {
     char path[MQC_PATH];
     bool tracked = false;
     int status = 0;
-    mqc_path(&t->place, "msgqside_", t->place.name, path);
+    mqc_path(&t->endpoint, "msgqside_", t->endpoint.name, path);
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
         /* Not before: a tail that is missing tells what befell the ring. */
@@ -208,7 +209,7 @@ static int mqc_side_have(mqc_topic *t) {
     if (status < 0)
         return status;
     mq_ring_side_note_ring(mqc_side(t), mqc_ring(t), t->data_bytes);
-    t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
+    t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.not_truncated);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
     return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);
@@ -218,7 +219,7 @@ static int mqc_side_have(mqc_topic *t) {
 static void mqc_ring_abandon(mqc_topic *t) {
     static const char zeros[MQ_RING_HEADER];
     if (!mqc_cut(&t->ring) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
-        mqc_remove_file(&t->place, t->ring.path);
+        mqc_remove_file(&t->endpoint, t->ring.path);
 }
 
 /* ---- opening ---- */
@@ -226,12 +227,12 @@ static void mqc_ring_abandon(mqc_topic *t) {
 static int mqc_topic_open_once(mqc_topic *t) {
     char path[MQC_PATH];
     int taken = 0, made = 0;
-    int status = mqc_make_directory(&t->place, "msgq_", t->place.mode);
+    int status = mqc_make_directory(&t->endpoint, "msgq_", t->endpoint.mode);
     if (!status)
-        status = mqc_make_directory(&t->place, "msgqside_", t->place.mode);
+        status = mqc_make_directory(&t->endpoint, "msgqside_", t->endpoint.mode);
     if (status)
         return status;
-    mqc_path(&t->place, "msgq_", t->place.name, path);
+    mqc_path(&t->endpoint, "msgq_", t->endpoint.name, path);
     while (taken == 0 && made == 0) {
         taken = mqc_ring_take(t, path, t->asked);
         if (taken == 0)
@@ -245,10 +246,10 @@ static int mqc_topic_open_once(mqc_topic *t) {
     return status;
 }
 
-/* Open the files of `place`; another process may remove the prefix's directories during this. */
+/* Open the files of `endpoint`; another process may remove the prefix's directories during this. */
 static int mqc_topic_open_named(mqc_topic *t) {
     int status = -ENOENT;
-    for (int tries = *t->place.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
+    for (int tries = *t->endpoint.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
         status = mqc_topic_open_once(t);
         if (status)
             mqc_topic_unmap(t);
@@ -279,9 +280,9 @@ int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options
         return status;
     mqc_topic *t = *topic;
     t->asked = options->segment_size;
-    status = mqc_endpoint_init(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
+    status = mqc_endpoint_init(&t->endpoint, "topic", name, MQC_NAME_MAX, &options->open, 0);
     if (!status && (options->open.create || (t->asked && t->asked < MQC_DATA_MIN)))
-        status = mqc_endpoint_error(&t->place, EINVAL,
+        status = mqc_endpoint_error(&t->endpoint, EINVAL,
                                     "a topic is opened or made (create 0), with a segment_size of 0 or from %d",
                                     MQC_DATA_MIN);
     return mqc_topic_give(topic, status ? status : mqc_topic_open_named(t));
@@ -291,7 +292,7 @@ int mqc_topic_open_again(mqc_topic **topic, const mqc_topic *former) {
     int status = mqc_topic_new(topic);
     if (status)
         return status;
-    (*topic)->place = former->place;
+    (*topic)->endpoint = former->endpoint;
     (*topic)->asked = former->asked;
     return mqc_topic_give(topic, mqc_topic_open_named(*topic));
 }

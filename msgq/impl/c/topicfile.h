@@ -8,7 +8,7 @@
 
 /* Both files of a topic. */
 typedef struct {
-    mqc_endpoint place;
+    mqc_endpoint endpoint;
     mqc_segment ring, side;
     mq_canary canary;
     uint32_t data_bytes;

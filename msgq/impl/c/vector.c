@@ -36,7 +36,7 @@ static int mqc_vector_agree(mqc_records *r, const msgq_vector_options *options, 
     if ((options->item_bytes && options->item_bytes != shape->item_bytes) || options->length > shape->length ||
         (options->copies && (uint64_t)options->copies != shape->copies) || (options->exclusive && !exclusive) ||
         (*json && !mqc_vector_has_dtype(r, json)))
-        return mqc_endpoint_error(&r->place, EEXIST,
+        return mqc_endpoint_error(&r->endpoint, EEXIST,
                                   "has %llu items of %llu bytes in %llu copies%s, and other ones, or another "
                                   "dtype, were asked for; leave out what shall be as it is",
                                   (unsigned long long)shape->length, (unsigned long long)shape->item_bytes,
@@ -81,7 +81,7 @@ uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.
 static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
         return 0;
-    return mqc_endpoint_error(&r->place, EINVAL, "has %llu items, and %llu from %llu on were asked for",
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "has %llu items, and %llu from %llu on were asked for",
                               (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
 }
 
@@ -94,7 +94,7 @@ static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, m
             return mqc_records_check_whole(r);
         deadline = deadline ? deadline : mqc_records_limit();
         if (mq_now_ns() > deadline)
-            return mqc_endpoint_error(&r->place, ETIMEDOUT,
+            return mqc_endpoint_error(&r->endpoint, ETIMEDOUT,
                                       "an item was written again and again for 1 s; make it with copies=4");
         if (which.list)
             which.list += done;
@@ -109,7 +109,7 @@ static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, m
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times) {
     mqc_records *r = &vector->r;
-    int status = mqc_check_process(&r->place, r->generation);
+    int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status)
         status = mqc_vector_range(r, first, count);
     if (status)
@@ -131,8 +131,9 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which,
     int cut = mqc_records_check_whole(r);
     if (cut || status == MQ_VECTOR_CORRUPT)
         return cut ? cut
-                   : mqc_endpoint_error(&r->place, EPROTO, "its versions change under a writer's hands: foreign bytes");
-    return mqc_endpoint_error(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
+                   : mqc_endpoint_error(&r->endpoint, EPROTO,
+                                        "its versions change under a writer's hands: foreign bytes");
+    return mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
                               (unsigned long long)mq_selection_index(which, *done));
 }
 
@@ -172,7 +173,7 @@ int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items,
     mqc_records *r = &vector->r;
     mq_record_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
-    int status = mqc_check_process(&r->place, r->generation);
+    int status = mqc_check_process(&r->endpoint, r->generation);
     while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;

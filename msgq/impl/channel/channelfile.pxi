@@ -21,15 +21,15 @@ cdef class ChannelFile:
     cdef int _mark_open(self) except -1:
         """Mark the channel as open here, so that no process takes it for unused before there is a row."""
         cdef int fd = self.lock()
-        self.hold = mq_liveness_lock(self.roll(), MQ_CHANNEL_OPEN_BYTE, True)  # NULL: there are no such locks here
+        self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)  # NULL: there are no such locks here
         self.generation = fork_generation
         unlock_file(fd)
         return 0
 
     cdef void _let_go(self) noexcept:
         if self.generation == fork_generation:
-            mq_liveness_unlock(self.hold)
-        self.hold = NULL
+            mq_liveness_unlock(self.liveness_token)
+        self.liveness_token = NULL
 
     def close(self):
         """Make no more publishers and subscribers here; those that there are say themselves that they use it."""
@@ -43,8 +43,8 @@ cdef class ChannelFile:
     def inode(self):
         return self.segment.inode
 
-    cdef const mq_liveness_file *roll(self) noexcept:
-        return &self.segment.roll
+    cdef const mq_liveness_file *liveness_file(self) noexcept:
+        return &self.segment.liveness_file
 
     cdef int lock(self, bint patient=True) except -2:
         """Hold off all who join; returns what unlock_file takes. -1: somebody has it, and we are not patient."""
@@ -67,9 +67,9 @@ cdef class ChannelFile:
             raise
         return fd
 
-    cdef int check_whole(self) except -1:
-        if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
-            raise cut(self.name, self.segment)
+    cdef int check_truncation(self) except -1:
+        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
+            raise truncated_error(self.name, self.segment)
         return 0
 
     # ---- what all agree on ----
@@ -170,30 +170,30 @@ cdef class ChannelFile:
     def stats(self):
         """See `msgq.stats.channel`. It maps pools and reads; nobody notices."""
         stats = channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
-        self.check_whole()
+        self.check_truncation()
         return stats
 
     def counts(self):
         counts = channel_counts(self.segment)
-        self.check_whole()
+        self.check_truncation()
         return counts
 
     # ---- who takes part, for errors ----
 
     def viewer(self, int row):
-        cdef const mq_identity *owner = &self.header.viewers[row].who
+        cdef const mq_participant *owner = &self.header.viewers[row].participant
         return f"{_text(owner.name, MQ_NAME)} {mq_load_relaxed_u64(&owner.pid)}"
 
     def subscriber_names(self):
         """Return the subscribers that are listed and live, as texts."""
-        cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(self.roll())
+        cdef mq_liveness_probe probe = mq_liveness_probe_begin(self.liveness_file())
         cdef mq_channel_subscriber_row *row
         cdef list names = []
         for i in range(MQ_CHANNEL_SUBSCRIBERS):
             row = &self.header.subscribers[i]
-            if mq_identity_liveness(&inquiry, &row.who, MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
-                names.append(f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}")
-        mq_liveness_probe_end(&inquiry)
+            if mq_participant_liveness(&probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
+                names.append(f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.participant.pid)}")
+        mq_liveness_probe_end(&probe)
         return names
 
     def unlink(self, wanted=None):
@@ -234,7 +234,7 @@ cdef ChannelFile _adopt(Segment segment, str name, str in_prefix, object trust, 
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.mode, file.writable = name, in_prefix, trust, mode, writable
     file.segment, file.header = segment, <mq_channel_header *> segment.address
-    file.whole = guard_word(segment.guard) if segment.guard != NULL else NULL
+    file.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
     return file
 
 
@@ -251,10 +251,10 @@ cdef ChannelFile _find_file(str name, str in_prefix, str path, object trust, bin
             raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a channel; remove it", name, path)
         segment = map_file(fd, &info, writable, name, path)
         status = mq_channel_header_check(<const mq_channel_header *> segment.address, segment.size)
-        if status == MQ_CHANNEL_OTHER_VERSION:
+        if status == MQ_FILE_OTHER_VERSION:
             text = f"has another layout than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
             raise LayoutVersionError(text, name, path)
-        if status != MQ_CHANNEL_VALID:
+        if status != MQ_FILE_VALID:
             raise CorruptSegmentError("is not a channel of msgq; remove it", name, path)
         return _adopt(segment, name, in_prefix, trust, info.st_mode & 0o777, writable)
     finally:
@@ -294,11 +294,11 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
         try:
             file = None if create else _find_file(name, in_prefix, path, trust, writable)
             if file is None and create is False:
-                raise failure("current is no such channel", name, path, ENOENT)
+                raise segment_error("current is no such channel", name, path, ENOENT)
             if file is None:
                 file = _create_file(name, in_prefix, path, mode, trust, creator)
             if file is None and create:
-                raise failure("the channel is there already", name, path, EEXIST)
+                raise segment_error("the channel is there already", name, path, EEXIST)
             if file is not None:
                 if writable:
                     file._mark_open()
@@ -328,18 +328,18 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
     """
     cdef mq_index_ring order
     cdef mq_channel_publisher_row *row
-    cdef mq_liveness_probe inquiry
+    cdef mq_liveness_probe probe
     cdef uint64_t newest
     cdef int i
     cdef bint has_order = mq_channel_order(file.header, &order)
     cdef list dead = []
-    inquiry = mq_liveness_probe_begin(file.roll())
+    probe = mq_liveness_probe_begin(file.liveness_file())
     for i in range(MQ_CHANNEL_PUBLISHERS):
         row = &file.header.publishers[i]
-        if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &inquiry, i) == MQ_DEAD:
+        if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &probe, i) == MQ_DEAD:
             count = mq_channel_count_entries(&order, i, &newest) if has_order else 0
             dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
-    mq_liveness_probe_end(&inquiry)
+    mq_liveness_probe_end(&probe)
     dead.sort()
     remaining, size = len(dead), sum(each[2] for each in dead)
     for newest, i, pool_bytes in dead:

@@ -3,17 +3,18 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_schema_parts, mq_self, mq_u32, mq_u64,
+    MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_file_check,
+    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_schema_parts, mq_process_identity, mq_u32, mq_u64,
 )
 from msgq.impl.base.segment cimport Segment
-from msgq.impl.base.views cimport HeldView, Holder
+from msgq.impl.base.views cimport PinnedView, PinOwner
 from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/layout.h" nogil:
     enum:
         MQ_NAME
-    ctypedef struct mq_identity:
+    ctypedef struct mq_participant:
         mq_u64 uid, pid, thread_id, start_time
         char name[16]
 
@@ -65,19 +66,19 @@ cdef extern from "channel/layout.h" nogil:
     ctypedef struct mq_schema:
         pass
     ctypedef struct mq_channel_publisher_row:
-        mq_identity who
+        mq_participant participant
         mq_u64 pool_uid, slots, slot_bytes, pool_bytes, pool_inode, superseded, sent, bytes, refused, evicted
         char node[48]
     ctypedef struct mq_channel_viewer_row:
-        mq_identity who
+        mq_participant participant
     ctypedef struct mq_channel_subscriber_row:
-        mq_identity who
+        mq_participant participant
         char node[48]
         mq_u64 viewer, joined, cursor, received, lost, resets, views_held
     ctypedef struct mq_channel_header:
         mq_u64 version, created_ns, creator_pid, kind, config, tail
         char creator[64]
-        mq_u32 attention
+        mq_u32 eventcount
         mq_channel_publisher_row publishers[63]
         mq_channel_viewer_row viewers[64]
         mq_channel_subscriber_row subscribers[64]
@@ -107,7 +108,7 @@ cdef extern from "channel/publisher.h" nogil:
         unsigned number
         bint stamps
         int64_t clock_offset
-        const mq_liveness_file *roll
+        const mq_liveness_file *liveness_file
         uint32_t limbo_count, published_count, free_count
         uint32_t *limbo
         uint64_t sent, bytes, refused, evicted
@@ -131,7 +132,7 @@ cdef extern from "channel/subscriber.h" nogil:
         mq_index_ring order
         const mq_channel_header *header
         mq_channel_subscriber_row *row
-        const mq_u64 *whole
+        const mq_u64 *not_truncated
         const uint64_t *excluded_pools
         mq_pool_map pools[63]
         uint64_t history
@@ -147,7 +148,7 @@ cdef extern from "channel/subscriber.h" nogil:
     ctypedef struct mq_channel_poll_state:
         const mq_channel_header *header
         const mq_u64 *cursor
-        const mq_u64 *whole
+        const mq_u64 *not_truncated
     uint64_t mq_channel_cursor(const mq_channel_subscriber *s)
     bint mq_channel_order(const mq_channel_header *header, mq_index_ring *order)
     void mq_channel_store_joined(const mq_channel_subscriber *s)
@@ -156,7 +157,7 @@ cdef extern from "channel/subscriber.h" nogil:
     void mq_channel_skip(mq_channel_subscriber *s, const mq_channel_message *m)
     bint mq_channel_accept(mq_channel_subscriber *s, const mq_channel_message *m)
     uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
-                                   mq_channel_message *last, const mq_u64 *whole)
+                                   mq_channel_message *last, const mq_u64 *not_truncated)
     bint mq_channel_pin(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
     int mq_channel_is_readable(const void *outlook)
     int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
@@ -167,34 +168,31 @@ cdef extern from "base/row_table.h" nogil:
         MQ_NO_ROW
     ctypedef struct mq_row_table:
         pass
-    int mq_row_table_reserve(const mq_row_table *roster, const mq_liveness_file *roll, void **hold)
-    void mq_identity_write(mq_identity *who, const mq_self *self, uint64_t uid, bint held)
-    void mq_identity_leave(mq_identity *who, uint64_t uid, void **hold)
-    mq_liveness mq_identity_liveness(mq_liveness_probe *inquiry, const mq_identity *who, int byte)
+    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file, void **liveness_token)
+    void mq_participant_write(mq_participant *participant, const mq_process_identity *self, uint64_t uid, bint held)
+    void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token)
+    mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant, int byte)
 
 
 cdef extern from "channel/header.h" nogil:
-    ctypedef enum mq_channel_check_result:
-        MQ_CHANNEL_VALID
-        MQ_CHANNEL_OTHER_VERSION
     void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                 const char *creator)
-    mq_channel_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t size)
+    mq_file_check mq_channel_header_check(const mq_channel_header *header, uint64_t size)
     bint mq_channel_configure(mq_channel_header *header, mq_channel_config config)
     uint64_t mq_channel_count_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
     void mq_channel_retract_all(const mq_index_ring *order, unsigned row)
-    mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *inquiry, int row)
-    bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *roll)
+    mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe, int row)
+    bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file)
     void mq_channel_release_row(mq_channel_publisher_row *row)
-    int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *roll, void **hold)
-    void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_self *self, bint held,
+    int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file, void **liveness_token)
+    void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self, bint held,
                                        const mq_pool_map *slots, uint64_t pool_size, uint64_t pool_inode,
                                        const char *node)
-    int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *roll, int row)
+    int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file, int row)
     mq_row_table mq_channel_subscriber_table(mq_channel_header *header, int count)
     bint mq_channel_viewer_died(const mq_channel_header *header, int viewer)
     void mq_channel_clear_pins(const mq_pool_map *slots, int viewer)
-    void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_self *self, uint64_t uid, bint held,
+    void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid, bint held,
                                         const char *node)
 
 
@@ -233,15 +231,15 @@ cdef class ChannelFile:
     cdef readonly bint writable
     cdef Segment segment
     cdef mq_channel_header *header
-    cdef const mq_u64 *whole    # NULL: nobody tells whether others cut the file
+    cdef const mq_u64 *not_truncated    # NULL: nobody tells whether others cut the file
     cdef readonly object trust
     cdef int mode               # of its files
-    cdef void *hold             # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
+    cdef void *liveness_token             # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
     cdef int generation         # whose hold that is
     cdef uint64_t own_pools[63]       # the pools that were made through this object, by row
-    cdef const mq_liveness_file *roll(self) noexcept
+    cdef const mq_liveness_file *liveness_file(self) noexcept
     cdef int lock(self, bint patient=*) except -2
-    cdef int check_whole(self) except -1
+    cdef int check_truncation(self) except -1
     cdef int _mark_open(self) except -1
     cdef void _let_go(self) noexcept
     cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
@@ -249,19 +247,19 @@ cdef class ChannelFile:
                                          bint publishes) except *
     cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
 
-cdef inline bint is_whole(const mq_u64 *whole) noexcept:
-    """False: others cut the mapped file. Inline, for each message asks; check_whole says more."""
-    return whole == NULL or mq_load_relaxed_u64(whole) == 1
+cdef inline bint is_whole(const mq_u64 *not_truncated) noexcept:
+    """False: others cut the mapped file. Inline, for each message asks; check_truncation says more."""
+    return not_truncated == NULL or mq_load_relaxed_u64(not_truncated) == 1
 
 
 cdef class PoolFile:
     """A publisher's pool, mapped."""
     cdef Segment segment
-    cdef const mq_u64 *whole
+    cdef const mq_u64 *not_truncated
     cdef mq_pool_map slots
     cdef readonly str node      # name of the publisher's node
     cdef readonly uint64_t pid
-    cdef int check_whole(self, str name) except -1
+    cdef int check_truncation(self, str name) except -1
     cdef int fd                 # of a new one that has no name yet
 
 cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
@@ -284,7 +282,7 @@ cdef class SubscriberRows:
     cdef void leave(self) noexcept
 
 
-cdef class MappedPool(Holder):
+cdef class MappedPool(PinOwner):
     """A pool as a subscriber has it mapped, which its views hold parts of."""
     cdef SubscriberRows rows
     cdef PoolFile pool_file

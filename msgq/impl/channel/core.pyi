@@ -13,7 +13,7 @@ from typing_extensions import Buffer, disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.channel import ChannelMessage, ChannelStats, PublisherInfo
 from msgq.common.stats.endpoint import EndpointCounts
-from msgq.impl.base.views import HeldView
+from msgq.impl.base.views import PinnedView
 from msgq.impl.base.waiting import Waitable
 
 @disjoint_base
@@ -596,7 +596,7 @@ class Subscriber(Waitable):
     def __anext__(self) -> Coroutine[Any, Any, bytes]: ...
 
 @disjoint_base
-class Sample(HeldView):
+class Sample(PinnedView):
     """A message in the memory of its publisher, as a read-only buffer of `len()` bytes. From `Subscriber.receive_view`.
 
     Its bytes stay what they are until it is released: by `release`, at the end of a ``with`` block, or when it and all

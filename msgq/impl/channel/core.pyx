@@ -16,7 +16,7 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
-from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.base.context cimport BUSY, CLOSED, LARGE_BYTES, usage_error, close_at_exit
 from msgq.impl.base.core cimport (
     mq_copy_in, mq_copy_out, MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp,
     mq_eventcount_prepare_wait_mp, mq_futex_wait, mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked,
@@ -24,13 +24,13 @@ from msgq.impl.base.core cimport (
     mq_poll_prepare_wait_mp,
 )
 from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.liveness cimport fork_generation, identify, is_alive, new_uid, text as _text, this_process
+from msgq.impl.base.process cimport fork_generation, identify, is_alive, new_uid, text as _text, this_process
 from msgq.impl.base.origin cimport current_origin
 from msgq.impl.base.segment cimport (
-    check_file, create_file, cut, failure, guard_word, lock_file, map_file, map_parts, name_file, open_file,
+    check_file, create_file, truncated_error,segment_error, not_truncated_word, lock_file, map_file, map_parts, name_file, open_file,
     remove_file, unlock_file,
 )
-from msgq.impl.base.views cimport hold, show
+from msgq.impl.base.views cimport pin, expose
 from msgq.impl.base.waiting cimport FOR_EVER, require_time, wait_ready
 
 import contextlib

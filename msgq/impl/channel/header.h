@@ -30,16 +30,14 @@ static inline void mq_channel_header_init(mq_channel_header *header, uint64_t ki
     mq_store_release_u64(&header->magic, MQ_CHANNEL_MAGIC);
 }
 
-typedef enum { MQ_CHANNEL_VALID, MQ_CHANNEL_NOT_OURS, MQ_CHANNEL_OTHER_VERSION } mq_channel_check_result;
-
-static inline mq_channel_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t bytes) {
+static inline mq_file_check mq_channel_header_check(const mq_channel_header *header, uint64_t bytes) {
     if (bytes < sizeof(mq_channel_header) || mq_load_acquire_u64(&header->magic) != MQ_CHANNEL_MAGIC)
-        return MQ_CHANNEL_NOT_OURS;
+        return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&header->version) >> 32 !=
         MQ_CHANNEL_MAJOR) /* relaxed, all: constant since before the name */
-        return MQ_CHANNEL_OTHER_VERSION;
+        return MQ_FILE_OTHER_VERSION;
     bool known = mq_load_relaxed_u64(&header->header_bytes) == offsetof(mq_channel_header, publishers);
-    return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ? MQ_CHANNEL_VALID : MQ_CHANNEL_NOT_OURS;
+    return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;
 }
 
 /* Store the configuration; the caller has found that it contradicts nothing. With a capacity the order begins, also one
@@ -82,43 +80,45 @@ static inline void mq_channel_retract_all(const mq_index_ring *order, unsigned r
     }
 }
 
-static inline mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *inquiry,
+static inline mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe,
                                                         int row) {
-    return mq_identity_liveness(inquiry, &header->publishers[row].who, MQ_CHANNEL_PUBLISHER_BYTE + row);
+    return mq_participant_liveness(probe, &header->publishers[row].participant, MQ_CHANNEL_PUBLISHER_BYTE + row);
 }
 
 /* Does anybody live who publishes? */
-static inline bool mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *roll) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+static inline bool mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file) {
+    mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     bool alive = false;
     for (int row = 0; row < MQ_CHANNEL_PUBLISHERS && !alive; row++)
-        alive = mq_channel_publisher_liveness(header, &inquiry, row) != MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+        alive = mq_channel_publisher_liveness(header, &probe, row) != MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     return alive;
 }
 
 /* The pool of a dead row was removed, and no entry refers to it: the row is free. */
 static inline void mq_channel_release_row(mq_channel_publisher_row *row) {
-    mq_identity_clear(&row->who);
+    mq_participant_clear(&row->participant);
     mq_store_release_u64(&row->pool_uid, 0);
 }
 
-/* A free row, locked by *hold; MQ_NO_ROW: there is none. */
-static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *roll, void **hold) {
+/* A free row, locked by *liveness_token; MQ_NO_ROW: there is none. */
+static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file,
+                                           void **liveness_token) {
     for (int row = 0; row < MQ_CHANNEL_PUBLISHERS; row++) {
         if (mq_load_relaxed_u64(&header->publishers[row].pool_uid)) /* relaxed: under the lock */
             continue;
-        *hold = mq_liveness_lock(roll, MQ_CHANNEL_PUBLISHER_BYTE + (uint64_t)row, false);
-        if (*hold || errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
+        *liveness_token = mq_liveness_lock(liveness_file, MQ_CHANNEL_PUBLISHER_BYTE + (uint64_t)row, false);
+        if (*liveness_token ||
+            errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
             return row;
     }
     return MQ_NO_ROW;
 }
 
 /* Fill in a free row: from now on a pool with this uid may be met in it, and removed when we are dead. */
-static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_self *self, bool held,
-                                                 const mq_pool_map *slots, uint64_t pool_bytes, uint64_t pool_inode,
-                                                 const char *node) {
+static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self,
+                                                 bool held, const mq_pool_map *slots, uint64_t pool_bytes,
+                                                 uint64_t pool_inode, const char *node) {
     char name[MQ_NODE_NAME] = "";
     memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
     mq_store_relaxed_u64(&row->slots, slots->slots); /* relaxed, all: released with pool_uid */
@@ -131,7 +131,7 @@ static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, 
     mq_store_relaxed_u64(&row->refused, 0);
     mq_store_relaxed_u64(&row->evicted, 0);
     mq_copy_in(row->node, name, sizeof name);
-    mq_identity_write(&row->who, self, slots->uid, held);
+    mq_participant_write(&row->participant, self, slots->uid, held);
     /* EDGE pool: release. The former pool's entries are gone, then the row has another. Partner: mq_channel_next */
     mq_store_release_u64(&row->pool_uid, slots->uid);
 }
@@ -150,18 +150,19 @@ static inline mq_row_table mq_channel_subscriber_table(mq_channel_header *header
  * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_channel_clear_pins): a row that
  * is locked already looks alive, and a publisher that lacks slots would leave that bit alone for as long as the taker is
  * stopped. That the bit may be cleared twice does no harm. */
-static inline int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *roll, int row) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+static inline int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file,
+                                              int row) {
+    mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     while (row < MQ_CHANNEL_VIEWERS &&
-           mq_identity_liveness(&inquiry, &header->viewers[row].who, MQ_CHANNEL_VIEWER_BYTE + row) != MQ_DEAD)
+           mq_participant_liveness(&probe, &header->viewers[row].participant, MQ_CHANNEL_VIEWER_BYTE + row) != MQ_DEAD)
         row++;
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return row < MQ_CHANNEL_VIEWERS ? row : MQ_NO_ROW;
 }
 
 /* Did a viewer die in this row, so that its bit may be left in pools? */
 static inline bool mq_channel_viewer_died(const mq_channel_header *header, int viewer) {
-    return mq_load_relaxed_u64(&header->viewers[viewer].who.uid) != 0; /* relaxed: under the lock */
+    return mq_load_relaxed_u64(&header->viewers[viewer].participant.uid) != 0; /* relaxed: under the lock */
 }
 
 /* Take the bit of a dead viewer from all slots of a pool. */
@@ -171,11 +172,11 @@ static inline void mq_channel_clear_pins(const mq_pool_map *slots, int viewer) {
             mq_pin_clear(slots, slot, (unsigned)viewer);
 }
 
-static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_self *self, uint64_t uid,
-                                                  bool held, const char *node) {
+static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self,
+                                                  uint64_t uid, bool held, const char *node) {
     char name[MQ_NODE_NAME] = "";
     memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
-    mq_identity_clear(&row->who);
+    mq_participant_clear(&row->participant);
     mq_copy_in(row->node, name, sizeof name);
     mq_store_relaxed_u64(&row->viewer, 0); /* relaxed, all: released with uid */
     mq_store_relaxed_u64(&row->joined, 0);
@@ -184,7 +185,7 @@ static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row
     mq_store_relaxed_u64(&row->lost, 0);
     mq_store_relaxed_u64(&row->resets, 0);
     mq_store_relaxed_u64(&row->views_held, 0);
-    mq_identity_write(&row->who, self, uid, held);
+    mq_participant_write(&row->participant, self, uid, held);
 }
 
 #endif

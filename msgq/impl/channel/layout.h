@@ -25,8 +25,8 @@ enum {
 
 /* One publisher and its pool. Written under the lock, but for the line of counters. */
 typedef struct {
-    mq_identity who; /* uid 0: it left, or there was none. Its messages may still be in the order */
-    mq_u64 pool_uid; /* written last: subscribers compare it. 0: the row has no pool */
+    mq_participant participant; /* uid 0: it left, or there was none. Its messages may still be in the order */
+    mq_u64 pool_uid;            /* written last: subscribers compare it. 0: the row has no pool */
     mq_u64 slots;
     mq_u64 slot_bytes;
     mq_u64 pool_bytes; /* of the file */
@@ -46,12 +46,12 @@ _Static_assert(sizeof(mq_channel_publisher_row) == 256, "bump MQ_CHANNEL_MAJOR")
 
 /* A subscriber that takes views. Its number is its bit in pins. */
 typedef struct {
-    mq_identity who;
+    mq_participant participant;
 } mq_channel_viewer_row;
 
 /* A subscriber, for those who look on. */
 typedef struct {
-    mq_identity who;
+    mq_participant participant;
     char node[MQ_NODE_NAME];
     mq_u64 viewer; /* its row there + 1; 0: it takes no views */
     mq_u64 joined; /* what was gone before this position is not lost to it */
@@ -79,7 +79,7 @@ typedef struct {
     mq_u64 pad0[15];
     mq_u64 tail; /* index_ring.h. 0: the capacity is not settled */
     mq_u64 pad1[7];
-    mq_u32 attention; /* eventcount.h, several writers */
+    mq_u32 eventcount; /* eventcount.h, several writers */
     mq_u32 pad2[15];
     mq_u64 room[464];
     mq_channel_publisher_row publishers[MQ_CHANNEL_PUBLISHERS];

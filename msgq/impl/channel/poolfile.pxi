@@ -12,9 +12,9 @@ cdef class PoolFile:
         if self.fd >= 0:  # it never got its name
             close(self.fd)
 
-    cdef int check_whole(self, str name) except -1:
-        if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
-            raise cut(name, self.segment)
+    cdef int check_truncation(self, str name) except -1:
+        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
+            raise truncated_error(name, self.segment)
         return 0
 
 
@@ -27,7 +27,7 @@ cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
     pool.node = _text(head.node, MQ_NODE_NAME)
     pool.pid = mq_load_relaxed_u64(&head.pid)
     pool.segment = segment
-    pool.whole = guard_word(segment.guard) if segment.guard != NULL else NULL
+    pool.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
     return pool
 
 
@@ -92,7 +92,7 @@ cdef int name_pool(ChannelFile file, PoolFile pool) except -1:
     pool.fd = -1
     try:
         if not name_file(fd, file.name, pool.segment.path):
-            raise failure("there is such a pool already", file.name, pool.segment.path, EEXIST)
+            raise segment_error("there is such a pool already", file.name, pool.segment.path, EEXIST)
     finally:
         close(fd)
     return 0

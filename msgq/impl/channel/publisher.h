@@ -43,7 +43,7 @@ typedef struct {
     uint32_t free_count, limbo_count;
     mq_channel_published_slot *published; /* a queue of as many places as there are slots */
     uint32_t first, published_count;
-    const mq_liveness_file *roll;           /* of the channel file: where viewers' locks are */
+    const mq_liveness_file *liveness_file;  /* of the channel file: where viewers' locks are */
     uint64_t next_probe_at;                 /* messages sent when we ask next whether holders live */
     uint64_t sent, bytes, refused, evicted; /* of the row, whose words others read */
 } mq_channel_publisher;
@@ -103,15 +103,15 @@ static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint3
 
 /* Which viewers that hold some of the first `count` of them are dead, one bit each. */
 static inline uint64_t mq_channel_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     uint64_t holders = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++)
         holders |= mq_pin_holders(&p->slots, mq_channel_used_slot(p, i));
     for (int viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++)
-        if (holders >> viewer & 1 &&
-            mq_identity_liveness(&inquiry, &p->header->viewers[viewer].who, MQ_CHANNEL_VIEWER_BYTE + viewer) == MQ_DEAD)
+        if (holders >> viewer & 1 && mq_participant_liveness(&probe, &p->header->viewers[viewer].participant,
+                                                             MQ_CHANNEL_VIEWER_BYTE + viewer) == MQ_DEAD)
             dead |= 1ull << viewer;
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return dead;
 }
 
@@ -218,7 +218,7 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
     *position = mq_channel_enqueue(p, slot, length, mq_channel_now(p), origin_time);
     if (mq_unlikely(*position == MQ_NO_POSITION))
         return MQ_CHANNEL_CORRUPT;
-    return mq_eventcount_has_waiters_mp(&p->header->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
+    return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
 /* Publish up to `count` messages of `size` bytes each, stamped alike; *first is the position of the first one. Returns

@@ -24,7 +24,7 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 @no_gc_clear  # a queue's handle that is collected with it has events to publish
 cdef class Publisher:
     """See core.pyi."""
-    cdef int _ticket, _generation
+    cdef int _use_state, _generation
     cdef unsigned long _waiter  # the thread that waits for a slot; 0: none
     cdef bint _closing          # `close` was called during that wait, which closes it
     cdef readonly str endpoint
@@ -37,25 +37,25 @@ cdef class Publisher:
     cdef object __weakref__
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         self.endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
-        self._generation = self._ticket = fork_generation
-        remember(self)
+        self._generation = self._use_state = fork_generation
+        close_at_exit(self)
 
     def __reduce__(self):
         raise pickle_error(self)
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{self.sent} messages published"
+        state = "closed" if self._use_state == CLOSED else f"{self.sent} messages published"
         return f"<msgq channel Publisher {self.endpoint!r}, {state}>"
 
     # ---- what it counts ----
 
     @property
     def closed(self):
-        return self._ticket == CLOSED
+        return self._use_state == CLOSED
 
     @property
     def sent(self):
@@ -85,14 +85,14 @@ cdef class Publisher:
 
     def close(self):
         cdef bint is_owner = self._generation == fork_generation
-        if self._ticket == CLOSED:
+        if self._use_state == CLOSED:
             return
         if is_owner and self._waiter:
             self._interrupt_wait()
             return
-        if is_owner and self._ticket != fork_generation:
-            raise misuse(self._ticket, self.endpoint)
-        self._ticket = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
+        if is_owner and self._use_state != fork_generation:
+            raise usage_error(self._use_state, self.endpoint)
+        self._use_state = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
         if is_owner:
             self._pool.superseded = True  # loans that are open end it
             self._pool.leave(True)
@@ -108,7 +108,7 @@ cdef class Publisher:
         return 0
 
     def _close_at_exit(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self.close()
 
     def __enter__(self):
@@ -119,26 +119,26 @@ cdef class Publisher:
 
     cdef int _rejoin_or_raise(self) except -1:
         """Called when the ticket is not valid: raise, or join again after a fork."""
-        if self._ticket != CLOSED and self._generation != fork_generation:
+        if self._use_state != CLOSED and self._generation != fork_generation:
             return self._rejoin()
-        raise misuse(self._ticket, self.endpoint)
+        raise usage_error(self._use_state, self.endpoint)
 
     cdef int _rejoin(self) except -1:
         """In a forked child: take a row and create a pool. Open loans stay the parent's."""
         cdef PublisherPool inherited = self._pool
-        cdef int ticket = self._ticket, generation = self._generation
-        self._generation, self._ticket = fork_generation, BUSY
+        cdef int ticket = self._use_state, generation = self._generation
+        self._generation, self._use_state = fork_generation, BUSY
         self._waiter, self._closing = 0, False  # the waiting thread may not exist in the child
         try:
             self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
                                                  self._max_bytes, True))
             if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
                 self._file.own_pools[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
-            self._ticket = self._generation
+            self._use_state = self._generation
         finally:
-            if self._ticket == BUSY:
-                self._generation, self._ticket = generation, ticket
-        remember(self)
+            if self._use_state == BUSY:
+                self._generation, self._use_state = generation, ticket
+        close_at_exit(self)
         return 0
 
     cdef int _check_not_inherited(self) except -1:
@@ -160,7 +160,7 @@ cdef class Publisher:
     # ---- sending ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._rejoin_or_raise()
         require_time(timeout, self.endpoint)
         return self._send(data, timeout, origin_time)
@@ -174,7 +174,7 @@ cdef class Publisher:
             finally:
                 PyBuffer_Release(&view)
         for message in messages:
-            if self._ticket != fork_generation:
+            if self._use_state != fork_generation:
                 self._rejoin_or_raise()
             self._send(message, 0.0, origin_time)
             count += 1
@@ -184,7 +184,7 @@ cdef class Publisher:
         """Publish the rows of an array, block by block, each of which wakes those who sleep once."""
         cdef const uint8_t *data = <const uint8_t *> view.buf
         cdef uint64_t done = 0, count = view.shape[0], size = view.len // count if count else 0, block, wanted
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._rejoin_or_raise()
         if size > self._pool.c.slots.slot_bytes:
             self._grow(size)
@@ -203,11 +203,11 @@ cdef class Publisher:
         cdef uint64_t first = 0
         cdef uint64_t sent = mq_channel_publish_batch(&self._pool.c, rows, size, count, origin_time, &first)
         done[0] += sent
-        if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.attention):
-            mq_eventcount_notify_mp(&self._pool.c.header.attention)
-        if not (is_whole(self._file.whole) and is_whole(self._pool.pool_file.whole)):
-            self._file.check_whole()
-            self._pool.pool_file.check_whole(self.endpoint)
+        if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.eventcount):
+            mq_eventcount_notify_mp(&self._pool.c.header.eventcount)
+        if not (is_whole(self._file.not_truncated) and is_whole(self._pool.pool_file.not_truncated)):
+            self._file.check_truncation()
+            self._pool.pool_file.check_truncation(self.endpoint)
         return sent == count
 
     cdef object _send(self, object data, object timeout, uint64_t origin_time):
@@ -218,7 +218,7 @@ cdef class Publisher:
             raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if self._ticket != fork_generation:  # an exporter may run any code
+            if self._use_state != fork_generation:  # an exporter may run any code
                 self._rejoin_or_raise()
             return self._send_bytes(view.buf, view.len, timeout, origin_time)
         finally:
@@ -236,20 +236,20 @@ cdef class Publisher:
         if size < LARGE_BYTES:
             mq_copy_in(payload, data, size)
         else:
-            self._ticket = BUSY
+            self._use_state = BUSY
             with nogil:
                 mq_copy_in(payload, data, size)
-            self._ticket = self._generation
+            self._use_state = self._generation
         return self._publish(self._pool, slot, size, origin_time)
 
     cdef object _publish(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
-        if not (is_whole(self._file.whole) and is_whole(pool.pool_file.whole)):
-            self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
-            pool.pool_file.check_whole(self.endpoint)
+        if not (is_whole(self._file.not_truncated) and is_whole(pool.pool_file.not_truncated)):
+            self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
+            pool.pool_file.check_truncation(self.endpoint)
         if status == MQ_CHANNEL_NOTIFY:
-            mq_eventcount_notify_mp(&pool.c.header.attention)
+            mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:
             mq_channel_return_slot(&pool.c, slot)
             text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
@@ -282,10 +282,10 @@ cdef class Publisher:
         limit = timeout_ns(timeout, self.endpoint)
         if limit >= 0:
             deadline = mq_now_ns() + <int64_t> limit
-        if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
             self._rejoin_or_raise()
         pool = self._pool
-        self._ticket, self._waiter = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._waiter = BUSY, PyThread_get_thread_ident()
         try:
             while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
@@ -304,7 +304,7 @@ cdef class Publisher:
                 with nogil:
                     mq_futex_wait(mq_futex_word(&pool.c.slots.pool.slot_released), expected, until)
         finally:
-            self._ticket, self._waiter = self._generation, 0
+            self._use_state, self._waiter = self._generation, 0
             closed = self._end_waiting(pool, slot)
         if closed:
             raise EndpointClosedError("was closed while it waited for a slot", self.endpoint)
@@ -353,7 +353,7 @@ cdef class Publisher:
             text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
                     f"{min_slots * mq_pool_stride(size)} bytes, and the pool may have {self._max_bytes} (max_bytes)")
             raise MessageTooLargeError(text, self.endpoint)
-        self._ticket = BUSY
+        self._use_state = BUSY
         try:
             larger = register_publisher(self._file, self.name, self._slots, wanted, self._max_bytes, False)
             if self._generation == fork_generation:
@@ -362,7 +362,7 @@ cdef class Publisher:
                 previous.superseded = True
                 previous.leave(True)
         finally:
-            self._ticket = self._generation
+            self._use_state = self._generation
         return self._check_not_inherited()
 
     def loan(self, size, /, *, timeout=0.0):
@@ -372,7 +372,7 @@ cdef class Publisher:
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         wanted = size  # may be Python code, as the comparison
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._rejoin_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
             self._grow(wanted)
@@ -430,7 +430,7 @@ cdef class Loan:
         if self._generation != fork_generation:
             text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
             raise ForkedSocketError(text, self._publisher.endpoint)
-        if self._publisher._ticket != fork_generation:
+        if self._publisher._use_state != fork_generation:
             self._publisher._rejoin_or_raise()
         return 0
 

@@ -14,7 +14,7 @@ cdef class PublisherPool:
     cdef ChannelFile channel_file
     cdef PoolFile pool_file
     cdef mq_channel_publisher c
-    cdef void *hold             # the row's lock; NULL: it has left, or locks are not to be had
+    cdef void *liveness_token             # the row's lock; NULL: it has left, or locks are not to be had
     cdef bint open
     cdef bint superseded        # its publisher has another one; it ends with its last loan
     cdef int generation
@@ -27,7 +27,7 @@ cdef class PublisherPool:
 
     cdef void _leave_row(self) noexcept:
         if self.open:
-            mq_identity_leave(&self.c.row.who, self.c.slots.uid, &self.hold)
+            mq_participant_leave(&self.c.row.participant, self.c.slots.uid, &self.liveness_token)
         self.open = False
 
     cdef int leave(self, bint removes_pool) except -1:
@@ -75,18 +75,18 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
         remaining = remove_dead_pools(file)
         if newcomer:
             _check_limit(file)
-        row = mq_channel_find_free_row(file.header, file.roll(), &pool.hold)
+        row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
         while row == MQ_NO_ROW and remaining:
             remaining = remove_dead_pools(file, remaining - 1)
-            row = mq_channel_find_free_row(file.header, file.roll(), &pool.hold)
+            row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
         if row == MQ_NO_ROW:
             text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_list_holders(file)}"
             raise TooManyPublishersError(text, file.name)
         try:
             _fill_row(pool, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
         except BaseException:
-            mq_liveness_unlock(pool.hold)
-            pool.hold = NULL
+            mq_liveness_unlock(pool.liveness_token)
+            pool.liveness_token = NULL
             raise
     finally:
         unlock_file(fd)
@@ -96,7 +96,7 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
 cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
     """Make the pool, enter it in the row, and only then give it its name: so no file is without a row."""
     cdef ChannelFile file = pool.channel_file
-    cdef mq_self identity
+    cdef mq_process_identity identity
     cdef mq_channel_publisher_row *row = &file.header.publishers[number]
     cdef bytes name = node.encode()
     identify(&identity, NULL)
@@ -104,13 +104,13 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
     pool.pool_file = make_pool(file, slots, slot_bytes, identity.pid, node)
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
     pool.c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
-    pool.c.clock_offset, pool.c.roll = offset, file.roll()
+    pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
     if not mq_channel_order(file.header, &pool.c.order):  # the capacity was set a moment ago
         raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
                                   file.path)
     if not mq_channel_publisher_begin(&pool.c):
         raise MemoryError()
-    mq_channel_publisher_register(row, &identity, pool.hold != NULL, &pool.c.slots, pool.pool_file.segment.size,
+    mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots, pool.pool_file.segment.size,
                                   pool.pool_file.segment.inode, name)
     try:
         name_pool(file, pool.pool_file)
@@ -119,8 +119,8 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
         raise
     pool.open = True
     file.own_pools[number] = pool.c.slots.uid
-    if mq_eventcount_has_waiters_mp(&file.header.attention):  # a publisher died before its wake, perhaps
-        mq_eventcount_notify_mp(&file.header.attention)
+    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # a publisher died before its wake, perhaps
+        mq_eventcount_notify_mp(&file.header.eventcount)
     return 0
 
 
@@ -144,12 +144,12 @@ cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, u
 cdef int _check_limit(ChannelFile file) except -1:
     """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
     cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&file.header.config))
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef int living = 0
     for i in range(MQ_CHANNEL_PUBLISHERS):
         if mq_load_relaxed_u64(&file.header.publishers[i].superseded) == 0:
-            living += mq_channel_publisher_liveness(file.header, &inquiry, i) != MQ_DEAD
-    mq_liveness_probe_end(&inquiry)
+            living += mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD
+    mq_liveness_probe_end(&probe)
     if <uint64_t> living >= g.publishers:
         text = f"has as many publishers as it may ({g.publishers}): {_list_holders(file)}"
         raise TooManyPublishersError(text, file.name)
@@ -159,12 +159,12 @@ cdef int _check_limit(ChannelFile file) except -1:
 cdef str _list_holders(ChannelFile file):
     """Return the owners of the rows, for an error."""
     cdef const mq_channel_publisher_row *row
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef dict count = {}
     for i in range(MQ_CHANNEL_PUBLISHERS):
-        if mq_channel_publisher_liveness(file.header, &inquiry, i) != MQ_DEAD:
+        if mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
             row = &file.header.publishers[i]
-            process = f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.who.pid)}"
+            process = f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.participant.pid)}"
             count[process] = count.get(process, 0) + 1
-    mq_liveness_probe_end(&inquiry)
+    mq_liveness_probe_end(&probe)
     return ", ".join(f"{process} ({rows} rows)" if rows > 1 else process for process, rows in count.items())

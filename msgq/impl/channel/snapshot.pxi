@@ -14,7 +14,7 @@ cdef class _ChannelSnapshot:
     cdef str name, in_prefix
     cdef object trust
     cdef mq_index_ring order
-    cdef mq_liveness_probe inquiry
+    cdef mq_liveness_probe probe
     cdef mq_channel_views views_by_viewer[64]    # of viewers, by row
     cdef dict files                 # bytes of pools, by uid
 
@@ -29,8 +29,8 @@ cdef class _ChannelSnapshot:
             if not uid:
                 continue
             mq_channel_snapshot_order(&self.order, i, &ordered)
-            has_left = mq_load_acquire_u64(&row.who.uid) == 0
-            process = participant(&row.who, mq_channel_publisher_liveness(self.header, &self.inquiry, i))
+            has_left = mq_load_acquire_u64(&row.participant.uid) == 0
+            process = participant_value(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
             publishers.append(ChannelPublisher(
                 process, _text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
@@ -73,29 +73,29 @@ cdef class _ChannelSnapshot:
         subscribers, nodes = [], {}
         for i in range(MQ_CHANNEL_SUBSCRIBERS):
             row = &self.header.subscribers[i]
-            if not mq_load_acquire_u64(&row.who.uid):
+            if not mq_load_acquire_u64(&row.participant.uid):
                 continue
-            life = mq_identity_liveness(&self.inquiry, &row.who, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
+            life = mq_participant_liveness(&self.probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
             mq_channel_snapshot_subscriber(row, &copy)
             if life != MQ_DEAD and self.order.capacity:
                 mq_channel_snapshot_unread(&self.order, &copy)
             node = _text(row.node, MQ_NODE_NAME)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
-            subscribers.append(ChannelSubscriber(participant(&row.who, life), node, copy.cursor, lag, copy.received,
+            subscribers.append(ChannelSubscriber(participant_value(&row.participant, life), node, copy.cursor, lag, copy.received,
                                                  copy.lost, copy.resets, copy.views_held))
         return tuple(subscribers), nodes
 
     cdef object viewers(self, dict nodes):
-        cdef const mq_identity *owner
+        cdef const mq_participant *owner
         cdef mq_channel_views *views
         holders = []
         for i in range(MQ_CHANNEL_VIEWERS):
-            owner = &self.header.viewers[i].who
+            owner = &self.header.viewers[i].participant
             views = &self.views_by_viewer[i]
             if mq_load_acquire_u64(&owner.uid) or views.views:
-                life = mq_identity_liveness(&self.inquiry, owner, MQ_CHANNEL_VIEWER_BYTE + i)
-                holders.append(ViewHolder(participant(owner, life), nodes.get(i + 1, ""), views.views, views.outdated,
+                life = mq_participant_liveness(&self.probe, owner, MQ_CHANNEL_VIEWER_BYTE + i)
+                holders.append(ViewHolder(participant_value(owner, life), nodes.get(i + 1, ""), views.views, views.outdated,
                                           views.publish_time or None))
         return tuple(holders)
 
@@ -106,7 +106,7 @@ cdef class _ChannelSnapshot:
         return tuple(filter(os.path.lexists, paths))
 
 
-cdef object participant(const mq_identity *owner, mq_liveness life):
+cdef object participant_value(const mq_participant *owner, mq_liveness life):
     return Participant(mq_load_relaxed_u64(&owner.pid), mq_load_relaxed_u64(&owner.thread_id),
                        mq_load_relaxed_u64(&owner.start_time), _text(owner.name, MQ_NAME), is_alive(life))
 
@@ -122,14 +122,14 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
     has_order = mq_channel_order(header, &snapshot.order)
     if not has_order:
         snapshot.order.capacity = 0
-    snapshot.inquiry = mq_liveness_probe_begin(&segment.roll)
+    snapshot.probe = mq_liveness_probe_begin(&segment.liveness_file)
     try:
         publishers = snapshot.publishers()
         subscribers, nodes = snapshot.subscribers()
         viewers = snapshot.viewers(nodes)
-        opened = is_alive(mq_liveness_is_locked(&snapshot.inquiry, MQ_CHANNEL_OPEN_BYTE))
+        opened = is_alive(mq_liveness_is_locked(&snapshot.probe, MQ_CHANNEL_OPEN_BYTE))
     finally:
-        mq_liveness_probe_end(&snapshot.inquiry)
+        mq_liveness_probe_end(&snapshot.probe)
     kind = mq_load_relaxed_u64(&header.kind)
     messages = mq_index_ring_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
     return ChannelStats(
@@ -145,7 +145,7 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
 cdef object channel_counts(Segment segment):
     """Return what moves in a channel, whose header is mapped and checked. Its pools are not looked at."""
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(&segment.roll)
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(&segment.liveness_file)
     cdef mq_index_ring order
     cdef mq_channel_subscriber_copy copy
     cdef uint64_t size = 0, lost = 0
@@ -155,13 +155,13 @@ cdef object channel_counts(Segment segment):
         if mq_load_acquire_u64(&header.publishers[i].pool_uid):
             size += mq_load_relaxed_u64(&header.publishers[i].bytes)
     for i in range(MQ_CHANNEL_SUBSCRIBERS):
-        if mq_load_acquire_u64(&header.subscribers[i].who.uid):
+        if mq_load_acquire_u64(&header.subscribers[i].participant.uid):
             mq_channel_snapshot_subscriber(&header.subscribers[i], &copy)
-            if has_order and mq_identity_liveness(&inquiry, &header.subscribers[i].who,
+            if has_order and mq_participant_liveness(&probe, &header.subscribers[i].participant,
                                                   MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
                 mq_channel_snapshot_unread(&order, &copy)
             lost += copy.lost
-    mq_liveness_probe_end(&inquiry)
+    mq_liveness_probe_end(&probe)
     return EndpointCounts(mq_index_ring_tail(&order) - order.capacity if has_order else 0, size, lost)
 
 

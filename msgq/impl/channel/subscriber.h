@@ -12,7 +12,7 @@ typedef struct {
     mq_index_ring order; /* capacity 0: not settled when we looked last */
     const mq_channel_header *header;
     mq_channel_subscriber_row *row; /* NULL: we are not listed */
-    const mq_u64 *whole;            /* not 1: the header was cut by others (mapguard.h); NULL: nobody tells */
+    const mq_u64 *not_truncated;    /* not 1: the header was cut by others (mapguard.h); NULL: nobody tells */
     const uint64_t *excluded_pools; /* pools whose messages are left out, by row; NULL: none are */
     mq_pool_map pools[MQ_CHANNEL_PUBLISHERS];
     uint64_t history;   /* messages before the present that are wanted, while the order has not begun */
@@ -228,14 +228,15 @@ static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_
 /* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns how
  * many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
 static inline uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
-                                             mq_channel_message *last, const mq_u64 *whole) {
+                                             mq_channel_message *last, const mq_u64 *not_truncated) {
     mq_channel_message m;
     uint64_t lost = s->lost, done = 0;
     /* Bound: `count`. */
     while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
         mq_copy_out(out + done * size, mq_pool_slot_payload(m.slot), size);
-        if (whole && mq_load_relaxed_u64(whole) != 1) /* relaxed: it changes once, before what was read does */
+        if (not_truncated &&
+            mq_load_relaxed_u64(not_truncated) != 1) /* relaxed: it changes once, before what was read does */
             break;
         if (!mq_channel_accept(s, &m))
             break;
@@ -262,7 +263,7 @@ static inline bool mq_channel_pin(mq_channel_subscriber *s, const mq_channel_mes
 typedef struct {
     const mq_channel_header *header;
     const mq_u64 *cursor;
-    const mq_u64 *whole;
+    const mq_u64 *not_truncated;
 } mq_channel_poll_state;
 
 /* Is there something at the cursor, be it retracted or one's own? Or an error to be had? */
@@ -270,7 +271,7 @@ static inline int mq_channel_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
-    if (o->whole && mq_load_relaxed_u64(o->whole) != 1)      /* relaxed: it changes once */
+    if (o->not_truncated && mq_load_relaxed_u64(o->not_truncated) != 1) /* relaxed: it changes once */
         return true;
     return mq_channel_order(o->header, &order) &&
            mq_index_ring_load(&order, cursor ? cursor : order.capacity, &entry) >= 0;

@@ -18,29 +18,29 @@ cdef class Subscriber(Waitable):
         self._endpoint, self.name, self._file = file.name, name, file
         self.max_views, self._raise_on_lost = max_views, raises
         self._spin_us = naming.spin_us(spin_us, file.name)
-        self.c.header, self.c.whole = file.header, file.whole
+        self.c.header, self.c.not_truncated = file.header, file.not_truncated
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
         self.c.excluded_pools = NULL if own else file.own_pools
         self._generation = fork_generation
-        self._occupy()
+        self._acquire()
         try:
             self._join()
             mq_channel_join(&self.c, True)
-            self._ticket = self._generation
+            self._use_state = self._generation
         finally:
-            if self._ticket != self._generation:
-                self._ticket = CLOSED
-        remember(self)
+            if self._use_state != self._generation:
+                self._use_state = CLOSED
+        close_at_exit(self)
 
     def __reduce__(self):
         raise pickle_error(self)
 
     def __dealloc__(self):
-        if self._ticket != CLOSED and self._generation == fork_generation:
+        if self._use_state != CLOSED and self._generation == fork_generation:
             self._leave()
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{self.c.received} messages received"
+        state = "closed" if self._use_state == CLOSED else f"{self.c.received} messages received"
         return f"<msgq channel Subscriber {self._endpoint!r}, {state}>"
 
     cdef int _join(self) except -1:
@@ -57,7 +57,7 @@ cdef class Subscriber(Waitable):
         return 0
 
     def _close_at_exit(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self.close()
 
     # ---- what it counts ----
@@ -109,14 +109,14 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_OK:
                 return True
             if status == MQ_CHANNEL_EMPTY:
-                if not is_whole(self._file.whole):
-                    self._file.check_whole()
+                if not is_whole(self._file.not_truncated):
+                    self._file.check_truncation()
                 return False
             if status == MQ_CHANNEL_UNMAPPED:
                 self._map_pool(message)
                 continue
             mq_channel_skip(&self.c, message)  # so that the next call goes on
-            self._file.check_whole()
+            self._file.check_truncation()
             text = f"at position {message.position} is no message: another program wrote there"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
         return False  # others publish them as fast as we pass them over; the next call goes on
@@ -132,8 +132,8 @@ cdef class Subscriber(Waitable):
             if error.errno not in (EMFILE, ENFILE, ENOMEM):  # these pass: then the next call finds the message again
                 mq_channel_skip(&self.c, message)
             raise
-        if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
-            self._enter()
+        if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
+            self._check_usable()
         if self._takes_views() != pins:  # it took its first view meanwhile, or a handler forked: map it as needed now
             return 0
         if pool is None:
@@ -160,7 +160,7 @@ cdef class Subscriber(Waitable):
         try:
             self._nap = mq_channel_nap_ns(&self.c, mq_now_ns())
             while wait_ready([self], deadline):
-                self._enter()  # a signal handler may have forked
+                self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
                 if 0 <= deadline <= mq_now_ns():  # the message of the wake was its own, or retracted
@@ -172,12 +172,12 @@ cdef class Subscriber(Waitable):
     cdef bint _accept(self, const mq_channel_message *message) except -1:
         """The message was copied; False: it was overwritten meanwhile."""
         cdef MappedPool mapped = self._pools[message.row]
-        if mapped.pool_file.whole != NULL and mq_load_relaxed_u64(mapped.pool_file.whole) != 1:
+        if mapped.pool_file.not_truncated != NULL and mq_load_relaxed_u64(mapped.pool_file.not_truncated) != 1:
             mq_channel_skip(&self.c, message)
-            mapped.pool_file.check_whole(self._endpoint)
+            mapped.pool_file.check_truncation(self._endpoint)
         if not mq_channel_accept(&self.c, message):
             PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
-            self._enter()
+            self._check_usable()
             return False
         self._last, self._last_pool = message[0], mapped
         return True
@@ -195,10 +195,10 @@ cdef class Subscriber(Waitable):
         if message.length < LARGE_BYTES:
             mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
             return out
-        self._occupy()
+        self._acquire()
         with nogil:
             mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
-        self._ticket = self._generation
+        self._use_state = self._generation
         return out
 
     cdef object _receive(self, object timeout):
@@ -212,11 +212,11 @@ cdef class Subscriber(Waitable):
             out = None
             if self._should_give_up(&torn, timeout):
                 break
-        self._settle_fd()
+        self._rearm_fd()
         return out
 
     def receive(self, timeout=None):
-        self._enter()
+        self._check_usable()
         return self._receive(timeout)
 
     def receive_into(self, buffer, timeout=None):
@@ -225,7 +225,7 @@ cdef class Subscriber(Waitable):
         cdef int torn = 0
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            self._enter()
+            self._check_usable()
             while self._await_message(&message, timeout):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
@@ -238,19 +238,19 @@ cdef class Subscriber(Waitable):
             return None
         finally:
             PyBuffer_Release(&view)
-            if self._ticket == fork_generation:
-                self._settle_fd()
+            if self._use_state == fork_generation:
+                self._rearm_fd()
 
     cdef uint64_t _max_count(self, object limit) except? 0:
         """Limit of positions to pass: as asked, and no more than there are now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
-        self._enter()
+        self._check_usable()
         if not self.c.order.capacity and not mq_channel_join(&self.c, False):
             return 0
         tail = mq_index_ring_tail(&self.c.order)
         available = tail - min(mq_channel_cursor(&self.c), tail)
-        if available == 0 and self._has_more():
+        if available == 0 and self._is_readable():
             available = 1  # its publisher has stopped before it came to the tail
         return available if limit is None else min(available, limit)
 
@@ -269,7 +269,7 @@ cdef class Subscriber(Waitable):
             if message is None:
                 break
             messages.append(message)
-            self._enter()
+            self._check_usable()
         return messages
 
     def receive_array(self, dtype, limit=None, *, timeout=0.0, list publishers=None):
@@ -290,7 +290,7 @@ cdef class Subscriber(Waitable):
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
-        self._enter()  # that was Python code, and so may have run anything
+        self._check_usable()  # that was Python code, and so may have run anything
         while count < max_count:
             lost_reported = self._lost_reported
             try:
@@ -316,18 +316,18 @@ cdef class Subscriber(Waitable):
                 count += batch_count
                 if publishers is not None:
                     publishers += [self._last_pool.publisher] * <Py_ssize_t> batch_count
-        self._settle_fd()
+        self._rearm_fd()
         return out[:count]
 
     cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
-        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last, self._last_pool.pool_file.whole)
+        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last, self._last_pool.pool_file.not_truncated)
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        self._enter()
+        self._check_usable()
         return self._receive(None)
 
     # ---- views ----
@@ -337,14 +337,14 @@ cdef class Subscriber(Waitable):
         cdef MappedPool mapped
         cdef Sample sample
         cdef int missed = 0
-        self._enter()
+        self._check_usable()
         self._ensure_viewer()
         while self._await_message(&message, timeout):
             if not self._takes_views():  # a signal handler forked while we waited, and this is the child
                 self._ensure_viewer()
                 continue
             mapped = self._pools[message.row]
-            mapped.pool_file.check_whole(self._endpoint)
+            mapped.pool_file.check_truncation(self._endpoint)
             if not mq_channel_pin(&self.c, &message, self._rows.viewer):
                 if self._should_give_up(&missed, timeout):
                     break
@@ -352,13 +352,13 @@ cdef class Subscriber(Waitable):
             self._rows.change_views_held(1)
             self._last, self._last_pool = message, mapped
             sample = Sample.__new__(Sample)
-            show(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
-            hold(sample, mapped, message.number)
+            expose(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
+            pin(sample, mapped, message.number)
             sample.position, sample.publisher = message.position, mapped.publisher
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
-            self._settle_fd()
+            self._rearm_fd()
             return sample
-        self._settle_fd()
+        self._rearm_fd()
         return None
 
     cdef bint _takes_views(self) noexcept:
@@ -372,11 +372,11 @@ cdef class Subscriber(Waitable):
             text = f"keeps {self._rows.views_held} views, as many as it may (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
         if self._rows.viewer < 0:
-            self._occupy()
+            self._acquire()
             try:
                 self._rows.become_viewer()
             finally:
-                self._ticket = self._generation
+                self._use_state = self._generation
             self._end_if_closing()
             self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped anew, with pins that can be written
             memset(self.c.pools, 0, sizeof(self.c.pools))
@@ -387,11 +387,11 @@ cdef class Subscriber(Waitable):
 
     # ---- waiting ----
 
-    cdef int _enter(self) except -1:
-        if self._ticket == fork_generation:
+    cdef int _check_usable(self) except -1:
+        if self._use_state == fork_generation:
             return 0
-        if self._ticket == CLOSED or self._generation == fork_generation:
-            raise misuse(self._ticket, self._endpoint)
+        if self._use_state == CLOSED or self._generation == fork_generation:
+            raise usage_error(self._use_state, self._endpoint)
         # In a forked child: rows of our own, the same cursor. Views that came along are the parent's.
         self._fd, self._waiting, self._closing = -1, None, False
         try:
@@ -399,49 +399,49 @@ cdef class Subscriber(Waitable):
         except SegmentError as error:
             if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
                 raise
-        self._ticket = self._generation = fork_generation
+        self._use_state = self._generation = fork_generation
         return 0
 
     cdef bint _ready(self) except -1:
         cdef mq_channel_message message
         cdef uint64_t lost_reported = self._lost_reported
-        self._enter()
+        self._check_usable()
         try:
             return self._next_message(&message)
         except LostMessagesError:
             self._lost_reported = lost_reported  # it is for the receive to raise it
             return True
 
-    cdef bint _has_more(self) noexcept:
-        cdef mq_channel_poll_state state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
+    cdef bint _is_readable(self) noexcept:
+        cdef mq_channel_poll_state state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
         return mq_channel_is_readable(&state)
 
-    cdef uint32_t _announce(self) noexcept:
+    cdef uint32_t _prepare_wait(self) noexcept:
         if self._nap or not self._file.writable:
-            return mq_load_acquire_u32(&self._file.header.attention)
-        return mq_eventcount_prepare_wait_mp(&self._file.header.attention)
+            return mq_load_acquire_u32(&self._file.header.eventcount)
+        return mq_eventcount_prepare_wait_mp(&self._file.header.eventcount)
 
-    cdef mq_u32 *_word(self) noexcept:
-        return &self._file.header.attention
+    cdef mq_u32 *_futex_word(self) noexcept:
+        return &self._file.header.eventcount
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if not self._file.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
         return self._nap or max(<int64_t> WAKE_TIMEOUT_NS, 2 * slept_ns)
 
-    cdef void _awake(self) noexcept:
+    cdef void _end_wait(self) noexcept:
         self._nap = 0  # one nap without a message is enough
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        cdef mq_poll_ops lookout
-        self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.whole)
-        lookout = mq_poll_ops(mq_channel_is_readable, &self._poll_state, &self._file.header.attention,
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        cdef mq_poll_ops poll_ops
+        self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
+        poll_ops = mq_poll_ops(mq_channel_is_readable, &self._poll_state, &self._file.header.eventcount,
                               mq_poll_prepare_wait_mp, NULL, False)
         if not self._file.writable:
-            lookout.announce = NULL
-        return lookout
+            poll_ops.prepare_wait = NULL
+        return poll_ops
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         self.c.row = NULL
         if self._rows is not None:
             self._rows.leave()
@@ -455,7 +455,7 @@ cdef class Subscriber(Waitable):
 
 
 @cython.no_gc_clear  # the pool is needed to the last
-cdef class Sample(HeldView):
+cdef class Sample(PinnedView):
     """See core.pyi."""
     cdef readonly uint64_t position, publish_time, origin_time
     cdef readonly object publisher

@@ -14,9 +14,9 @@ cdef class SubscriberRows:
 
     cdef int join(self, str node) except -1:
         """Be listed, if there is room, or if the channel has no more than so many subscribers."""
-        cdef mq_self identity
+        cdef mq_process_identity identity
         cdef mq_channel_config g
-        cdef mq_row_table roster
+        cdef mq_row_table row_table
         cdef int row, fd
         cdef bytes name = node.encode()
         identify(&identity, NULL)
@@ -28,38 +28,38 @@ cdef class SubscriberRows:
                 if len(subscribers) >= <int> g.subscribers:
                     text = f"has as many subscribers as it may ({g.subscribers}): {', '.join(subscribers)}"
                     raise TooManySubscribersError(text, self.file.name)
-            roster = mq_channel_subscriber_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
-            row = mq_row_table_reserve(&roster, self.file.roll(), &self.row_token)
+            row_table = mq_channel_subscriber_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
+            row = mq_row_table_reserve(&row_table, self.file.liveness_file(), &self.row_token)
             if row != MQ_NO_ROW:
                 self.row = &self.file.header.subscribers[row]
                 self.row_uid = new_uid()
                 mq_channel_subscriber_register(self.row, &identity, self.row_uid, self.row_token != NULL, name)
             else:
-                self.row_token = mq_liveness_lock(self.file.roll(), MQ_CHANNEL_OPEN_BYTE, True)  # the channel stays
+                self.row_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)  # the channel stays
         finally:
             unlock_file(fd)
         return 0
 
     cdef int become_viewer(self) except -1:
         """Take a bit in pins. What a dead owner of it still pins is cleared first, in all pools of the living."""
-        cdef mq_self identity
+        cdef mq_process_identity identity
         cdef int row, fd
         identify(&identity, NULL)
         fd = self.file.lock()
         try:
-            row = mq_channel_find_free_viewer(self.file.header, self.file.roll(), 0)
+            row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
             while row != MQ_NO_ROW:
                 if mq_channel_viewer_died(self.file.header, row):
                     _clear_pins(self.file, row)
-                self.viewer_token = mq_liveness_lock(self.file.roll(), MQ_CHANNEL_VIEWER_BYTE + row, False)
+                self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
                 if self.viewer_token != NULL or errno != EAGAIN:  # EAGAIN: its owner leaves now, or has a child
                     break
-                row = mq_channel_find_free_viewer(self.file.header, self.file.roll(), row + 1)
+                row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), row + 1)
             if row == MQ_NO_ROW:
                 text = f"has {MQ_CHANNEL_VIEWERS} viewers, which is the limit; receive() copies instead"
                 raise TooManySubscribersError(text, self.file.name)
             self.viewer_uid = new_uid()
-            mq_identity_write(&self.file.header.viewers[row].who, &identity, self.viewer_uid, self.viewer_token != NULL)
+            mq_participant_write(&self.file.header.viewers[row].participant, &identity, self.viewer_uid, self.viewer_token != NULL)
             self.viewer = row
             if self.row != NULL:
                 mq_store_release_u64(&self.row.viewer, row + 1)
@@ -78,37 +78,37 @@ cdef class SubscriberRows:
         if self.views_held or self.generation != fork_generation:
             return
         if self.row != NULL:
-            mq_identity_leave(&self.row.who, self.row_uid, &self.row_token)
+            mq_participant_leave(&self.row.participant, self.row_uid, &self.row_token)
             self.row = NULL
         mq_liveness_unlock(self.row_token)
         self.row_token = NULL
         if self.viewer >= 0:
-            mq_identity_leave(&self.file.header.viewers[self.viewer].who, self.viewer_uid, &self.viewer_token)
+            mq_participant_leave(&self.file.header.viewers[self.viewer].participant, self.viewer_uid, &self.viewer_token)
             self.viewer = -1
 
 
 cdef int _clear_pins(ChannelFile file, int viewer) except -1:
     """Take the bit of a dead viewer from the pools of the living; those of the dead are not written again."""
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef PoolFile pool
     cdef uint64_t uid
     try:
         for i in range(MQ_CHANNEL_PUBLISHERS):
             uid = mq_load_acquire_u64(&file.header.publishers[i].pool_uid)
-            if uid and mq_channel_publisher_liveness(file.header, &inquiry, i) != MQ_DEAD:
+            if uid and mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
                 pool = open_pool(file, uid, True)
                 if pool is not None:
                     mq_channel_clear_pins(&pool.slots, viewer)
     finally:
-        mq_liveness_probe_end(&inquiry)
+        mq_liveness_probe_end(&probe)
     return 0
 
 
-@no_gc_clear  # _let_go needs the mapping
-cdef class MappedPool(Holder):
+@no_gc_clear  # _unpin needs the mapping
+cdef class MappedPool(PinOwner):
     """See core.pxd."""
 
-    cdef void _let_go(self, uint64_t slot) noexcept:
+    cdef void _unpin(self, uint64_t slot) noexcept:
         mq_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
         self.rows.change_views_held(-1)
         if self.rows.closed:

@@ -156,7 +156,7 @@ class Subscriber(Waitable):
 
     # ---- finding ----
 
-    def _enter(self) -> Cursor:
+    def _check_usable(self) -> Cursor:
         if self.closed:
             raise not_connected_error(self._endpoint)
         if self._file.channel.inherited:
@@ -166,7 +166,7 @@ class Subscriber(Waitable):
 
     def _find(self, timeout: float | None) -> Entry | None:
         """Return the message at the cursor, waiting for it for so many seconds."""
-        cursor = self._enter()
+        cursor = self._check_usable()
         timeout_ns(timeout, self._endpoint)
         entry = cursor.find()
         if entry is not None or timeout == 0:
@@ -188,7 +188,7 @@ class Subscriber(Waitable):
         """Take the next message."""
         entry = self._find(timeout)
         data = None if entry is None else self._take(entry).data
-        self._settle_fd()
+        self._rearm_fd()
         return data
 
     def _receive_now(self) -> bytes | None:
@@ -208,13 +208,13 @@ class Subscriber(Waitable):
                 raise MessageTooLargeError(text, self._endpoint)
             return fill(buffer, self._take(entry).data)
         finally:
-            self._settle_fd()
+            self._rearm_fd()
 
     def _most(self, limit: int | None) -> int:
         """Return how many messages to take at most: as asked, and no more than are there now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
-        cursor = self._enter()
+        cursor = self._check_usable()
         if not cursor.begin():
             return 0
         available = max(cursor.arrived - cursor.position, 0)
@@ -230,7 +230,7 @@ class Subscriber(Waitable):
             if entry is None:
                 break
             messages.append(self._take(entry).data)
-        self._settle_fd()
+        self._rearm_fd()
         return messages
 
     def _find_more(self, after_others: bool) -> Entry | None:
@@ -278,7 +278,7 @@ class Subscriber(Waitable):
             messages.append(self._take(entry).data)
             if publishers is not None and self._last is not None:
                 publishers.append(self._last.publisher)
-        self._settle_fd()
+        self._rearm_fd()
         array = numpy.empty(len(messages), element)
         fill(array, b"".join(messages))
         return array
@@ -301,7 +301,7 @@ class Subscriber(Waitable):
 
     def receive_view(self, timeout: float | None = None) -> Sample | None:
         """Take the next message without a copy of it: its slot is not written again before the view is released."""
-        cursor = self._enter()
+        cursor = self._check_usable()
         rows = self._rows
         if rows is None:
             raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
@@ -313,7 +313,7 @@ class Subscriber(Waitable):
             cursor.unmap()
         entry = self._find(timeout)
         sample = None if entry is None else Sample(rows, self._take(entry), cast("ChannelMessage", self._last))
-        self._settle_fd()
+        self._rearm_fd()
         return sample
 
 

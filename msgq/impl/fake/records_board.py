@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.common.stats import Participant
-from msgq.impl.base.liveness import process_name
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.records_handle import Handle, Watcher
 from msgq.impl.fake.records_store import BoardRow, BoardStore, KeyRow, Row, Slot, open_store

@@ -44,16 +44,16 @@ class Watcher(Waitable):
 
     # ---- what it is to those who wait ----
 
-    def _enter(self) -> Row:
+    def _check_usable(self) -> Row:
         return self._use()
 
-    def _occupy(self) -> None:
+    def _acquire(self) -> None:
         """Any number may wait with one handle."""
 
-    def _vacate(self, _arrivals: object) -> None:
-        """See `_occupy`."""
+    def _release(self, _arrivals: object) -> None:
+        """See `_acquire`."""
 
-    def _settle_fd(self) -> None:
+    def _rearm_fd(self) -> None:
         """The row does it."""
 
     def fileno(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgq.common.dtypes import struct_schema
 from msgq.common.naming import RECORDS_MARK
 from msgq.common.schema import Schema
-from msgq.impl.base.liveness import process_name
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
 from msgq.impl.records import options
 

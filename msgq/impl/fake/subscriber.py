@@ -120,7 +120,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def _set_record_bytes(self, _size: int) -> None:
         """Go on at the oldest message that is left when it is lapped."""
-        self._enter().keeps = True
+        self._check_usable().keeps = True
         self._enable_fast_path()
 
     def close(self, linger: int | None = None) -> None:
@@ -148,7 +148,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         if inbox is None:
             return None
         data = inbox.take()
-        self._settle_fd()
+        self._rearm_fd()
         return data
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
@@ -161,10 +161,10 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         inbox.peek()
         _, _, publish_time, origin_time = inbox.queue[0]  # type: ignore[misc]  # there are four
         message = Tracked(inbox.take(), publish_time, origin_time)
-        self._settle_fd()
+        self._rearm_fd()
         return message
 
-    def _enter(self) -> TopicInbox:
+    def _check_usable(self) -> TopicInbox:
         """Return the inbox, if this socket may be used now."""
         if self._inbox is None or self._inbox.closed:
             raise not_connected_error(self._endpoint)
@@ -176,7 +176,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     def _find(self, non_blocking: bool) -> TopicInbox | None:
         """Return the inbox when it has a message, waiting for one if wanted."""
         check_non_blocking(non_blocking, self._endpoint)
-        inbox = self._enter()
+        inbox = self._check_usable()
         if inbox.is_ready():
             return inbox
         if non_blocking or self._timeout_ms == 0:
@@ -215,13 +215,13 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     def _default_timeout_ns(self) -> int | None:
         return None if self._timeout_ms < 0 else self._timeout_ms * NS_PER_MS
 
-    def _occupy(self) -> None:
-        super()._occupy()
+    def _acquire(self) -> None:
+        super()._acquire()
         self._queue = _NOTHING
 
-    def _vacate(self, inbox: Inbox) -> None:
+    def _release(self, inbox: Inbox) -> None:
         if self._inbox is inbox:  # not closed and connected anew meanwhile
-            super()._vacate(inbox)
+            super()._release(inbox)
             self._enable_fast_path()
 
     def fileno(self) -> int:
@@ -235,11 +235,11 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first."""
         limit = self._batch_limit(max_messages)
-        inbox = self._enter() if not wait_for_one or limit == 0 else self._find(False)
+        inbox = self._check_usable() if not wait_for_one or limit == 0 else self._find(False)
         messages: list[bytes] = []
         while inbox is not None and len(messages) < limit and inbox.is_ready():
             messages.append(inbox.take())
-        self._settle_fd()
+        self._rearm_fd()
         return messages
 
     def _batch_limit(self, max_messages: int | None) -> float:
@@ -261,7 +261,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             text = f"the message has {size} bytes, the buffer {room}; it stays for the next call"
             raise MessageTooLargeError(text, self._endpoint)
         data = inbox.take()
-        self._settle_fd()
+        self._rearm_fd()
         return fill(buffer, data)
 
     def receive_array(
@@ -275,7 +275,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        inbox = self._find(False) if wait_for_one and limit else self._enter()
+        inbox = self._find(False) if wait_for_one and limit else self._check_usable()
         messages: list[bytes] = []
         if inbox is not None and inbox.found_lap():
             limit = 0  # as the ring's: the call that finds a lap returns nothing
@@ -291,7 +291,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             if pending != size:
                 break
             messages.append(inbox.take())
-        self._settle_fd()
+        self._rearm_fd()
         array = numpy.empty(len(messages), element)
         fill(array, b"".join(messages))
         return array

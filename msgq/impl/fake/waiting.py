@@ -39,7 +39,7 @@ class Waitable(AsyncReceiver, Socket):
         """Whether it is closed."""
         raise NotImplementedError
 
-    def _enter(self) -> Inbox:
+    def _check_usable(self) -> Inbox:
         """Return what comes to it, if it may be used now."""
         raise NotImplementedError
 
@@ -58,11 +58,11 @@ class Waitable(AsyncReceiver, Socket):
             text = "is in use by another thread; a socket serves one thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
 
-    def _occupy(self) -> None:
+    def _acquire(self) -> None:
         """Keep others out."""
         self._in_use = True
 
-    def _vacate(self, _arrivals: Inbox) -> None:
+    def _release(self, _arrivals: Inbox) -> None:
         """Let others in again."""
         self._in_use = False
 
@@ -75,32 +75,32 @@ class Waitable(AsyncReceiver, Socket):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
-        inbox = self._enter()
+        inbox = self._check_usable()
         self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             inbox.on_arrival(partial(os.eventfd_write, self._fd, 1))
-        self._settle_fd()
+        self._rearm_fd()
         return self._fd
 
-    def _settle_fd(self) -> None:
+    def _rearm_fd(self) -> None:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and not self.closed and not self._enter().has_pending():
+        if self._fd >= 0 and not self.closed and not self._check_usable().has_pending():
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
 
 
 def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     """Wait until a receive of one of them would return at once, at most so long; None: for ever."""
-    inbox = [subscriber._enter() for subscriber in subscribers]
+    inbox = [subscriber._check_usable() for subscriber in subscribers]
     endpoints = [subscriber.endpoint for subscriber in subscribers]
     for subscriber in subscribers:
-        subscriber._occupy()
+        subscriber._acquire()
     try:
         subscribers[0]._bus.wait(lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers))
     finally:
         for subscriber, each in zip(subscribers, inbox, strict=True):
-            subscriber._vacate(each)
+            subscriber._release(each)
     for each, endpoint in zip(inbox, endpoints, strict=True):
         if each.closed:
             raise EndpointClosedError("was closed while it was waited for", endpoint)
@@ -114,7 +114,7 @@ def would_return(inbox: Inbox) -> bool:
 def wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
     """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
     subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._subscribers()
-    inbox = [subscriber._enter() for subscriber in subscribers]
+    inbox = [subscriber._check_usable() for subscriber in subscribers]
     timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
     return lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers)
 
@@ -136,7 +136,7 @@ class _Poller(PythonPoller):
         return ready
 
     def _ready(self) -> list[Waitable]:
-        return [socket for socket in self._sockets if socket._enter().is_ready()]
+        return [socket for socket in self._sockets if socket._check_usable().is_ready()]
 
 
 class Poller(PyzmqPoller[Waitable], _Poller):

@@ -193,14 +193,14 @@ class MessageQueue(Waitable):
 
     # ---- what it is to those who wait ----
 
-    def _enter(self) -> Row:
+    def _check_usable(self) -> Row:
         return self._use("read")
 
-    def _occupy(self) -> None:
+    def _acquire(self) -> None:
         """Any number may wait with one handle."""
 
-    def _vacate(self, _arrivals: object) -> None:
-        """See `_occupy`."""
+    def _release(self, _arrivals: object) -> None:
+        """See `_acquire`."""
 
     def _default_timeout_ns(self) -> int | None:
         return None if self._block else 0
@@ -208,12 +208,12 @@ class MessageQueue(Waitable):
     def _receive_now(self) -> Any:  # a generator of a simulation gets the message
         return self.receive(0)
 
-    def _settle_fd(self) -> None:
+    def _rearm_fd(self) -> None:
         """The queue does it."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
-        row = self._enter()
+        row = self._check_usable()
         self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -224,7 +224,7 @@ class MessageQueue(Waitable):
         """Return the next message, in a task of an asyncio loop."""
         from msgq.impl.base import event_loop
 
-        self._enter()
+        self._check_usable()
         return event_loop.receive_in_turn(self)
 
     areceive = __anext__ = arecv
@@ -325,7 +325,7 @@ class MessageQueue(Waitable):
 
     def _find(self, timeout: float | None, deadline: float | None) -> bool:
         """Wait for a message, and tell whether there is one."""
-        row = self._enter()
+        row = self._check_usable()
         patience = self._patience(timeout, deadline)
         if not row.is_ready() and patience:
             row.receiving += 1
@@ -364,7 +364,7 @@ class MessageQueue(Waitable):
     def receive_many(self, limit: int | None = None) -> list[Message]:
         """Take the messages that are there."""
         most = options.check_limit(limit, self._endpoint)
-        row = self._enter()
+        row = self._check_usable()
         messages: list[Message] = []
         while len(messages) < most and row.is_ready():
             messages.append(shown(self._taken()))
@@ -402,7 +402,7 @@ class MessageQueue(Waitable):
     def peek(self, limit: int | None = None) -> list[Message]:
         """Return what waits, the first first; it stays."""
         most = options.check_limit(limit, self._endpoint)
-        self._enter()
+        self._check_usable()
         return [shown(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
 
 

@@ -8,9 +8,9 @@ import struct
 
 from msgq.common.queue_events import FORMAT, SCHEMA, Event, events_channel
 from msgq.errors import MsgqError
-from msgq.impl.base.liveness import process_name
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.channel import Publisher, open_channel_file
 from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
 from msgq.impl.workqueue import options

@@ -12,12 +12,12 @@ cdef class SocketEventHandle:
     cdef mq_gate *_gate
     cdef int _fifos[2]          # open descriptors, or -1
     cdef bint _owner
-    cdef void *_hold            # the owner's life
+    cdef void *_liveness_token            # the owner's life
     cdef int _generation
     cdef object __weakref__
     cdef int _map(self, Segment segment) except -1
     cdef int _check(self) except -1
-    cdef int _check_whole(self) except -1
+    cdef int _check_truncation(self) except -1
     cdef int _check_owner(self) except -1
     cdef int _set(self, int which) except -1
     cdef bint _clear(self, int which) except -1

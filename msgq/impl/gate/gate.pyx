@@ -10,20 +10,20 @@ from posix.fcntl cimport O_RDWR
 from posix.stat cimport S_ISFIFO, fstat, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.context cimport remember
+from msgq.impl.base.context cimport close_at_exit
 from msgq.impl.gate.core cimport (
-    MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, mq_event, mq_event_announce_sleep, mq_event_clear,
-    mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set, mq_event_settle, mq_event_spin, mq_event_watch,
-    mq_gate, mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_owner,
-    mq_gate_owner_liveness,
+    MQ_GATE_EVENT_CLEARED_FIFO, MQ_GATE_EVENT_ONE, MQ_GATE_EVENT_WAS_CLEAR, mq_gate_event, mq_gate_event_prepare_wait,
+    mq_gate_event_clear, mq_gate_event_fifo, mq_gate_event_futex, mq_gate_event_is_set, mq_gate_event_set,
+    mq_gate_event_sync_fifo, mq_gate_event_spin, mq_gate_event_attach_fifo, mq_gate, mq_gate_close, mq_gate_closed,
+    mq_gate_enable, mq_gate_enabled, mq_gate_event_at, mq_gate_owner, mq_gate_owner_liveness,
 )
 from msgq.impl.base.core cimport (
     MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_now_ns, mq_liveness_unlock,
 )
 from msgq.impl.gate.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.segment cimport (
-    check_file, guard_lost, lock_file, open_file, remove_file, Segment, unlock_file,
+    check_file, was_truncated, lock_file, open_file, remove_file, Segment, unlock_file,
 )
 from msgq.impl.base.waiting cimport FOR_EVER
 from msgq.impl.base.wake cimport sleep_on
@@ -57,14 +57,14 @@ cdef int64_t _spin_ns = SPIN_MAX_NS
 # ---- waiting ----
 
 
-cdef inline mq_event *_words(Event event):
-    return mq_gate_event(event._handle._gate, event._which)
+cdef inline mq_gate_event *_words(Event event):
+    return mq_gate_event_at(event._handle._gate, event._which)
 
 
 cdef Py_ssize_t _first_set(list events) noexcept:
     cdef Py_ssize_t i
     for i in range(len(events)):
-        if mq_event_is_set(_words(<Event> events[i])):
+        if mq_gate_event_is_set(_words(<Event> events[i])):
             return i
     return -1
 
@@ -74,8 +74,8 @@ cdef Py_ssize_t _announce_sleep(list events, mq_futex_many *words) noexcept:
     cdef Py_ssize_t i
     cdef uint32_t expected
     for i in range(len(events)):
-        expected = mq_event_announce_sleep(_words(<Event> events[i]))
-        if expected >= MQ_EVENT_ONE:
+        expected = mq_gate_event_prepare_wait(_words(<Event> events[i]))
+        if expected >= MQ_GATE_EVENT_ONE:
             return i
         if i < MQ_FUTEX_MANY:
             words[i].expected = expected
@@ -106,7 +106,7 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate
             sleep_on(words, count, until)
         i = _first_set(events)
         for event in events:
-            (<Event> event)._handle._check_whole()
+            (<Event> event)._handle._check_truncation()
         if i >= 0 or 0 <= deadline <= mq_now_ns():
             return i
         for event in events:
@@ -131,13 +131,13 @@ cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
         return -1
     memset(words, 0, count * sizeof(mq_futex_many))
     for j in range(count):
-        words[j].address = <uint64_t> <size_t> mq_event_futex(_words(<Event> events[j]))
+        words[j].address = <uint64_t> <size_t> mq_gate_event_futex(_words(<Event> events[j]))
         words[j].flags = MQ_FUTEX_32
     until = started + _spin_ns
     if 0 <= deadline < until:
         until = deadline
     with nogil:
-        mq_event_spin(words, count, until)
+        mq_gate_event_spin(words, count, until)
     i = _first_set(events)
     if i < 0:
         i = _sleep(events, words, deadline, gate)
@@ -202,8 +202,8 @@ cdef class Event:
 
     def peek(self):
         self._handle._check()
-        is_set = mq_event_is_set(_words(self))
-        self._handle._check_whole()
+        is_set = mq_gate_event_is_set(_words(self))
+        self._handle._check_truncation()
         return is_set
 
     @property
@@ -225,9 +225,9 @@ cdef class SocketEventHandle:
         self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
         self._generation = fork_generation
         if override:
-            self._map(make_gate(self.endpoint, self._path, enable, &self._hold))
+            self._map(make_gate(self.endpoint, self._path, enable, &self._liveness_token))
             self._owner = True
-            remember(self)
+            close_at_exit(self)
         elif (segment := open_gate(self.endpoint, self._path)) is not None:
             self._map(segment)
 
@@ -243,8 +243,8 @@ cdef class SocketEventHandle:
         for which in range(2):
             if self._fifos[which] >= 0:
                 close(self._fifos[which])
-        if self._hold != NULL and self._generation == fork_generation:
-            mq_liveness_unlock(self._hold)
+        if self._liveness_token != NULL and self._generation == fork_generation:
+            mq_liveness_unlock(self._liveness_token)
 
     def __repr__(self):
         state = "not managed" if self._gate == NULL else "closed" if mq_gate_closed(self._gate) else "open"
@@ -255,8 +255,8 @@ cdef class SocketEventHandle:
             self._owner = False
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
             remove_gate(self.endpoint, self._path, self._segment.inode)
-            mq_liveness_unlock(self._hold)
-            self._hold = NULL
+            mq_liveness_unlock(self._liveness_token)
+            self._liveness_token = NULL
 
     def _close_at_exit(self):
         self.close()
@@ -270,14 +270,14 @@ cdef class SocketEventHandle:
     @property
     def enabled(self):
         on = self._gate != NULL and not mq_gate_closed(self._gate) and mq_gate_enabled(self._gate)
-        self._check_whole()
+        self._check_truncation()
         return on
 
     @enabled.setter
     def enabled(self, bint value):
         self._check()
         mq_gate_enable(self._gate, value)
-        self._check_whole()
+        self._check_truncation()
 
     @property
     def recv_called_event(self):
@@ -293,11 +293,11 @@ cdef class SocketEventHandle:
             raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
         if mq_gate_closed(self._gate):
             raise EventError("the handle that managed it was closed, or replaced by another one", self.endpoint)
-        return self._check_whole()
+        return self._check_truncation()
 
-    cdef int _check_whole(self) except -1:
+    cdef int _check_truncation(self) except -1:
         """Raise if another program truncated the gate's file. Call this after each access."""
-        if self._segment is not None and guard_lost(self._segment.guard):
+        if self._segment is not None and was_truncated(self._segment.guard):
             text = (f"has a gate that had {self._segment.size} bytes, and another program made it smaller; make a new "
                     "one (fake_event_handle with override)")
             raise SegmentSizeError(text, self.endpoint, self._path)
@@ -305,32 +305,32 @@ cdef class SocketEventHandle:
 
     cdef int _check_owner(self) except -1:
         """Raise if the gate was truncated, or the process that made it is dead."""
-        self._check_whole()
+        self._check_truncation()
         if self._owner and self._generation == fork_generation:
             return 0
-        if mq_gate_owner_liveness(self._gate, &self._segment.roll) == MQ_DEAD:
-            self._check_whole()
+        if mq_gate_owner_liveness(self._gate, &self._segment.liveness_file) == MQ_DEAD:
+            self._check_truncation()
             text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
             raise ControllerDiedError(text, self.endpoint)
         return 0
 
     cdef int _set(self, int which) except -1:
-        changed = mq_event_set(mq_gate_event(self._gate, which))
-        self._check_whole()
+        changed = mq_gate_event_set(mq_gate_event_at(self._gate, which))
+        self._check_truncation()
         if changed:
             self._tell(which)
         return 0
 
     cdef bint _clear(self, int which) except -1:
-        change = mq_event_clear(mq_gate_event(self._gate, which))
-        self._check_whole()
-        if change == MQ_EVENT_CLEARED_TELL:
+        change = mq_gate_event_clear(mq_gate_event_at(self._gate, which))
+        self._check_truncation()
+        if change == MQ_GATE_EVENT_CLEARED_FIFO:
             try:
                 self._tell(which)
             except BaseException:
-                mq_event_set(mq_gate_event(self._gate, which))  # who gets an error has taken nothing
+                mq_gate_event_set(mq_gate_event_at(self._gate, which))  # who gets an error has taken nothing
                 raise
-        return change != MQ_EVENT_WAS_CLEAR
+        return change != MQ_GATE_EVENT_WAS_CLEAR
 
     # ---- FIFOs ----
 
@@ -338,7 +338,7 @@ cdef class SocketEventHandle:
         """The event just became set, or ceased to be: bring its FIFO in line."""
         if self._fifos[which] < 0 and not self._open_fifo(which, False):
             return 0
-        mq_event_settle(mq_gate_event(self._gate, which), self._fifos[which])
+        mq_gate_event_sync_fifo(mq_gate_event_at(self._gate, which), self._fifos[which])
         return 0
 
     cdef int _descriptor(self, int which) except -2:
@@ -352,10 +352,10 @@ cdef class SocketEventHandle:
         """Open the FIFO that was just made, or that the event names; 0: the gate was closed and its files removed."""
         cdef struct_stat found
         cdef str path = self._path + <str> FIFO_SUFFIX[which]
-        cdef mq_event *event = mq_gate_event(self._gate, which)
+        cdef mq_gate_event *event = mq_gate_event_at(self._gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
         good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and file_permissions.trusts(found.st_uid)
-        if not good or (not fresh and found.st_ino != mq_event_fifo(event)):
+        if not good or (not fresh and found.st_ino != mq_gate_event_fifo(event)):
             if fd >= 0:
                 close(fd)
             if mq_gate_closed(self._gate):
@@ -363,9 +363,9 @@ cdef class SocketEventHandle:
             raise CorruptSegmentError("is not the FIFO that was made for this event", self.endpoint, path)
         self._fifos[which] = fd
         if fresh:
-            mq_event_watch(event, found.st_ino, fd)
+            mq_gate_event_attach_fifo(event, found.st_ino, fd)
         else:
-            mq_event_settle(event, fd)  # its bytes are gone if nobody had it open meanwhile
+            mq_gate_event_sync_fifo(event, fd)  # its bytes are gone if nobody had it open meanwhile
         return 1
 
     cdef int _make_fifo(self, int which) except -1:
@@ -379,7 +379,7 @@ cdef class SocketEventHandle:
             check_file(fd, &found, self.endpoint, self._path)
             if not found.st_nlink or found.st_ino != self._segment.inode:
                 raise EventError("its gate was replaced by another one", self.endpoint)
-            fresh = mq_event_fifo(mq_gate_event(self._gate, which)) == 0
+            fresh = mq_gate_event_fifo(mq_gate_event_at(self._gate, which)) == 0
             if fresh:
                 path = self._path + FIFO_SUFFIX[which]
                 remove_file(self.endpoint, path)  # of one that died in between
@@ -446,9 +446,9 @@ cdef class Gate:
         """Whether the gate is enabled. After a truncation, the next receive looks for the gate again."""
         cdef bint enabled = mq_gate_enabled(self._handle._gate)
         cdef SocketEventHandle handle = self._handle
-        if guard_lost(handle._segment.guard):
+        if was_truncated(handle._segment.guard):
             self._handle, self._called = None, False
-            handle._check_whole()
+            handle._check_truncation()
         return enabled
 
     cdef bint _holds(self) noexcept:
@@ -458,4 +458,4 @@ cdef class Gate:
     cdef void wake(self) noexcept:
         """Have a thread that waits in `enter` look at `*cancelled`."""
         if self._handle is not None:
-            mq_futex_wake_all(mq_event_futex(mq_gate_event(self._handle._gate, READY)))
+            mq_futex_wake_all(mq_gate_event_futex(mq_gate_event_at(self._handle._gate, READY)))

@@ -4,5 +4,5 @@ from msgq.impl.base.segment cimport Segment
 
 cdef tuple FIFO_SUFFIX
 cdef Segment open_gate(str endpoint, str path)
-cdef Segment make_gate(str endpoint, str path, bint enable, void **hold)
+cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_token)
 cdef Segment remove_gate(str endpoint, str path, uint64_t inode)

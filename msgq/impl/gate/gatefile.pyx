@@ -10,11 +10,11 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.gate.core cimport (
-    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_gate, mq_gate_check,
+    MQ_GATE_BYTES, MQ_FILE_VALID, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_FILE_OTHER_VERSION, mq_gate, mq_gate_check,
     mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_liveness, mq_gate_version,
 )
 from msgq.impl.base.core cimport mq_liveness_file, mq_liveness_lock
-from msgq.impl.base.liveness cimport is_alive, this_process
+from msgq.impl.base.process cimport is_alive, this_process
 from msgq.impl.base.segment cimport (
     check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, Segment, unlock_file,
 )
@@ -41,11 +41,11 @@ cdef Segment open_gate(str endpoint, str path):
     finally:
         close(fd)
     state = mq_gate_check(<mq_gate *> segment.address)
-    if state == MQ_GATE_VERSION_DIFFERS:
+    if state == MQ_FILE_OTHER_VERSION:
         text = (f"has layout version {mq_gate_version(<mq_gate *> segment.address)}, this library has "
                 f"{MQ_GATE_VERSION}; use one version of msgq")
         raise LayoutVersionError(text, endpoint, path)
-    if state != MQ_GATE_GOOD:
+    if state != MQ_FILE_VALID:
         raise CorruptSegmentError("is not a gate of msgq; remove it", endpoint, path)
     return None if mq_gate_closed(<mq_gate *> segment.address) else segment
 
@@ -71,26 +71,26 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
             remove_file(endpoint, path + suffix)
     finally:
         unlock_file(fd)
-    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None
+    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_FILE_VALID else None
 
 
-cdef void *_hold(Segment segment, int fd) noexcept:
+cdef void *_lock_owner_byte(Segment segment, int fd) noexcept:
     """Lock the owner's byte of a file that has no name yet."""
-    cdef mq_liveness_file roll = segment.roll
-    roll.path, roll.fd = NULL, fd
-    return mq_liveness_lock(&roll, MQ_GATE_ROW, False)
+    cdef mq_liveness_file liveness_file = segment.liveness_file
+    liveness_file.path, liveness_file.fd = NULL, fd
+    return mq_liveness_lock(&liveness_file, MQ_GATE_ROW, False)
 
 
-cdef Segment make_gate(str endpoint, str path, bint enable, void **hold):
-    """Return a new gate of this process, in place of any other; *hold is its owner's life."""
+cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_token):
+    """Return a new gate of this process, in place of any other; *liveness_token is its owner's life."""
     cdef struct_stat found
     cdef Segment segment, former
     cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
     try:
         check_file(fd, &found, endpoint, path)
         segment = map_file(fd, &found, True, endpoint, path)
-        hold[0] = _hold(segment, fd)
-        mq_gate_init(<mq_gate *> segment.address, this_process(), hold[0] != NULL)
+        liveness_token[0] = _lock_owner_byte(segment, fd)
+        mq_gate_init(<mq_gate *> segment.address, this_process(), liveness_token[0] != NULL)
         mq_gate_enable(<mq_gate *> segment.address, enable)
         while True:
             former = remove_gate(endpoint, path, 0)
@@ -107,7 +107,7 @@ def gate_owner(str path):
     cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
     if segment is None:
         return None
-    alive = is_alive(mq_gate_owner_liveness(<mq_gate *> segment.address, &segment.roll))
+    alive = is_alive(mq_gate_owner_liveness(<mq_gate *> segment.address, &segment.liveness_file))
     return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
 
 

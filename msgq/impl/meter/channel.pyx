@@ -40,19 +40,19 @@ cdef class _SubscriberMeter(Meter):
             self._subscriber.close()
 
     cdef int _begin(self) except -1:
-        self._subscriber._enter()
-        self._subscriber._file.check_whole()
-        self._subscriber._occupy()
+        self._subscriber._check_usable()
+        self._subscriber._file.check_truncation()
+        self._subscriber._acquire()
         return 0
 
     cdef int _end(self) except -1:
-        self._subscriber._ticket = self._subscriber._generation
+        self._subscriber._use_state = self._subscriber._generation
         return self._subscriber._end_if_closing()
 
     cdef bint _mend(self) except -1:
         """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
         cdef mq_channel_message message
-        self._subscriber._enter()
+        self._subscriber._check_usable()
         self._subscriber._next_message(&message)
         return True
 

@@ -23,7 +23,7 @@ cdef extern from "sys/prctl.h" nogil:
 
 cdef enum:
     NAP_NS = 50000              # between two looks: who is passive is not woken for sure
-    BREATH_NS = 50000000        # between two looks at signals
+    SPIN_GIL_NS = 50000000        # between two looks at signals
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
 
@@ -52,7 +52,7 @@ cdef class Meter:
         """Take publish times from that byte of payloads, None: from beside them; and by which clock they are."""
         cdef mq_meter *m = self.c.meter
         if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
-            text = f"a publish time cannot be at byte {stamp_offset}; give 0 to {STAMP_OFFSET_MAX}"
+            text = f"a publish time cannot be at byte {stamp_offset}; override_open_files 0 to {STAMP_OFFSET_MAX}"
             raise InvalidValueError(text, self.endpoint or "")
         m.stamp_offset = -1 if stamp_offset is None else stamp_offset
         m.stamp_clock = CLOCK_REALTIME if clock == "realtime" else CLOCK_MONOTONIC
@@ -114,7 +114,7 @@ def watch(meters, double seconds, bint spin=False):
         if all == NULL:
             raise MemoryError()
         while True:
-            status = _watch_a_while(meters, all, count, min(until, mq_now_ns() + BREATH_NS), spin)
+            status = _watch_a_while(meters, all, count, min(until, mq_now_ns() + SPIN_GIL_NS), spin)
             PyErr_CheckSignals()
             if status < 0:
                 meter = meters[-1 - status]

@@ -29,7 +29,7 @@ cdef class QueueMeter(Meter):
         self.endpoint = naming.QUEUE_MARK + name
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
         if not file.open(False):
-            raise file.missing()
+            raise file.missing_error()
         self._queue.parts = &file.parts
         mq_meter_queue_begin(&self._queue)
         self._file = file
@@ -41,14 +41,14 @@ cdef class QueueMeter(Meter):
     cdef int _begin(self) except -1:
         if self._file is None:
             raise EndpointClosedError("the meter was closed", self.endpoint)
-        return self._file.check_whole()
+        return self._file.check_truncation()
 
     cdef int _measure_waiting(self) except -1:
         if self._file is None:
             return 0
         memset(&self.c.meter.delays_ns, 0, sizeof(mq_histogram))
         mq_meter_queue_ages(self.c.meter, &self._queue)
-        return self._file.check_whole()
+        return self._file.check_truncation()
 
     cdef str _until(self):
         return "now"

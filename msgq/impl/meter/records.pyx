@@ -31,7 +31,7 @@ cdef class RecordsMeter(Meter):
         self.endpoint = naming.RECORDS_MARK + name
         cdef RecordFile file = record_file(name, in_prefix, None, None)
         if not file.open(False):
-            raise file.missing()
+            raise file.missing_error()
         self._records.parts, self._records.board = &file.parts, file.is_board()
         self._records.seen = <uint64_t *> calloc(file.parts.config.length, sizeof(uint64_t))
         if self._records.seen == NULL:
@@ -49,7 +49,7 @@ cdef class RecordsMeter(Meter):
     cdef int _begin(self) except -1:
         if self._file is None:
             raise EndpointClosedError("the meter was closed", self.endpoint)
-        return self._file.check_whole()
+        return self._file.check_truncation()
 
     cdef object _lost(self):
         return self._records.lost

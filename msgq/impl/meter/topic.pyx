@@ -35,11 +35,11 @@ cdef class TopicMeter(Meter):
 
     cdef int _begin(self) except -1:
         check_usable(self._socket)  # also looks for a side segment that has come since
-        self._socket._occupy()
+        self._socket._acquire()
         return 0
 
     cdef int _end(self) except -1:
-        self._socket._ticket = self._socket._generation
+        self._socket._use_state = self._socket._generation
         return self._socket._end_if_closing()
 
     cdef bint _mend(self) except -1:

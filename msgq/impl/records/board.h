@@ -93,12 +93,12 @@ typedef struct {
     size_t bytes;
     uint64_t index; /* MQ_BOARD_NO_KEY: the key has no element so far */
     uint64_t seen;  /* times that it was written when it was read last; changes under the watcher's mutex */
-    const mq_u64 *whole;
+    const mq_u64 *not_truncated;
 } mq_board_poll_state;
 
 static inline int mq_board_is_readable(const void *reader) {
     const mq_board_poll_state *state = reader;
-    if (state->whole && mq_load_relaxed_u64(state->whole) != 1) /* relaxed: asked again by who reads */
+    if (state->not_truncated && mq_load_relaxed_u64(state->not_truncated) != 1) /* relaxed: asked again by who reads */
         return 1;
     uint64_t index = state->index;
     if (index == MQ_BOARD_NO_KEY)

@@ -19,7 +19,7 @@ cdef object _deadline(int64_t deadline, uint64_t index, str name):
 
 cdef int _check_value(RecordFile file, const mq_board_value *value) except -1:
     """Raise if what was read, and stands, is no value of ours."""
-    file.check_whole()
+    file.check_truncation()
     if value.is_corrupt:
         text = "a value has a length that none can have: another program writes there; remove it"
         raise CorruptSegmentError(text, file.name, file.path)
@@ -35,7 +35,7 @@ cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
     while True:
         at = mq_board_read_begin(&file.parts, index, value)
         if not value.count:
-            file.check_whole()
+            file.check_truncation()
             return None
         data = PyBytes_FromStringAndSize(NULL, value.length)
         to = PyBytes_AS_STRING(data)
@@ -59,14 +59,14 @@ cdef class _OwnerLookup:
     def __call__(self):
         cdef RecordFile file = self._file
         cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
-        cdef mq_liveness_probe inquiry
+        cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not who or mq_cell_row(who) >= MQ_RECORD_ROWS:
             return None
-        inquiry = mq_liveness_probe_begin(file.roll())
-        life = mq_record_owner_liveness(file.parts.header, &inquiry, who)
-        mq_liveness_probe_end(&inquiry)
-        return participant(&file.parts.header.rows[mq_cell_row(who)].at.who, life)
+        probe = mq_liveness_probe_begin(file.liveness_file())
+        life = mq_record_owner_liveness(file.parts.header, &probe, who)
+        mq_liveness_probe_end(&probe)
+        return participant_value(&file.parts.header.rows[mq_cell_row(who)].at.participant, life)
 
 
 cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value *value):
@@ -93,7 +93,7 @@ cdef class Board(Handle):
         wanted.check(self._w.parts.config.length, mq_board_value_bytes(&self._w.parts))
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{len(self)} of {self._w.parts.config.length} keys"
+        state = "closed" if self._use_state == CLOSED else f"{len(self)} of {self._w.parts.config.length} keys"
         return f"<msgq Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self):
@@ -133,7 +133,7 @@ cdef class Board(Handle):
                 raise options.key_taken_error(key, holder, self._endpoint)
         finally:
             unlock_file(fd)
-        self._file.check_whole()
+        self._file.check_truncation()
         return _entry(self, key, index)
 
     # ---- reading ----
@@ -143,13 +143,13 @@ cdef class Board(Handle):
 
     def keys(self):
         cdef uint64_t i
-        self._enter()
+        self._check_usable()
         found = [_key(self._file, i) for i in range(mq_board_key_count(&self._w.parts))]
-        self._file.check_whole()
+        self._file.check_truncation()
         return found
 
     def __len__(self):
-        self._enter()
+        self._check_usable()
         return mq_board_key_count(&self._w.parts)
 
     def __iter__(self):
@@ -157,7 +157,7 @@ cdef class Board(Handle):
 
     def __contains__(self, key):
         cdef bytes name
-        self._enter()
+        self._check_usable()
         if not isinstance(key, str):
             return False
         name = key.encode(errors="surrogatepass")
@@ -167,11 +167,11 @@ cdef class Board(Handle):
     def __getitem__(self, key):
         cdef mq_board_value value
         cdef bytes name = options.validate_key(key, self._endpoint)
-        self._enter()
+        self._check_usable()
         cdef uint64_t index = mq_board_find(&self._w.parts, name, len(name), 0)
         data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
         if data is None:
-            self._file.check_whole()
+            self._file.check_truncation()
             raise options.unwritten_error(key, self._endpoint)
         return data
 
@@ -179,10 +179,10 @@ cdef class Board(Handle):
         """Return (key, value) of all that were written."""
         cdef mq_board_value value
         cdef uint64_t i
-        self._enter()
+        self._check_usable()
         found = [(_key(self._file, i), _copy_value(self._file, i, &value))
                  for i in range(mq_board_key_count(&self._w.parts))]
-        self._file.check_whole()
+        self._file.check_truncation()
         return [(key, data) for key, data in found if data is not None]
 
     def changes(self):
@@ -196,8 +196,8 @@ cdef class Board(Handle):
                     key, current = self._read_change(indices[i])
                     found[key] = current
                 first = indices[count - 1] + 1  # one that is written all the time is told once
-            self._file.check_whole()
-            self._settle_fd()
+            self._file.check_truncation()
+            self._rearm_fd()
             return found
         finally:
             self._in_changes = False
@@ -212,7 +212,7 @@ cdef class Board(Handle):
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
         if not self.wait(0 if non_blocking else None):
-            self._settle_fd()
+            self._rearm_fd()
             return None
         return self.changes()
 
@@ -275,7 +275,7 @@ cdef class Entry:
                 mq_board_write(&board._w, index, view.buf, view.len, mq_now_ns() + board._clock_offset)
             else:
                 self._write_large(&view)
-            board._file.check_whole()
+            board._file.check_truncation()
         finally:
             PyBuffer_Release(&view)
 
@@ -297,7 +297,7 @@ cdef class Entry:
         if self._writing:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
         self._closed = True
-        if board._ticket == fork_generation and board._w.row != NULL and board._uid == self._uid:
+        if board._use_state == fork_generation and board._w.row != NULL and board._uid == self._uid:
             mq_record_release(&board._w, &board._w.parts.keys[self._index].owner)
 
     @property
@@ -325,19 +325,19 @@ cdef class KeyObserver(Waitable):
 
     def __cinit__(self, Board board not None, key):
         cdef bytes name = options.validate_key(key, board._endpoint)
-        board._enter()
+        board._check_usable()
         self._file, self._endpoint, self.key = board._file, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
-        self._o.parts, self._o.whole = &self._file.parts, self._file.whole
+        self._o.parts, self._o.not_truncated = &self._file.parts, self._file.not_truncated
         memset(self._o.key, 0, sizeof(self._o.key))
         memcpy(self._o.key, <const char *> name, len(name))
         self._o.bytes, self._o.index = len(name), MQ_BOARD_NO_KEY
-        self._ticket = self._generation = fork_generation
+        self._use_state = self._generation = fork_generation
         board._observers.add(self)
-        remember(self)
+        close_at_exit(self)
 
     def __dealloc__(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self._leave()
 
     def __reduce__(self):
@@ -346,11 +346,11 @@ cdef class KeyObserver(Waitable):
     def __repr__(self):
         return f"<msgq KeyObserver {self.key!r} of board {self._endpoint!r}>"
 
-    cdef int _enter(self) except -1:
-        if self._ticket != fork_generation:
-            if self._ticket == CLOSED or self._generation == fork_generation:
-                raise misuse(self._ticket, self._endpoint)
-            self._ticket = self._generation = fork_generation  # in a forked child: who waited in it is the parent's
+    cdef int _check_usable(self) except -1:
+        if self._use_state != fork_generation:
+            if self._use_state == CLOSED or self._generation == fork_generation:
+                raise usage_error(self._use_state, self._endpoint)
+            self._use_state = self._generation = fork_generation  # in a forked child: who waited in it is the parent's
             self._fd, self._waiting, self._closing = -1, None, False
         return 0
 
@@ -359,20 +359,20 @@ cdef class KeyObserver(Waitable):
 
     cdef uint64_t _find(self) except? 0:
         """The element of the key; MQ_BOARD_NO_KEY: nobody has declared it."""
-        self._enter()
+        self._check_usable()
         if self._o.index == MQ_BOARD_NO_KEY:
             index = mq_board_find(&self._file.parts, self._o.key, self._o.bytes, 0)
             watcher_lock()
             self._o.index = index
             watcher_unlock()
-            self._file.check_whole()
+            self._file.check_truncation()
         return self._o.index
 
     cdef int _mark_seen(self, uint64_t times) except -1:
         watcher_lock()
         self._o.seen = times
         watcher_unlock()
-        return self._settle_fd()
+        return self._rearm_fd()
 
     def read(self):
         cdef mq_board_value value
@@ -381,7 +381,7 @@ cdef class KeyObserver(Waitable):
         if index != MQ_BOARD_NO_KEY:
             current = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
         if current is None:
-            self._settle_fd()
+            self._rearm_fd()
         else:
             self._mark_seen(value.count)
         return current
@@ -415,7 +415,7 @@ cdef class KeyObserver(Waitable):
         while True:
             at = mq_board_read_begin(&self._file.parts, index, value)
             if not value.count:
-                self._file.check_whole()
+                self._file.check_truncation()
                 return False
             if <int64_t> value.length <= view.len:
                 mq_copy_out(view.buf, at, value.length)
@@ -428,8 +428,8 @@ cdef class KeyObserver(Waitable):
 
     @property
     def changed(self):
-        self._enter()
-        return self._has_more()
+        self._check_usable()
+        return self._is_readable()
 
     def wait(self, timeout=None):
         return wait_for(self, self._file, timeout)
@@ -437,25 +437,25 @@ cdef class KeyObserver(Waitable):
     def receive(self, non_blocking=False):
         """Return the value if it is new, or None: what event loops call."""
         if not self.wait(0 if non_blocking else None):
-            self._settle_fd()
+            self._rearm_fd()
             return None
         return self.read()
 
     def achanged(self):
         return self.arecv()
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return mq_board_is_readable(&self._o) != 0
 
-    cdef mq_u32 *_word(self) noexcept:
-        return &self._file.parts.header.attention
+    cdef mq_u32 *_futex_word(self) noexcept:
+        return &self._file.parts.header.eventcount
 
-    cdef uint32_t _announce(self) noexcept:
-        return prepare_wait(self._word(), self._passive)
+    cdef uint32_t _prepare_wait(self) noexcept:
+        return prepare_wait(self._futex_word(), self._passive)
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        return nap_ns(self._passive, slept_ns)
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
+        return max_sleep_ns(self._passive, slept_ns)
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        return make_poll_ops(mq_poll_ops(mq_board_is_readable, &self._o, self._word(), NULL, NULL, False),
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        return make_poll_ops(mq_poll_ops(mq_board_is_readable, &self._o, self._futex_word(), NULL, NULL, False),
                              self._passive)

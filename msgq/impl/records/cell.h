@@ -99,7 +99,7 @@ static inline bool mq_cell_commit(const mq_record_parts *parts, mq_u64 *version,
                                    mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);
 }
 
-/* The same for who alone may write. Before attention is asked for, mq_fence_seq_cst. */
+/* The same for who alone may write. Before eventcount is asked for, mq_fence_seq_cst. */
 static inline void mq_cell_commit_exclusive(const mq_record_parts *parts, mq_u64 *version) {
     uint64_t count = mq_cell_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release. Partner: mq_cell_read_begin. If weaker: as in mq_cell_commit. */

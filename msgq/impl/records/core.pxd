@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_identity, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_row_table, mq_schema, mq_self,
+    MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_file_check,
+    mq_participant, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_row_table, mq_schema, mq_process_identity,
     mq_u32, mq_u64, mq_versioned_row,
 )
 from msgq.impl.base.endpointfile cimport EndpointFile
@@ -34,7 +35,7 @@ cdef extern from "records/layout.h" nogil:
     ctypedef struct mq_record_header:
         mq_u64 created_ns, creator_pid, owner
         char creator[64]
-        mq_u32 attention
+        mq_u32 eventcount
         mq_record_row rows[128]
         mq_schema schema
         char schema_data[1]
@@ -45,13 +46,10 @@ cdef extern from "records/layout.h" nogil:
         mq_record_key *keys
         mq_record_config config
         uint64_t stride
-    ctypedef enum mq_record_check_result:
-        MQ_RECORD_VALID
-        MQ_RECORD_OTHER_VERSION
     uint64_t mq_record_file_bytes(const mq_record_config *config)
     void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                uint64_t pid, const char *creator)
-    mq_record_check_result mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_parts *parts)
+    mq_file_check mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_parts *parts)
 
 
 cdef extern from "records/cell.h" nogil:
@@ -66,13 +64,13 @@ cdef extern from "records/writer.h" nogil:
         mq_record_parts parts
         mq_record_row *row
         uint64_t owner
-        const mq_liveness_file *roll
+        const mq_liveness_file *liveness_file
     mq_row_table mq_record_row_table(mq_record_header *header)
-    mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *inquiry, uint64_t who)
-    void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bint held)
+    mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
+    void mq_record_join(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid, bint held)
     bint mq_record_claim(mq_record_writer *w, mq_u64 *owner)
     void mq_record_release(mq_record_writer *w, mq_u64 *owner)
-    void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold)
+    void mq_record_leave(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
 
 cdef extern from "records/vector.h" nogil:
@@ -98,7 +96,7 @@ cdef extern from "records/vector.h" nogil:
     ctypedef struct mq_vector_poll_state:
         const mq_record_parts *parts
         const uint64_t *seen
-        const mq_u64 *whole
+        const mq_u64 *not_truncated
     int mq_vector_is_readable(const void *reader)
 
 
@@ -120,7 +118,7 @@ cdef extern from "records/board.h" nogil:
         char key[112]
         size_t bytes
         uint64_t index, seen
-        const mq_u64 *whole
+        const mq_u64 *not_truncated
     int mq_board_is_readable(const void *reader)
 
 

@@ -14,34 +14,34 @@ cdef enum:
     PASSIVE_MAX_NS = 10 * MQ_NS_PER_MS
 
 
-cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept:
+cdef int64_t max_sleep_ns(bint passive, int64_t slept_ns) noexcept:
     if passive:
         return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
     return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
 
 
-cdef uint32_t prepare_wait(mq_u32 *attention, bint passive) noexcept:
+cdef uint32_t prepare_wait(mq_u32 *eventcount, bint passive) noexcept:
     """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
-    return mq_load_acquire_u32(attention) if passive else mq_eventcount_prepare_wait_mp(attention)
+    return mq_load_acquire_u32(eventcount) if passive else mq_eventcount_prepare_wait_mp(eventcount)
 
 
 cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept:
     """Say how a reader announces itself to writers; passive ones do not."""
     if not passive:
-        reader.announce = mq_poll_prepare_wait_mp
+        reader.prepare_wait = mq_poll_prepare_wait_mp
     return reader
 
 
 cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
     """Wait until there is something that was not told; False: the time is over."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
-    waitable._enter()
+    waitable._check_usable()
     cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
-    while not waitable._has_more():
+    while not waitable._is_readable():
         if not patience or not wait_ready([waitable], until):
             return False
-        waitable._enter()  # a signal handler may have closed it, or forked
-    file.check_whole()
+        waitable._check_usable()  # a signal handler may have closed it, or forked
+    file.check_truncation()
     return True
 
 
@@ -70,7 +70,7 @@ cdef class Handle(Waitable):
         if not wanted.name:
             self._adopt(private_file(wanted))
             return
-        check_real(wanted.name)
+        refuse_in_simulation(wanted.name)
         in_prefix = naming.resolve_prefix(prefix)
         with naming.overrides(trust=trust):
             file = record_file(wanted.name, in_prefix, trust, wanted)
@@ -79,17 +79,17 @@ cdef class Handle(Waitable):
                     raise wanted.missing_error()
                 file._agree()
             else:
-                file.obtain(wanted.create, wanted.mode)
+                file.open_or_create(wanted.create, wanted.mode)
         self._adopt(file)
 
     cdef int _adopt(self, RecordFile file) except -1:
         """Begin with a file that is open, and was compared with what was asked for."""
-        self._file, self._w.parts, self._view, self._w.roll = file, file.parts, file.parts, file.roll()
+        self._file, self._w.parts, self._view, self._w.liveness_file = file, file.parts, file.parts, file.liveness_file()
         self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
         if self._seen_counts == NULL:
             raise MemoryError()
         self._poll_state.parts, self._poll_state.seen = &self._view, self._seen_counts
-        self._poll_state.whole = file.whole
+        self._poll_state.not_truncated = file.not_truncated
         self._reset()
         return 0
 
@@ -98,7 +98,7 @@ cdef class Handle(Waitable):
         self._threads, self._in_changes, self._writing = [], False, False
         self._w.row, self._row_token = NULL, NULL
         self._fd, self._waiting, self._closing = -1, None, False
-        self._ticket = self._generation = fork_generation
+        self._use_state = self._generation = fork_generation
 
     def __dealloc__(self):
         if self._generation == fork_generation:
@@ -107,10 +107,10 @@ cdef class Handle(Waitable):
 
     # ---- coming and going ----
 
-    cdef int _enter(self) except -1:
-        if self._ticket != fork_generation:
-            if self._ticket == CLOSED:
-                raise misuse(CLOSED, self._endpoint)
+    cdef int _check_usable(self) except -1:
+        if self._use_state != fork_generation:
+            if self._use_state == CLOSED:
+                raise usage_error(CLOSED, self._endpoint)
             self._reset()  # in a forked child: the row is the parent's
         return 0
 
@@ -121,15 +121,15 @@ cdef class Handle(Waitable):
         if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
             self._threads.remove(PyThread_get_thread_ident())
 
-    cdef void _occupy(self) noexcept:
+    cdef void _acquire(self) noexcept:
         self._begin()  # others may use it meanwhile
 
-    cdef void _vacate(self) noexcept:
+    cdef void _release(self) noexcept:
         self._end()
 
     cdef int _ensure_row(self) except -1:
         """What each write does first."""
-        self._enter()
+        self._check_usable()
         if self._w.row == NULL:
             self._register_writer()
         return 0
@@ -137,10 +137,10 @@ cdef class Handle(Waitable):
     cdef int _register_writer(self) except -1:
         if self._passive:
             raise options.passive_error(self._endpoint)
-        remember(self)  # runs Python code, which may close it: not behind the row
+        close_at_exit(self)  # runs Python code, which may close it: not behind the row
         cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
-            self._enter()  # a signal handler, or another thread, may have closed it, written, or forked while we waited
+            self._check_usable()  # a signal handler, or another thread, may have closed it, written, or forked while we waited
             if self._w.row == NULL:
                 self._join()
         finally:
@@ -149,13 +149,13 @@ cdef class Handle(Waitable):
         return 0
 
     def _join(self):
-        """Take a row under the lock. The memory of one process has no roll, and one handle."""
-        cdef mq_self identity
-        cdef mq_row_table roster = mq_record_row_table(self._w.parts.header)
+        """Take a row under the lock. The memory of one process has no liveness_file, and one handle."""
+        cdef mq_process_identity identity
+        cdef mq_row_table row_table = mq_record_row_table(self._w.parts.header)
         cdef int row = 0
         identify(&identity, NULL)
         if self._file.fd >= 0:
-            row = mq_row_table_reserve(&roster, self._w.roll, &self._row_token)
+            row = mq_row_table_reserve(&row_table, self._w.liveness_file, &self._row_token)
         if row == MQ_NO_ROW:
             raise options.writers_error(self._endpoint)
         self._uid = new_uid()
@@ -177,17 +177,17 @@ cdef class Handle(Waitable):
         if mq_cell_row(who) >= MQ_RECORD_ROWS:
             return "nobody that is known"
         row = &self._w.parts.header.rows[mq_cell_row(who)]
-        return f"{text(row.at.who.name, sizeof(row.at.who.name))} {mq_load_relaxed_u64(&row.at.who.pid)}"
+        return f"{text(row.at.participant.name, sizeof(row.at.participant.name))} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
     def close(self):
-        if self._ticket == CLOSED and not self._closing:
+        if self._use_state == CLOSED and not self._closing:
             return  # else an interrupt ended the close before, which is gone on with
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         if self._generation != fork_generation:
             return  # in a forked child the row is the parent's
         self._closing = True
         while self._threads:
-            self._rouse()
+            self._interrupt_wait()
             if PyThread_get_thread_ident() in self._threads:
                 return  # in a signal handler, on top of our own wait: that leaves
             with nogil:
@@ -199,38 +199,38 @@ cdef class Handle(Waitable):
     cdef int _leave(self) except -1:
         return 0 if self._threads else Waitable._leave(self)
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         if self._w.row != NULL:
             mq_record_leave(&self._w, self._uid, &self._row_token)
         return 0
 
     def _close_at_exit(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self.close()
 
     # ---- waiting ----
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return mq_vector_is_readable(&self._poll_state) != 0
 
-    cdef mq_u32 *_word(self) noexcept:
-        return &self._w.parts.header.attention
+    cdef mq_u32 *_futex_word(self) noexcept:
+        return &self._w.parts.header.eventcount
 
-    cdef uint32_t _announce(self) noexcept:
-        return prepare_wait(self._word(), self._passive)
+    cdef uint32_t _prepare_wait(self) noexcept:
+        return prepare_wait(self._futex_word(), self._passive)
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
-        return nap_ns(self._passive, slept_ns)
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
+        return max_sleep_ns(self._passive, slept_ns)
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._word(), NULL, NULL, False)
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._futex_word(), NULL, NULL, False)
         return make_poll_ops(reader, self._passive)
 
     def wait(self, timeout=None):
         return wait_for(self, self._file, timeout)
 
     cdef int _begin_changes(self) except -1:
-        self._enter()
+        self._check_usable()
         if self._in_changes:
             raise options.busy_error(self._endpoint)
         self._in_changes = True
@@ -281,13 +281,13 @@ cdef class Handle(Waitable):
     @property
     def identity(self):
         """What no other has: its file's device and inode; None of private memory."""
-        roll = self._file.segment.roll
-        return (roll.device, roll.inode) if self._endpoint else None
+        liveness_file = self._file.segment.liveness_file
+        return (liveness_file.device, liveness_file.inode) if self._endpoint else None
 
     def unlink(self):
         from msgq.impl.records.core import unlink_records
 
-        self._enter()
+        self._check_usable()
         if self._endpoint:
             with naming.overrides(trust=self._file.trust):
                 unlink_records(self._endpoint, self._file.prefix)

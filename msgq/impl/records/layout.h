@@ -59,7 +59,7 @@ typedef struct {
     mq_u64 flags;
     char creator[MQ_RECORD_CREATOR_BYTES]; /* name of the process, NUL-padded */
     mq_u64 pad0[4];
-    mq_u32 attention; /* eventcount.h, several writers: the futex word of all who wait for changes */
+    mq_u32 eventcount; /* eventcount.h, several writers: the futex word of all who wait for changes */
     mq_u32 pad1[15];
     mq_u64 owner; /* of all elements, if one handle writes: row + 1 << 16 | generation; 0: nobody. Under the lock */
     mq_u64 pad2[7];
@@ -68,7 +68,7 @@ typedef struct {
     mq_schema schema;
     char schema_data[12288 - sizeof(mq_schema)];
 } mq_record_header;
-_Static_assert(offsetof(mq_record_header, attention) == 192, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record_header, eventcount) == 192, "bump MQ_RECORD_MAJOR");
 _Static_assert(offsetof(mq_record_header, owner) == 256, "bump MQ_RECORD_MAJOR");
 _Static_assert(offsetof(mq_record_header, rows) == 4096, "bump MQ_RECORD_MAJOR");
 _Static_assert(offsetof(mq_record_header, schema) == 20480, "bump MQ_RECORD_MAJOR");
@@ -141,27 +141,24 @@ static inline void mq_record_header_init(mq_record_header *header, const mq_reco
     mq_store_release_u64(&header->magic, MQ_RECORD_MAGIC);
 }
 
-typedef enum { MQ_RECORD_VALID, MQ_RECORD_NOT_OURS, MQ_RECORD_OTHER_VERSION } mq_record_check_result;
-
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_record_check_result mq_record_header_check(mq_record_header *header, uint64_t bytes,
-                                                            mq_record_parts *parts) {
+static inline mq_file_check mq_record_header_check(mq_record_header *header, uint64_t bytes, mq_record_parts *parts) {
     if (bytes < sizeof(mq_record_header) || mq_load_acquire_u64(&header->magic) != MQ_RECORD_MAGIC)
-        return MQ_RECORD_NOT_OURS;
+        return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&header->version) >> 32 !=
         MQ_RECORD_MAJOR) /* relaxed, all: constant since before the name */
-        return MQ_RECORD_OTHER_VERSION;
+        return MQ_FILE_OTHER_VERSION;
     mq_record_config config = {.length = mq_load_relaxed_u64(&header->length),
                                .item_bytes = mq_load_relaxed_u64(&header->item_bytes),
                                .copies = mq_load_relaxed_u64(&header->copies),
                                .flags = mq_load_relaxed_u64(&header->flags)};
     uint64_t needed = mq_record_file_bytes(&config);
     if (!needed || needed > bytes || mq_load_relaxed_u64(&header->header_bytes) != sizeof(mq_record_header))
-        return MQ_RECORD_NOT_OURS;
+        return MQ_FILE_NOT_OURS;
     mq_record_layout(parts, header, &config);
     bool same = mq_load_relaxed_u64(&header->stride) == parts->stride &&
                 mq_load_relaxed_u64(&header->copy_stride) == parts->copy_stride;
-    return same ? MQ_RECORD_VALID : MQ_RECORD_NOT_OURS;
+    return same ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;
 }
 
 #endif

@@ -5,19 +5,19 @@
 cdef class RecordFile(EndpointFile):
     """See core.pxd."""
 
-    cdef str _noun(self):
+    cdef str _kind_name(self):
         return "vector or board"
 
-    cdef size_t _least(self) noexcept:
+    cdef size_t _min_bytes(self) noexcept:
         return sizeof(mq_record_header)
 
     cdef int _check(self) except -1:
         status = mq_record_header_check(<mq_record_header *> self.segment.address, self.segment.size, &self.parts)
-        if status == MQ_RECORD_OTHER_VERSION:
+        if status == MQ_FILE_OTHER_VERSION:
             message = (f"has another layout than this library, which has version {MQ_RECORD_MAJOR}; use one version of "
                        "msgq")
             raise LayoutVersionError(message, self.name, self.path)
-        if status != MQ_RECORD_VALID:
+        if status != MQ_FILE_VALID:
             raise CorruptSegmentError("is no vector and no board of msgq; remove it", self.name, self.path)
         return 0
 
@@ -41,7 +41,7 @@ cdef class RecordFile(EndpointFile):
             config.flags = MQ_RECORD_EXCLUSIVE if exclusive else 0
         return config
 
-    cdef int _fill(self) except -1:
+    cdef int _init_header(self) except -1:
         cdef char creator[MQ_RECORD_CREATOR_BYTES]
         cdef mq_record_header *header = <mq_record_header *> self.segment.address
         cdef mq_record_config config = self._shape()
@@ -54,10 +54,10 @@ cdef class RecordFile(EndpointFile):
         mq_record_header_init(header, &config, host_time_ns(), this_process().pid, creator)
         return 0
 
-    cdef object missing(self):
-        return EndpointFile.missing(self) if self.wanted is None else self.wanted.missing_error()
+    cdef object missing_error(self):
+        return EndpointFile.missing_error(self) if self.wanted is None else self.wanted.missing_error()
 
-    cdef int _agree(self) except -1:
+    cdef int _check_requested(self) except -1:
         """The kind alone; the rest is compared by who opens it (`Opening.check`), who needs the dtype."""
         if self.is_board() != isinstance(self.wanted, options.BoardOpening):
             raise options.kind_error(self.is_board(), self.name)
@@ -100,10 +100,10 @@ cdef RecordFile private_file(object wanted):
     cdef size_t size = file._new_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
-        raise failure(f"cannot have {size} bytes of memory", "", "", errno)
+        raise segment_error(f"cannot have {size} bytes of memory", "", "", errno)
     segment.address, segment.size = <uint8_t *> address, size
     file.segment = segment
-    file._fill()
+    file._init_header()
     file._check()
     return file
 

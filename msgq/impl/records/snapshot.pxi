@@ -16,19 +16,19 @@ cdef uint64_t _count_written(RecordFile file) noexcept:
 
 cdef dict _writers(RecordFile file, const mq_record_summary *summary):
     """Return who writes, and rows of nobody in which something is left, by row."""
-    cdef mq_liveness_probe inquiry = mq_liveness_probe_begin(file.roll())
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_record_row *row
     cdef int i
     writers = {}
     try:
         for i in range(MQ_RECORD_ROWS):
             row = &file.parts.header.rows[i]
-            if mq_load_acquire_u64(&row.at.who.uid) or summary.rows[i].locked or summary.rows[i].keys:
-                who = participant(&row.at.who, mq_identity_liveness(&inquiry, &row.at.who, MQ_RECORD_ROW_BYTE + i))
+            if mq_load_acquire_u64(&row.at.participant.uid) or summary.rows[i].locked or summary.rows[i].keys:
+                who = participant_value(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant, MQ_RECORD_ROW_BYTE + i))
                 writers[i] = RecordWriterInfo(who, i, mq_load_relaxed_u64(&row.written), summary.rows[i].locked,
                                               summary.rows[i].keys)
     finally:
-        mq_liveness_probe_end(&inquiry)
+        mq_liveness_probe_end(&probe)
     return writers
 
 
@@ -74,17 +74,17 @@ cdef object _read_stats(RecordFile file):
         _count_written(file), summary.elements_written, summary.locked, summary.orphaned + locked_by_dead,
         summary.last_time_ns or None,
         max(0, <object> now - summary.last_time_ns) if summary.last_time_ns else None,
-        summary.last_index if summary.last_time_ns else None, mq_eventcount_has_waiters_mp(&header.attention),
+        summary.last_index if summary.last_time_ns else None, mq_eventcount_has_waiters_mp(&header.eventcount),
         key_count, keys,
         tuple(writers.values()))
-    file.check_whole()
+    file.check_truncation()
     return stats
 
 
 cdef RecordFile _open_file(str name, str in_prefix):
     file = record_file(name, in_prefix, None, None)
     if not file.open(False):
-        raise file.missing()
+        raise file.missing_error()
     return file
 
 
@@ -100,7 +100,7 @@ cdef class RecordWatch:
 
     def counts(self):
         written = _count_written(self._file)
-        self._file.check_whole()
+        self._file.check_truncation()
         return EndpointCounts(written, None if self._item_bytes is None else written * self._item_bytes, None)
 
     def stats(self):

@@ -260,13 +260,14 @@ static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_sel
 
 typedef struct {
     const mq_record_parts *parts;
-    const uint64_t *seen; /* what its owner saw last; changes under the watcher's mutex */
-    const mq_u64 *whole;  /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
+    const uint64_t *seen;        /* what its owner saw last; changes under the watcher's mutex */
+    const mq_u64 *not_truncated; /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
 } mq_vector_poll_state;
 
 static inline int mq_vector_is_readable(const void *reader) {
     const mq_vector_poll_state *state = reader;
-    if (state->whole && mq_load_relaxed_u64(state->whole) != 1) /* relaxed: asked again by who receives */
+    if (state->not_truncated &&
+        mq_load_relaxed_u64(state->not_truncated) != 1) /* relaxed: asked again by who receives */
         return 1;
     return mq_vector_next_changed(state->parts, state->seen, 0) < state->parts->config.length;
 }

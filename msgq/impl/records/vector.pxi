@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    BREATH_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
+    SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
     FRESH_BYTES = 4096             # rows that are made together
 
 
@@ -76,7 +76,7 @@ cdef class Vector(Handle):
     def __repr__(self):
         kind = type(self).__name__
         name = repr(self._endpoint) if self._endpoint else "in private memory"
-        state = "closed" if self._ticket == CLOSED else f"{self._length} x {self._dtype}"
+        state = "closed" if self._use_state == CLOSED else f"{self._length} x {self._dtype}"
         return f"<msgq {kind} {name}, {state}>"
 
     def __reduce__(self):
@@ -133,7 +133,7 @@ cdef class Vector(Handle):
             else:
                 done = self._read_some(elements, to, info)
             if done == elements.count:
-                self._file.check_whole()
+                self._file.check_truncation()
                 return 0
             if deadline and mq_now_ns() > deadline:
                 raise options.restless_error(self._at(elements, done), limit_ns / MQ_NS_PER_S, self._endpoint)
@@ -142,7 +142,7 @@ cdef class Vector(Handle):
             with nogil:
                 sched_yield()
             PyErr_CheckSignals()
-            self._enter()
+            self._check_usable()
 
     cdef uint64_t _read_some(self, const mq_selection *elements, uint8_t *to, const mq_read_info *info) noexcept nogil:
         if info == NULL:
@@ -157,7 +157,7 @@ cdef class Vector(Handle):
         cdef mq_selection elements = _range(index, 1)
         cdef _ArrayMemory to
         cdef Py_ssize_t row
-        self._enter()
+        self._check_usable()
         if self._value_rows is None or self._value_rows_used == self._value_rows.view.shape[0]:
             self._new_rows()
         to, row = self._value_rows, self._value_rows_used
@@ -181,7 +181,7 @@ cdef class Vector(Handle):
             index_memory = self._resolve_indices(selection)
             elements = _list(index_memory)
         cdef _ArrayMemory to = self._output(out, elements.count)
-        self._enter()
+        self._check_usable()
         self._read(&elements, to.at, NULL, READ_LIMIT_NS)
         return to.array
 
@@ -220,7 +220,7 @@ cdef class Vector(Handle):
         cdef int64_t limit = timeout_ns(timeout, self._endpoint)
         limit = limit if limit >= 0 else 1 << 62
         cdef _ArrayMemory to = self._output(out, self._length)
-        self._enter()
+        self._check_usable()
         if not atomic:
             self._read(&elements, to.at, NULL, limit)
             return to.array
@@ -242,8 +242,8 @@ cdef class Vector(Handle):
             if not is_atomic and mq_now_ns() > deadline:
                 raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
             PyErr_CheckSignals()
-            self._enter()
-        return self._file.check_whole()
+            self._check_usable()
+        return self._file.check_truncation()
 
     cdef object _read_info(self, selection, bint of_times):
         """How often elements were written, or when they were last."""
@@ -254,7 +254,7 @@ cdef class Vector(Handle):
         cdef _ArrayMemory to = _ArrayMemory(self._empty_array(elements.count, "i8" if of_times else "u8"), True)
         info.count = NULL if of_times else <uint64_t *> to.at
         info.time_ns = <int64_t *> to.at if of_times else NULL
-        self._enter()
+        self._check_usable()
         self._read(&elements, NULL, &info, READ_LIMIT_NS)
         return to.array
 
@@ -334,7 +334,7 @@ cdef class Vector(Handle):
             return False
         time = mq_now_ns() + self._clock_offset
         status = mq_vector_write(&self._w, elements, source, time, self._stamps(time, &stamps), 0, &done)
-        self._file.check_whole()
+        self._file.check_truncation()
         if status == MQ_VECTOR_CORRUPT:
             raise self._corrupt_error()
         return status == MQ_VECTOR_WRITTEN
@@ -350,7 +350,7 @@ cdef class Vector(Handle):
             raise ConcurrentUseError(text, self._endpoint)
         time = mq_now_ns() + self._clock_offset
         self._write_until(elements, source, self._stamps(time, &stamps), time, patience, &done)
-        return self._file.check_whole()
+        return self._file.check_truncation()
 
     cdef int _write_until(self, mq_selection *elements, const uint8_t *source, const mq_stamps *stamps, int64_t time,
                           int64_t patience, uint64_t *done) except -1:
@@ -372,14 +372,14 @@ cdef class Vector(Handle):
             if status == MQ_VECTOR_WRITTEN:
                 return 0
             if status == MQ_VECTOR_CORRUPT:
-                self._file.check_whole()
+                self._file.check_truncation()
                 raise self._corrupt_error()
             now = mq_now_ns()
             began = now if done[0] != before or not began else began
             before = done[0]
             if until and 0 <= patience <= now - began:
                 raise self._locked_error(self._at(elements, before), (now - began) / <double> MQ_NS_PER_S)
-            until = now + BREATH_NS if patience < 0 else min(now + BREATH_NS, began + patience)
+            until = now + SPIN_GIL_NS if patience < 0 else min(now + SPIN_GIL_NS, began + patience)
             PyErr_CheckSignals()
             self._ensure_row()
 
@@ -412,8 +412,8 @@ cdef class Vector(Handle):
 
     @property
     def changed(self):
-        self._enter()
-        return self._has_more()
+        self._check_usable()
+        return self._is_readable()
 
     def changes(self):
         cdef mq_selection elements
@@ -430,7 +430,7 @@ cdef class Vector(Handle):
             elements, info.count, info.time_ns = _list(found), <uint64_t *> counts.at, <int64_t *> times.at
             self._read(&elements, rows.at, &info, READ_LIMIT_NS)
             self._end_changes(<uint64_t *> counts.at, <int64_t *> found.at, count)
-            self._settle_fd()
+            self._rearm_fd()
             return Changes(found.array, rows.array, times.array, counts.array)
         finally:
             self._in_changes = False
@@ -438,7 +438,7 @@ cdef class Vector(Handle):
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
         if not self.wait(0 if non_blocking else None):
-            self._settle_fd()
+            self._rearm_fd()
             return None
         return self.changes()
 
@@ -523,7 +523,7 @@ cdef class Seqlock(Vector):
             out = self._read_one(0, &info)
         else:
             to = self._output(out, 1)
-            self._enter()
+            self._check_usable()
             self._read(&elements, to.at, &info, READ_LIMIT_NS)
         self._mark_seen(times)
         return out
@@ -537,7 +537,7 @@ cdef class Seqlock(Vector):
         cdef int64_t only = 0
         if times != self._seen_counts[0]:
             self._end_changes(&times, &only, 1)
-            self._settle_fd()
+            self._rearm_fd()
         return 0
 
     @property

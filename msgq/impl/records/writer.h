@@ -27,7 +27,7 @@ typedef struct {
     mq_record_parts parts;
     mq_record_row *row; /* NULL: it has none, and cannot write */
     uint64_t owner;     /* the row's name in words */
-    const mq_liveness_file *roll;
+    const mq_liveness_file *liveness_file;
 } mq_record_writer;
 
 static inline mq_row_table mq_record_row_table(mq_record_header *header) {
@@ -36,12 +36,12 @@ static inline mq_row_table mq_record_row_table(mq_record_header *header) {
 }
 
 /* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
-static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *inquiry,
+static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe,
                                                    uint64_t holder) {
     unsigned row = mq_cell_row(holder);
     if (row >= MQ_RECORD_ROWS)
         return MQ_DEAD;
-    return mq_row_liveness(inquiry, &header->rows[row].at, mq_cell_generation(holder), MQ_RECORD_ROW_BYTE + (int)row);
+    return mq_row_liveness(probe, &header->rows[row].at, mq_cell_generation(holder), MQ_RECORD_ROW_BYTE + (int)row);
 }
 
 /* ---- taking an element ---- */
@@ -54,9 +54,9 @@ static inline bool mq_record_steal(mq_record_writer *w, mq_u64 *version) {
         return mq_cell_try_acquire(version, w->owner) == 0;
     if (holder == w->owner)
         return false; /* another thread of ours: our own lock looks free to us */
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
-    bool is_dead = mq_record_owner_liveness(w->parts.header, &inquiry, holder) == MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
+    bool is_dead = mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     return is_dead && mq_cell_steal(version, held, w->owner);
 }
 
@@ -84,12 +84,12 @@ static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64
 /* So many elements were written. With `alone`, by stores. */
 static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool exclusive) {
     mq_u64 *written = &w->row->written;
-    mq_u32 *attention = &w->parts.header->attention;
+    mq_u32 *eventcount = &w->parts.header->eventcount;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
     if (exclusive)
         mq_fence_seq_cst(); /* as mq_eventcount_has_waiters_mp wants it behind a store */
-    if (mq_unlikely(mq_eventcount_has_waiters_mp(attention)))
-        mq_eventcount_notify_mp(attention);
+    if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))
+        mq_eventcount_notify_mp(eventcount);
 }
 
 /* ---- coming and going, under the file's lock ---- */
@@ -114,9 +114,11 @@ static inline void mq_record_reclaim_row(const mq_record_parts *parts, unsigned 
 }
 
 /* Take a row that was found. */
-static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bool held) {
+static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid,
+                                  bool held) {
     mq_record_row *mine = &w->parts.header->rows[row];
-    if (mq_load_relaxed_u64(&mine->at.who.uid)) /* relaxed: under the lock. Who left in order has given back all */
+    if (mq_load_relaxed_u64(
+            &mine->at.participant.uid)) /* relaxed: under the lock. Who left in order has given back all */
         mq_record_reclaim_row(&w->parts, row);
     w->owner = mq_cell_owner_of(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;
@@ -128,9 +130,9 @@ static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
     if (holder == w->owner)
         return false;
     if (holder) {
-        mq_liveness_probe inquiry = mq_liveness_probe_begin(w->roll);
-        mq_liveness life = mq_record_owner_liveness(w->parts.header, &inquiry, holder);
-        mq_liveness_probe_end(&inquiry);
+        mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
+        mq_liveness life = mq_record_owner_liveness(w->parts.header, &probe, holder);
+        mq_liveness_probe_end(&probe);
         if (life != MQ_DEAD)
             return false;
     }
@@ -143,12 +145,12 @@ static inline void mq_record_release(mq_record_writer *w, mq_u64 *owner) {
     mq_compare_exchange_u64(owner, w->owner, 0);
 }
 
-static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold) {
+static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **liveness_token) {
     bool is_board = w->parts.config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; is_board && i < w->parts.config.length; i++)
         mq_record_release(w, &w->parts.keys[i].owner);
     mq_record_release(w, &w->parts.header->owner);
-    mq_identity_leave(&w->row->at.who, uid, hold);
+    mq_participant_leave(&w->row->at.participant, uid, liveness_token);
     w->row = NULL;
 }
 

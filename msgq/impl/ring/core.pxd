@@ -7,9 +7,10 @@ a socket has fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_schema_parts, mq_self, mq_u32, mq_u64,
+    MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_file_check, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
 )
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.gate.gate cimport Gate
@@ -64,7 +65,7 @@ cdef extern from "ring/canary.h" nogil:
 cdef extern from "ring/reader_slots.h" nogil:
     enum:
         MQ_RING_ROW_UNREGISTERED
-    mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, int row)
+    mq_liveness mq_ring_row_liveness(mq_liveness_probe *probe, const mq_ring_side *side, int row)
 
 
 cdef extern from "ring/publisher.h" nogil:
@@ -81,8 +82,8 @@ cdef extern from "ring/publisher.h" nogil:
     ctypedef struct mq_ring_publisher:
         mq_ring_header *ring
         mq_ring_side *side
-        const mq_liveness_file *roll
-        void *hold
+        const mq_liveness_file *liveness_file
+        void *liveness_token
         uint8_t *data
         mq_canary canary
         uint32_t data_bytes
@@ -117,8 +118,8 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_ring_subscriber:
         mq_ring_header *ring
         mq_ring_side *side
-        const mq_liveness_file *roll
-        void *hold
+        const mq_liveness_file *liveness_file
+        void *liveness_token
         const uint8_t *data
         mq_canary canary
         const char *path
@@ -172,7 +173,7 @@ cdef extern from "ring/sleeper.h" nogil:
 
 
 cdef extern from "ring/snapshot.h" nogil:
-    ctypedef struct mq_identity_snapshot:
+    ctypedef struct mq_participant_snapshot:
         uint64_t uid
         uint64_t pid
         uint64_t thread_id
@@ -180,7 +181,7 @@ cdef extern from "ring/snapshot.h" nogil:
         uint64_t pid_namespace
         char name[17]
     ctypedef struct mq_ring_subscriber_snapshot:
-        mq_identity_snapshot who
+        mq_participant_snapshot participant
         uint64_t cursor
         uint64_t received
         uint64_t lost
@@ -193,12 +194,12 @@ cdef extern from "ring/snapshot.h" nogil:
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+    void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                  uint32_t data_bytes, mq_canary canary, mq_ring_counts *out)
-    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who, uint64_t *sent,
+    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant, uint64_t *sent,
                                     uint64_t *size)
-    bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who)
-    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+    bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_participant_snapshot *participant)
+    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                         uint32_t data_bytes, mq_canary canary)
     void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
     uint64_t mq_ring_side_created_ns(const mq_ring_side *side)
@@ -220,32 +221,28 @@ cdef extern from "ring/batch.h" nogil:
 
 cdef extern from "ring/registry.h" nogil:
     enum:
-        MQ_SIDE_GOOD
-        MQ_SIDE_STALE
-        MQ_SIDE_VERSION_DIFFERS
-    enum:
         MQ_NO_ROW
     void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                            uint64_t created_ns, bint tracked)
     bint mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode)
-    int mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
+    mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
     void mq_ring_side_note_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
     void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_ring_side_version(const mq_ring_side *side)
     mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
-    int mq_ring_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring, mq_ring_side *side,
-                                   void **hold)
-    uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_self *self, uint32_t random, int row)
+    int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring, mq_ring_side *side,
+                                   void **liveness_token)
+    uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random, int row)
     void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former)
     const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bint known)
     uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *former)
-    mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_self *self)
+    mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self)
     void mq_ring_publisher_close(mq_ring_publisher *p)
     uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring, const mq_ring_side *side)
-    mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_self *self, uint32_t random)
+    mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random)
     void mq_ring_subscriber_detach_row(mq_ring_subscriber *s)
-    void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random)
     void mq_ring_subscriber_leave(mq_ring_subscriber *s)
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
@@ -269,7 +266,7 @@ cdef class TopicFiles:
 
 
 cdef class PubConnection:
-    cdef int _ticket
+    cdef int _use_state
     cdef int _generation
     cdef str _endpoint
     cdef str _prefix
@@ -336,7 +333,7 @@ cdef class SubConnection(Waitable):
 
 cdef inline int check_usable(SubConnection socket) except -1:
     """What each call does first."""
-    if socket._ticket != fork_generation:
+    if socket._use_state != fork_generation:
         socket._recover_use()
     if socket._subscriber.side == NULL:
         socket._find_late_side()

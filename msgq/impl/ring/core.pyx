@@ -16,17 +16,17 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
-from msgq.impl.base.context cimport BUSY, check_open, CLOSED, Context, LARGE_BYTES, misuse, remember, RESERVED
+from msgq.impl.base.context cimport BUSY, check_open, CLOSED, Context, LARGE_BYTES, usage_error, close_at_exit, RESERVED
 from msgq.impl.base.core cimport (
     MQ_ALIVE, mq_can_populate, mq_copy_in, mq_copy_out, MQ_DEAD, mq_free_memory, mq_liveness_is_locked,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_now_ns, mq_populate, mq_thread_liveness,
 )
 from msgq.impl.base.descriptor cimport read_schema, write_schema
-from msgq.impl.base.liveness cimport identify, is_alive, random_word
+from msgq.impl.base.process cimport identify, is_alive, random_word
 from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
 from msgq.impl.base.segment cimport (
-    allocate, check_file, create_file, failure, guard_lost, guard_word, lock_file, map_file, name_file, open_file, pair,
-    remove_file, unlock_file,
+    allocate, check_file, create_file, segment_error, was_truncated, not_truncated_word, lock_file, map_file, name_file,
+    open_file, pair, remove_file, unlock_file,
 )
 from msgq.impl.base.waiting cimport deadline_after, FOR_EVER, wait_ready
 from msgq.impl.base.wake cimport can_order_stores

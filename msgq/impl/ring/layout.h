@@ -20,7 +20,7 @@ enum {
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
-#define MQ_BRIDGE_NAME "msgq bridge"        /* in who.name: for people, and for bridges of the release before */
+#define MQ_BRIDGE_NAME "msgq bridge"        /* in participant.name: for people, and for bridges of the release before */
 #define MQ_DEFAULT_DATA_BYTES (1024u * 1024u)
 
 /* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */
@@ -44,30 +44,31 @@ _Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
 /* ---- the side segment: /dev/shm/msgqside_<endpoint>, ours ---- */
 
 typedef struct {
-    mq_identity who;
-    mq_u64 begun;      /* sequence after the send in progress; != sent: in progress. The publisher */
-    mq_u64 sent;       /* messages published on this ring, over all our publishers. The publisher */
-    mq_u64 bytes;      /* payload bytes published, over all our publishers */
-    mq_u64 bridge_uid; /* == who.uid: a bridge's; == ~who.uid: no bridge's. Else the release before: its name tells */
+    mq_participant participant;
+    mq_u64 begun; /* sequence after the send in progress; != sent: in progress. The publisher */
+    mq_u64 sent;  /* messages published on this ring, over all our publishers. The publisher */
+    mq_u64 bytes; /* payload bytes published, over all our publishers */
+    mq_u64
+        bridge_uid; /* == participant.uid: a bridge's; == ~participant.uid: no bridge's. Else the release before: its name tells */
     mq_u64 reserved[4];
 } mq_ring_publisher_row;
 _Static_assert(sizeof(mq_ring_publisher_row) == 128, "bump MQ_SIDE_VERSION");
 
 typedef struct {
-    mq_identity who;
+    mq_participant participant;
     mq_u64 cursor;        /* position of the next message it reads */
     mq_u64 received;      /* messages */
     mq_u64 lost;          /* messages */
     mq_u64 lost_unknown;  /* 1: lapped while a stock publisher wrote, so `lost` is a lower bound */
     mq_u64 resets;        /* times it was lapped */
     mq_u64 base_sequence; /* sequence at the cursor == base + received + lost */
-    mq_u64 base_tag;      /* `base` is of this: high half as in who.uid, low half the era. Else it means nothing */
+    mq_u64 base_tag; /* `base` is of this: high half as in participant.uid, low half the era. Else it means nothing */
     mq_u64 reserved;
 } mq_ring_subscriber_row;
 _Static_assert(sizeof(mq_ring_subscriber_row) == 128, "bump MQ_SIDE_VERSION");
 
-/* The ring's own flag of `attention`; the rest of the word is in base/eventcount.h. */
-enum { MQ_ATTENTION_SLOTS = 2 }; /* slots changed hands */
+/* The ring's own flag of `eventcount`; the rest of the word is in base/eventcount.h. */
+enum { MQ_EVENTCOUNT_SLOTS = 2 }; /* slots changed hands */
 
 /* A place in the ring of which the count of messages is known. */
 typedef struct {
@@ -90,8 +91,8 @@ typedef struct {
 
     /* Subscribers set flags; the publisher clears them and counts a wake. The futex word of all sleepers. The publisher
      * reads the line at every send, so it must stay quiet. */
-    mq_u32 attention;
-    mq_u32 attention_pad[15];
+    mq_u32 eventcount;
+    mq_u32 eventcount_pad[15];
 
     /* The grant. Written by the current publisher, once a chunk; `turn` last. */
     mq_u64 write_limit;                       /* position that no byte being written goes beyond */
@@ -103,7 +104,7 @@ typedef struct {
     mq_u64 schema_seq;
     mq_u64 schema_bytes; /* of schema_data; 0 with an empty name: none */
     mq_u64
-        schema_spare;   /* an odd schema_seq, its low half, << 32 | where in schema_data the new schema is whole then */
+        schema_shadow;  /* an odd schema_seq, its low half, << 32 | where in schema_data the new schema is whole then */
     mq_u64 ring_canary; /* what the ring's tail is (canary.h). Under the lock. 0: the release before, which has none */
     mq_u64 tracked;     /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
     mq_u64 uncounted;   /* 1: messages were published before this was made, and nobody counted them. Constant */
@@ -116,7 +117,7 @@ typedef struct {
     char schema_data[]; /* up to the end of the file */
 } mq_ring_side;
 
-_Static_assert(offsetof(mq_ring_side, attention) == 64, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_ring_side, eventcount) == 64, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, write_limit) == 128, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, grant_seq) == 160, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, schema_seq) == 192, "bump MQ_SIDE_VERSION");

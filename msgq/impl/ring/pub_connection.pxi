@@ -13,11 +13,11 @@ cdef class PubConnection:
     """See the type stub (core.pyi)."""
 
     def __cinit__(self):
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         self._endpoint = ""
 
     def __dealloc__(self):
-        if self._ticket != CLOSED and self._generation == fork_generation:
+        if self._use_state != CLOSED and self._generation == fork_generation:
             mq_ring_publisher_close(&self._publisher)
 
     @property
@@ -26,13 +26,13 @@ cdef class PubConnection:
 
     @property
     def closed(self):
-        return self._ticket == CLOSED
+        return self._use_state == CLOSED
 
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None):
         cdef str name = naming.endpoint_name(endpoint)
         check_open(context, name)
-        if self._ticket != CLOSED:
+        if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.common.schema import require_schema  # late: it takes longer than connecting
@@ -40,14 +40,14 @@ cdef class PubConnection:
         self._endpoint, self._prefix = name, naming.prefix()
         self._options = segment_size, mode, schema, trust, tracked
         self._open(CLOSED, fork_generation)
-        remember(self)
+        close_at_exit(self)
 
     cdef int _open(self, int ticket, int generation) except -1:
         """Become the endpoint's publisher with the options of `connect`. An error restores ticket and generation."""
         cdef TopicFiles topic
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options
-        self._generation, self._ticket = fork_generation, BUSY
+        self._generation, self._use_state = fork_generation, BUSY
         try:
             with naming.overrides(trust=trust):
                 topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
@@ -62,10 +62,10 @@ cdef class PubConnection:
                     raise
             finally:
                 topic.unlock()
-            self._ticket = self._generation
+            self._use_state = self._generation
         finally:
-            if self._ticket == BUSY:
-                self._generation, self._ticket = generation, ticket
+            if self._use_state == BUSY:
+                self._generation, self._use_state = generation, ticket
         if self._publisher.stamps:
             prepare_origins()  # now, for it runs Python code: not between two steps of a send
         return 0
@@ -77,7 +77,7 @@ cdef class PubConnection:
         mq_ring_publisher_detach_row(&self._publisher)
         inherited = self._publisher
         try:
-            return self._open(self._ticket, self._generation)
+            return self._open(self._use_state, self._generation)
         except BaseException:
             self._ring, self._side, self._publisher = ring, side, inherited
             raise
@@ -85,7 +85,7 @@ cdef class PubConnection:
     cdef int _start(self, TopicFiles topic, tracked) except -1:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
-        cdef mq_self us
+        cdef mq_process_identity us
         identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._publisher.for_bridge = self._for_bridge
@@ -96,13 +96,13 @@ cdef class PubConnection:
         self._publisher.data_bytes = topic.data_bytes
         self._publisher.canary = topic.canary
         self._publisher.needs_fence = not can_order_stores()
-        self._publisher.roll = &topic.side.roll
+        self._publisher.liveness_file = &topic.side.liveness_file
         self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
         self._clock_offset_ns = host_offset_ns()
         if not mq_ring_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
-        row = mq_ring_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
-                                         &self._publisher.hold)
+        row = mq_ring_publisher_row_take(self._publisher.liveness_file, self._publisher.ring, self._publisher.side,
+                                         &self._publisher.liveness_token)
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
@@ -146,18 +146,18 @@ cdef class PubConnection:
     def close(self, linger=None):
         if linger is not None:
             check_linger(linger, self._endpoint)
-        if self._ticket == CLOSED:
+        if self._use_state == CLOSED:
             return
         if self._generation == fork_generation:
-            if self._ticket != fork_generation:  # somebody still writes into the ring
-                raise misuse(self._ticket, self._endpoint)
+            if self._use_state != fork_generation:  # somebody still writes into the ring
+                raise usage_error(self._use_state, self._endpoint)
             mq_ring_publisher_close(&self._publisher)
         else:
             mq_ring_publisher_detach_row(&self._publisher)
-        self._ticket = CLOSED
+        self._use_state = CLOSED
 
     def _close_at_exit(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self.close()
 
     def __enter__(self):
@@ -168,9 +168,9 @@ cdef class PubConnection:
 
     cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or take over after a fork."""
-        if self._ticket != CLOSED and self._generation != fork_generation:
+        if self._use_state != CLOSED and self._generation != fork_generation:
             return self._take_over_in_child()
-        raise misuse(self._ticket, self._endpoint)
+        raise usage_error(self._use_state, self._endpoint)
 
     cdef int _check_truncation(self) except -1:
         """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""

@@ -36,8 +36,8 @@ typedef struct {
 typedef struct {
     mq_ring_header *ring;
     mq_ring_side *side;
-    const mq_liveness_file *roll; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
-    void *hold;                   /* our row's lock; NULL: none */
+    const mq_liveness_file *liveness_file; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
+    void *liveness_token;                  /* our row's lock; NULL: none */
     mq_ring_publisher_row *row;
     uint8_t *data;
     mq_canary canary; /* whether the ring is still all there */
@@ -72,7 +72,7 @@ static inline mq_ring_status mq_ring_publisher_discard(mq_ring_publisher *p, mq_
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
     /* The row may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
-    if (mq_load_acquire_u64(&p->row->who.uid) == p->uid)
+    if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)
         /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_send_in_progress. If missing: a
          * newcomer waits for a send that never ends. */
         mq_store_release_u64(&p->row->begun, p->sequence);
@@ -102,10 +102,10 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
     /* EDGE send-done: release. Who sees sent == begun also sees the write_pointer above. Partner:
      * mq_ring_send_in_progress. */
     mq_store_release_u64(&row->sent, messages);
-    bool attention = mq_eventcount_flags(&side->attention);
+    bool eventcount = mq_eventcount_flags(&side->eventcount);
     /* relaxed: only compared. */
     bool joined = mq_load_relaxed_u64(&ring->num_readers) != p->readers_seen;
-    return mq_unlikely(attention || joined || p->stock_count || p->slot_polls_left) ? MQ_RING_NOTIFY : MQ_RING_OK;
+    return mq_unlikely(eventcount || joined || p->stock_count || p->slot_polls_left) ? MQ_RING_NOTIFY : MQ_RING_OK;
 }
 
 /* Publish what is staged. */
@@ -257,7 +257,7 @@ static inline mq_stock_reader mq_stock_reader_inspect(const mq_ring_publisher *p
         snprintf(path, sizeof path, "/proc/%u/%s", mq_ring_uid_thread(uid), files[i]);
         reader.memory = open(path, O_RDONLY | O_CLOEXEC);
     }
-    reader.process = reader.memory < 0 ? 0 : mq_thread_takes_signal(mq_ring_uid_thread(uid), SIGUSR2);
+    reader.process = reader.memory < 0 ? 0 : mq_thread_survives_signal(mq_ring_uid_thread(uid), SIGUSR2);
     reader.cursor = mq_load_relaxed_u64(&p->ring->read_pointers[slot]); /* relaxed: only compared */
     return reader;
 }
@@ -273,7 +273,7 @@ static inline void mq_ring_publisher_forget_stock(mq_ring_publisher *p) {
  * the descriptors are copies. */
 static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
     mq_ring_publisher_forget_stock(p);
-    p->hold = NULL;
+    p->liveness_token = NULL;
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
 }
@@ -366,8 +366,8 @@ mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
  * has no memory so far (mq_ring_publisher_extend_grant). */
 static inline void mq_ring_publisher_notify(mq_ring_publisher *p) {
     enum { POLLS = 64 };
-    uint32_t flags = mq_eventcount_notify(&p->side->attention);
-    bool news = (flags & MQ_ATTENTION_SLOTS) || mq_ring_publisher_stock_may_differ(p);
+    uint32_t flags = mq_eventcount_notify(&p->side->eventcount);
+    bool news = (flags & MQ_EVENTCOUNT_SLOTS) || mq_ring_publisher_stock_may_differ(p);
     if (news || p->slot_polls_left) {
         bool unsettled;
         if (mq_ring_publisher_stock_differs(p, &unsettled))

@@ -30,12 +30,12 @@ cdef class PubSocket(PubConnection):
         raise pickle_error(self)
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{self._publisher.sequence} messages published"
+        state = "closed" if self._use_state == CLOSED else f"{self._publisher.sequence} messages published"
         return f"<msgq PubSocket {self._endpoint!r}, {state}>"
 
     @property
     def tracked(self):
-        return self._ticket != CLOSED and self._publisher.stamps != 0
+        return self._use_state != CLOSED and self._publisher.stamps != 0
 
     cdef int _handle_status(self, int status, uint64_t size) except -1:
         """Do what a status of the C core asks for."""
@@ -49,7 +49,7 @@ cdef class PubSocket(PubConnection):
             raise self._too_large(size)
         self._check_truncation()
         if status == MQ_RING_NO_MEMORY:
-            raise failure(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
+            raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
@@ -58,7 +58,7 @@ cdef class PubSocket(PubConnection):
     cdef int _populate_ring(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""
         if not mq_ring_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
-            raise failure("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
+            raise segment_error("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
     cdef object _too_large(self, object size):
@@ -115,7 +115,7 @@ cdef class PubSocket(PubConnection):
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
         if flags:
             check_send_flags(flags, self._endpoint)
@@ -134,7 +134,7 @@ cdef class PubSocket(PubConnection):
         self._send_buffer(data, 0)
 
     cdef int _send_any(self, object data, int64_t origin_time) except -1:
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), origin_time)
@@ -145,7 +145,7 @@ cdef class PubSocket(PubConnection):
         refuse_objects(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if self._ticket != fork_generation:  # an exporter may run any code
+            if self._use_state != fork_generation:  # an exporter may run any code
                 self._recover_use()
             self._send_bytes(view.buf, view.len, origin_time)
         finally:
@@ -170,12 +170,12 @@ cdef class PubSocket(PubConnection):
     cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
         """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
         cdef int status
-        self._ticket = BUSY
+        self._use_state = BUSY
         with nogil:
             status = mq_ring_publisher_begin(&self._publisher, size, payload)
             if status == MQ_RING_OK and data != NULL:
                 mq_copy_in(payload[0], data, size)
-        self._ticket = self._generation
+        self._use_state = self._generation
         return self._handle_status(status, size)
 
     cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
@@ -198,7 +198,7 @@ cdef class PubSocket(PubConnection):
         return 0
 
     def send_many(self, messages, *, int64_t origin_time=0):
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
         self._check_origin(origin_time)
         try:
@@ -234,7 +234,7 @@ cdef class PubSocket(PubConnection):
             if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
                 text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
                 raise TypeError(text)
-            if self._ticket != fork_generation:
+            if self._use_state != fork_generation:
                 self._recover_use()
             count = view.shape[0]
             size = view.len // count if count else 0
@@ -280,7 +280,7 @@ cdef class PubSocket(PubConnection):
 
     def reserve(self, size, *, int64_t origin_time=0):
         cdef Reservation reservation = Reservation.__new__(Reservation)
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
@@ -299,8 +299,8 @@ cdef class PubSocket(PubConnection):
     def _count_readers(self):
         cdef int attached = 0, updated = 0
         # An inherited publisher counts, too: counting must not take over the topic.
-        inherited = self._ticket != CLOSED and self._generation != fork_generation
-        if self._ticket != fork_generation and not inherited:
+        inherited = self._use_state != CLOSED and self._generation != fork_generation
+        if self._use_state != fork_generation and not inherited:
             self._recover_use()
         if not mq_canary_intact(&self._publisher.canary):
             raise size_changed_error(self._endpoint, self._ring, self._side)
@@ -337,7 +337,7 @@ cdef class Reservation:
         cdef PubSocket socket = self._socket
         if self._ring is not None:  # which keeps the memory of an earlier view mapped
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
-        if socket._ticket != fork_generation:
+        if socket._use_state != fork_generation:
             socket._recover_use()
         self._generation = fork_generation
         if self._size == 0:
@@ -347,7 +347,7 @@ cdef class Reservation:
         else:
             socket._begin_large(NULL, self._size, &self._payload)
         self._ring = socket._ring
-        socket._ticket = RESERVED
+        socket._use_state = RESERVED
         self._view = memoryview(self)
         return self._view
 
@@ -363,7 +363,7 @@ cdef class Reservation:
         if self._generation != fork_generation:
             text = "the reservation is of the parent process, which alone publishes it; reserve again in this process"
             raise ForkedSocketError(text, socket._endpoint)
-        socket._ticket = socket._generation
+        socket._use_state = socket._generation
         if kind is not None:
             mq_ring_publisher_discard(&socket._publisher, MQ_RING_OK)
             return

@@ -21,7 +21,7 @@ static inline uint32_t mq_ring_uid_thread(uint64_t uid) { return (uint32_t)uid; 
 static inline const mq_ring_subscriber_row *mq_reader_slot_row(const mq_ring_side *side, uint64_t uid) {
     unsigned row = (unsigned)(uid >> 32 & 0xff) - 1;
     if (!side || row >= MQ_RING_SUBSCRIBERS ||
-        mq_load_acquire_u64(&side->subscribers[row].who.uid) != (uid & ~0xffffffffull))
+        mq_load_acquire_u64(&side->subscribers[row].participant.uid) != (uid & ~0xffffffffull))
         return NULL;
     return &side->subscribers[row];
 }
@@ -29,7 +29,7 @@ static inline const mq_ring_subscriber_row *mq_reader_slot_row(const mq_ring_sid
 /* The row of our publisher with this uid; NULL: a stock one, or (0) nobody. */
 static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_side *side, uint64_t uid) {
     for (int i = 0; side && uid && i < MQ_RING_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
+        if (mq_load_acquire_u64(&side->publishers[i].participant.uid) == uid)
             return &side->publishers[i];
     return NULL;
 }
@@ -42,8 +42,9 @@ enum {
     MQ_RING_ROW_UNREGISTERED = MQ_RING_ROWS, /* held, together, by subscribers for whom there is no row */
 };
 
-static inline mq_identity *mq_ring_row_identity(mq_ring_side *side, int row) {
-    return row < MQ_RING_PUBLISHERS ? &side->publishers[row].who : &side->subscribers[row - MQ_RING_PUBLISHERS].who;
+static inline mq_participant *mq_ring_row_identity(mq_ring_side *side, int row) {
+    return row < MQ_RING_PUBLISHERS ? &side->publishers[row].participant
+                                    : &side->subscribers[row - MQ_RING_PUBLISHERS].participant;
 }
 static inline int mq_ring_subscriber_row_index(const mq_ring_side *side, const mq_ring_subscriber_row *row) {
     return MQ_RING_PUBLISHERS + (int)(row - side->subscribers);
@@ -57,13 +58,13 @@ static inline mq_row_table mq_ring_subscriber_table(mq_ring_side *side) {
 }
 
 /* Does the owner of a row live? A free one is dead. */
-static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, int row) {
-    return mq_identity_liveness(inquiry, mq_ring_row_identity((mq_ring_side *)side, row), row);
+static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *probe, const mq_ring_side *side, int row) {
+    return mq_participant_liveness(probe, mq_ring_row_identity((mq_ring_side *)side, row), row);
 }
 
-static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *inquiry, const mq_ring_side *side, uint64_t uid) {
+static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *probe, const mq_ring_side *side, uint64_t uid) {
     const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
-    return row ? mq_ring_row_liveness(inquiry, side, mq_ring_subscriber_row_index(side, row))
+    return row ? mq_ring_row_liveness(probe, side, mq_ring_subscriber_row_index(side, row))
                : mq_thread_liveness(mq_ring_uid_thread(uid));
 }
 
@@ -72,7 +73,7 @@ static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *inquiry, co
 /* Tell the publisher to look at the slots again. */
 static inline void mq_reader_slots_changed(mq_ring_side *side) {
     if (side)
-        mq_fetch_or_u32(&side->attention, MQ_ATTENTION_SLOTS);
+        mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_SLOTS);
 }
 
 /* Keep what a stock publisher sees of us true. */
@@ -88,16 +89,16 @@ static inline int mq_reader_slot_try(mq_ring_header *ring, int slot, uint64_t ol
     return slot;
 }
 
-static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
-                                            uint64_t uid, uint64_t cursor) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *side,
+                                            const mq_liveness_file *liveness_file, uint64_t uid, uint64_t cursor) {
+    mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     int slot = -1;
     for (int i = 0; i < MQ_READER_SLOTS && slot < 0; i++) {
         uint64_t owner = mq_load_acquire_u64(&ring->read_uids[i]);
-        if (mq_reader_slot_liveness(&inquiry, side, owner) == MQ_DEAD)
+        if (mq_reader_slot_liveness(&probe, side, owner) == MQ_DEAD)
             slot = mq_reader_slot_try(ring, i, owner, uid, cursor);
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return slot;
 }
 
@@ -105,7 +106,7 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *
  *
  * A stock joiner that has counted itself in num_readers but not written its uid yet looks like a free slot; it then
  * overwrites ours, we see that our uid is gone, and join again. */
-static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
+static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                        uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
@@ -118,7 +119,7 @@ static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side,
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
             mq_reader_slot_try(ring, (int)count, 0, uid, cursor) >= 0)
             return (int)count;
-    return mq_reader_slot_claim_dead(ring, side, roll, uid, cursor);
+    return mq_reader_slot_claim_dead(ring, side, liveness_file, uid, cursor);
 }
 
 static inline bool mq_reader_slot_is_mine(const mq_ring_header *ring, int slot, uint64_t uid) {

@@ -12,31 +12,32 @@ enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others
 
 /* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
  * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
-static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *roll, const mq_ring_header *ring,
-                                                     mq_ring_side *side, void **hold) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(roll);
+static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
+                                                     mq_ring_side *side, void **liveness_token) {
+    mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     uint64_t current = mq_load_acquire_u64(&ring->write_uid);
     int taken = MQ_NO_ROW;
     /* relaxed: under the lock nobody else fills it. */
     for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
         bool is_current = mq_load_relaxed_u64(&mq_ring_row_identity(side, row)->uid) == current;
-        if (!is_current && mq_ring_row_liveness(&inquiry, side, row) == MQ_UNKNOWN &&
-            (*hold = mq_liveness_lock(roll, (uint64_t)row, false)))
+        if (!is_current && mq_ring_row_liveness(&probe, side, row) == MQ_UNKNOWN &&
+            (*liveness_token = mq_liveness_lock(liveness_file, (uint64_t)row, false)))
             taken = row;
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return taken;
 }
 
-static inline int mq_ring_publisher_row_take(const mq_liveness_file *roll, const mq_ring_header *ring,
-                                             mq_ring_side *side, void **hold) {
+static inline int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
+                                             mq_ring_side *side, void **liveness_token) {
     mq_row_table publishers = mq_ring_publisher_table(side);
-    int row = mq_row_table_reserve(&publishers, roll, hold);
-    return row == MQ_NO_ROW ? mq_ring_reuse_row_of_unknown_owner(roll, ring, side, hold) : row;
+    int row = mq_row_table_reserve(&publishers, liveness_file, liveness_token);
+    return row == MQ_NO_ROW ? mq_ring_reuse_row_of_unknown_owner(liveness_file, ring, side, liveness_token) : row;
 }
-static inline int mq_ring_subscriber_row_take(const mq_liveness_file *roll, mq_ring_side *side, void **hold) {
+static inline int mq_ring_subscriber_row_take(const mq_liveness_file *liveness_file, mq_ring_side *side,
+                                              void **liveness_token) {
     mq_row_table readers = mq_ring_subscriber_table(side);
-    return mq_row_table_reserve(&readers, roll, hold);
+    return mq_row_table_reserve(&readers, liveness_file, liveness_token);
 }
 
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
@@ -57,21 +58,19 @@ static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *r
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
 
-enum { MQ_SIDE_GOOD, MQ_SIDE_STALE, MQ_SIDE_VERSION_DIFFERS, MQ_SIDE_CORRUPT };
-
 /* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
-static inline int mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
+static inline mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
-        return MQ_SIDE_CORRUPT;
+        return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */
-        return MQ_SIDE_VERSION_DIFFERS;
+        return MQ_FILE_OTHER_VERSION;
     bool same = mq_load_relaxed_u64(&side->total_bytes) == MQ_SIDE_BYTES &&
                 mq_load_relaxed_u64(&side->publisher_count) == MQ_RING_PUBLISHERS &&
                 mq_load_relaxed_u64(&side->subscriber_count) == MQ_RING_SUBSCRIBERS;
     if (!same)
-        return MQ_SIDE_CORRUPT;
+        return MQ_FILE_NOT_OURS;
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
-    return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
+    return same ? MQ_FILE_VALID : MQ_FILE_STALE;
 }
 /* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
 static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes) {
@@ -115,9 +114,9 @@ static inline uint64_t mq_ring_side_version(const mq_ring_side *side) {
 /* Where the side segment has its schema descriptor. */
 static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
     mq_ring_side *s = (mq_ring_side *)side; /* mq_schema_read stores nothing */
-    return (mq_schema_parts){.turn = &s->schema_seq,
+    return (mq_schema_parts){.seq = &s->schema_seq,
                              .bytes = &s->schema_bytes,
-                             .spare = &s->schema_spare,
+                             .shadow = &s->schema_shadow,
                              .name = s->schema_name,
                              .encoding = s->schema_encoding,
                              .data = s->schema_data,
@@ -142,22 +141,22 @@ static inline bool mq_ring_send_in_progress(const mq_ring_publisher_row *former)
  * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
  * whom nobody can tell. */
 static inline const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bool known) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     const mq_ring_publisher_row *found = NULL;
     for (int row = 0; row < MQ_RING_PUBLISHERS && !found; row++) {
         const mq_ring_publisher_row *other = &p->side->publishers[row];
-        if (other == p->row || !mq_load_acquire_u64(&other->who.uid) || !mq_ring_send_in_progress(other))
+        if (other == p->row || !mq_load_acquire_u64(&other->participant.uid) || !mq_ring_send_in_progress(other))
             continue;
-        mq_liveness life = mq_ring_row_liveness(&inquiry, p->side, row);
+        mq_liveness life = mq_ring_row_liveness(&probe, p->side, row);
         if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
             found = other;
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     return found;
 }
 
 static inline uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *row) {
-    return mq_load_relaxed_u64(&row->who.pid); /* relaxed: for texts */
+    return mq_load_relaxed_u64(&row->participant.pid); /* relaxed: for texts */
 }
 
 /* The process that publishes now; 0 when that is nobody, or a stock program. */
@@ -167,15 +166,16 @@ static inline uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring,
 }
 
 /* Say in our row who we are. */
-static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const mq_self *self) {
+static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const mq_process_identity *self) {
     /* relaxed: published with the uid. Beside any other uid it says nothing, neither yes nor no. */
     mq_store_relaxed_u64(&p->row->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
-    mq_identity_write(&p->row->who, self, p->uid, p->hold != NULL);
+    mq_participant_write(&p->row->participant, self, p->uid, p->liveness_token != NULL);
 }
 
 /* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put
  * back if that fails. */
-static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_self *self, uint32_t random, int row) {
+static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
+                                               int row) {
     mq_ring_side *side = p->side;
     uint64_t former;
     p->row = &side->publishers[row];
@@ -186,7 +186,7 @@ static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_se
         p->sequence = sent > p->sequence ? sent : p->sequence;
         p->bytes = bytes > p->bytes ? bytes : p->bytes;
     }
-    mq_identity_clear(&p->row->who);
+    mq_participant_clear(&p->row->participant);
     mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->row->sent, p->sequence);
     /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. Then the first send
@@ -195,7 +195,7 @@ static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_se
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
         p->after_stock = former != 0 && !mq_ring_find_publisher(side, former);
-        mq_identity_clear(&p->row->who);
+        mq_participant_clear(&p->row->participant);
         /* Subscribers trust the grant as soon as write_uid names a row. After one of ours it tells the truth all the
          * time; after a stock one only once mq_ring_publisher_start is done, so until then write_uid names no row. */
         if (!p->after_stock)
@@ -210,40 +210,41 @@ static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_se
 /* Give up after mq_ring_publisher_claim. */
 static inline void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former) {
     mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_claim_uid(p), former);
-    mq_identity_leave(&p->row->who, p->uid, &p->hold);
+    mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
 /* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
  * thread that created them, and a living process may have ended that. */
-static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *inquiry) {
+static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *probe) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
         const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
-        if (uid && row && mq_ring_row_liveness(inquiry, side, mq_ring_subscriber_row_index(side, row)) == MQ_DEAD)
+        if (uid && row && mq_ring_row_liveness(probe, side, mq_ring_subscriber_row_index(side, row)) == MQ_DEAD)
             mq_reader_slot_release(ring, side, i, uid);
     }
 }
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
-static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *inquiry) {
+static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *probe) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
-        mq_identity *who = &p->side->publishers[row].who;
-        if (who != &p->row->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
-            mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD)
-            mq_identity_clear(who);
+        mq_participant *participant = &p->side->publishers[row].participant;
+        if (participant != &p->row->participant &&
+            mq_load_relaxed_u64(&participant->uid) && /* relaxed: under the lock */
+            mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD)
+            mq_participant_clear(participant);
     }
 }
 
 static inline void mq_ring_reclaim_dead(mq_ring_publisher *p) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
-    mq_ring_publishers_reclaim(p, &inquiry);
-    mq_reader_slots_reclaim(p->ring, p->side, &inquiry);
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
+    mq_ring_publishers_reclaim(p, &probe);
+    mq_reader_slots_reclaim(p->ring, p->side, &probe);
+    mq_liveness_probe_end(&probe);
 }
 
 /* Steps 4 to 6, once the former publisher neither writes nor will. MQ_RING_CORRUPT: the ring's header makes no sense.
  * MQ_RING_UNTRACKED: see mq_ring_can_track; the caller has asked before, so something was sent since. */
-static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_self *self) {
+static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self) {
     mq_ring_side *side = p->side;
     mq_ring_checkpoint m;
     uint64_t last;
@@ -275,8 +276,8 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     }
     mq_ring_reclaim_dead(p);
     p->slot_polls_left = 1;
-    /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
-    mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
+    /* Everybody: one that died between clearing eventcount and waking left sleepers that no bit tells of. */
+    mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);
     mq_ring_publisher_notify(p);
     if (mq_can_populate())
         p->populate_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
@@ -291,22 +292,22 @@ static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_ring_publisher_notify(p);
     mq_ring_publisher_forget_stock(p);
-    mq_identity_leave(&p->row->who, p->uid, &p->hold);
+    mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
 /* Return the number of living subscribers. `updated`: how many of them have read all messages, also those of a later
  * publisher. */
 static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(p->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     *attached = *updated = 0;
     for (int i = 0; i < MQ_RING_SUBSCRIBERS; i++) {
-        if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
+        if (mq_ring_row_liveness(&probe, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->side->subscribers[i].cursor) == published;
     }
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe_end(&probe);
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         if (uid == 0 || mq_reader_slot_row(p->side, uid) || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD)
@@ -333,33 +334,36 @@ static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
     s->row = &s->private_row;
-    s->hold = NULL;
+    s->liveness_token = NULL;
 }
 
 /* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
-static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
+static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_process_identity *self,
+                                               uint32_t random) {
     mq_ring_subscriber_detach_row(s);
-    int row = s->passive || !s->side ? MQ_NO_ROW : mq_ring_subscriber_row_take(s->roll, s->side, &s->hold);
+    int row =
+        s->passive || !s->side ? MQ_NO_ROW : mq_ring_subscriber_row_take(s->liveness_file, s->side, &s->liveness_token);
     if (row == MQ_NO_ROW) {
         if (!s->passive)
-            s->hold = mq_liveness_lock(s->roll, MQ_RING_ROW_UNREGISTERED, true);
+            s->liveness_token = mq_liveness_lock(s->liveness_file, MQ_RING_ROW_UNREGISTERED, true);
         return;
     }
     s->row = &s->side->subscribers[row];
     s->uid = mq_ring_uid(random, (unsigned)row, 0);
     mq_ring_subscriber_reclaim_slots(s);
-    mq_identity_clear(&s->row->who);
+    mq_participant_clear(&s->row->participant);
     mq_store_relaxed_u64(&s->row->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
     mq_store_relaxed_u64(&s->row->received, s->received);
     mq_store_relaxed_u64(&s->row->lost, s->lost);
     mq_store_relaxed_u64(&s->row->lost_unknown, s->lost_unknown);
     mq_store_relaxed_u64(&s->row->resets, s->resets);
     mq_ring_subscriber_store_base(s);
-    mq_identity_write(&s->row->who, self, s->uid, s->hold != NULL);
+    mq_participant_write(&s->row->participant, self, s->uid, s->liveness_token != NULL);
 }
 
 /* Join at the present. */
-static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
+static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_process_identity *self,
+                                                     uint32_t random) {
     /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
     s->cursor = mq_load_acquire_u64(&s->ring->write_pointer);
     mq_ring_subscriber_register(s, self, random);
@@ -370,7 +374,7 @@ static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, cons
 }
 
 /* Go on where the parent process was at the fork: same cursor, places of our own. */
-static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_self *self, uint32_t random) {
+static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random) {
     s->signal_thread = 0;
     mq_ring_subscriber_register(s, self, random);
     mq_ring_subscriber_classify_publisher(s);
@@ -379,7 +383,7 @@ static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_sel
 static inline void mq_ring_subscriber_leave(mq_ring_subscriber *s) {
     mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid);
     s->slot = -1;
-    mq_identity_leave(&s->row->who, s->uid, &s->hold);
+    mq_participant_leave(&s->row->participant, s->uid, &s->liveness_token);
     s->row = &s->private_row;
     s->uid = 0; /* never to take a slot again */
 }

@@ -54,9 +54,9 @@ static inline bool mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber 
     const mq_ring_publisher_row *row = mq_ring_find_publisher(s->side, uid);
     if (!row)
         return uid == 0 || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD;
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(s->roll);
-    bool dead = mq_ring_row_liveness(&inquiry, s->side, (int)(row - s->side->publishers)) == MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe probe = mq_liveness_probe_begin(s->liveness_file);
+    bool dead = mq_ring_row_liveness(&probe, s->side, (int)(row - s->side->publishers)) == MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     return dead;
 }
 

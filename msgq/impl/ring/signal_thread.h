@@ -17,7 +17,7 @@
 #include <sys/signalfd.h>
 
 #include "base/futex.h"
-#include "base/liveness.h"
+#include "base/process_info.h"
 #include "base/thread.h"
 #include "ring/canary.h"
 
@@ -81,8 +81,8 @@ static inline void mq_signal_thread_wake(bool all, bool restart) {
         w->seen_uid = uid;
         /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
         if (all || w->changed) {
-            mq_fetch_add_u32(&w->side->attention, MQ_ATTENTION_WAKE); /* the flags are for the publisher */
-            mq_futex_wake_all(mq_futex_word(&w->side->attention));
+            mq_fetch_add_u32(&w->side->eventcount, MQ_EVENTCOUNT_WAKE); /* the flags are for the publisher */
+            mq_futex_wake_all(mq_futex_word(&w->side->eventcount));
         }
     }
     pthread_mutex_unlock(&mq_signal_thread.mutex);

@@ -29,7 +29,7 @@ static inline void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint3
 
 /* The word to sleep on. Without a side segment nobody can wake us, and it is one that never changes. */
 static inline mq_u32 *mq_ring_subscriber_attention(mq_ring_subscriber *s) {
-    return s->side ? &s->side->attention : &s->private_attention;
+    return s->side ? &s->side->eventcount : &s->private_eventcount;
 }
 static inline uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s) {
     return mq_futex_word(mq_ring_subscriber_attention(s));
@@ -40,7 +40,7 @@ static inline uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s) {
 static inline uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s) {
     if (s->passive)
         return mq_load_acquire_u32(mq_ring_subscriber_attention(s));
-    return mq_eventcount_prepare_wait(&s->side->attention);
+    return mq_eventcount_prepare_wait(&s->side->eventcount);
 }
 
 /* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner:
@@ -69,10 +69,10 @@ static inline int mq_ring_poll_has_more(const void *reader) {
 }
 
 static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state) {
-    return (mq_poll_ops){.has_more = mq_ring_poll_has_more,
+    return (mq_poll_ops){.is_readable = mq_ring_poll_has_more,
                          .reader = poll_state,
-                         .attention = mq_ring_subscriber_attention(s),
-                         .announce = s->passive ? NULL : mq_poll_prepare_wait};
+                         .eventcount = mq_ring_subscriber_attention(s),
+                         .prepare_wait = s->passive ? NULL : mq_poll_prepare_wait};
 }
 
 #endif

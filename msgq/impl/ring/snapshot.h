@@ -8,40 +8,43 @@
 typedef struct {
     uint64_t uid, pid, thread_id, start_time, pid_namespace;
     char name[MQ_NAME + 1];
-} mq_identity_snapshot;
+} mq_participant_snapshot;
 
 typedef struct {
-    mq_identity_snapshot who;
+    mq_participant_snapshot participant;
     uint64_t cursor, received, lost, lost_unknown, resets, base_sequence, base_tag;
 } mq_ring_subscriber_snapshot;
 
-static inline void mq_ring_snapshot_identity(const mq_identity *who, mq_identity_snapshot *out) {
+static inline void mq_ring_snapshot_participant(const mq_participant *participant, mq_participant_snapshot *out) {
     memset(out, 0, sizeof *out);
-    out->uid = mq_load_acquire_u64(&who->uid);
-    out->pid = mq_load_relaxed_u64(&who->pid); /* relaxed, all here: see the top of the file */
-    out->thread_id = mq_load_relaxed_u64(&who->thread_id);
-    out->start_time = mq_load_relaxed_u64(&who->start_time);
-    out->pid_namespace = mq_load_relaxed_u64(&who->pid_namespace);
-    mq_copy_out(out->name, who->name, MQ_NAME);
+    out->uid = mq_load_acquire_u64(&participant->uid);
+    out->pid = mq_load_relaxed_u64(&participant->pid); /* relaxed, all here: see the top of the file */
+    out->thread_id = mq_load_relaxed_u64(&participant->thread_id);
+    out->start_time = mq_load_relaxed_u64(&participant->start_time);
+    out->pid_namespace = mq_load_relaxed_u64(&participant->pid_namespace);
+    mq_copy_out(out->name, participant->name, MQ_NAME);
 }
 
-static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_identity_snapshot *who,
+static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant,
                                               uint64_t *sent, uint64_t *bytes) {
-    mq_ring_snapshot_identity(&side->publishers[row].who, who); /* relaxed below, as everywhere here: see the top */
+    mq_ring_snapshot_participant(&side->publishers[row].participant,
+                                 participant); /* relaxed below, as everywhere here: see the top */
     *sent = mq_load_relaxed_u64(&side->publishers[row].sent);
     *bytes = mq_load_relaxed_u64(&side->publishers[row].bytes);
 }
 
 /* Is the publisher of this row, whose identity was copy_message, a bridge? */
-static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_identity_snapshot *who) {
+static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row,
+                                              const mq_participant_snapshot *participant) {
     /* relaxed, as everywhere here: see the top */
     uint64_t said = mq_load_relaxed_u64(&side->publishers[row].bridge_uid);
-    return said == who->uid || (said != ~who->uid && !strcmp(who->name, MQ_BRIDGE_NAME));
+    return said == participant->uid || (said != ~participant->uid && !strcmp(participant->name, MQ_BRIDGE_NAME));
 }
 
 static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row, mq_ring_subscriber_snapshot *out) {
     const mq_ring_subscriber_row *reader = &side->subscribers[row];
-    mq_ring_snapshot_identity(&reader->who, &out->who); /* relaxed below, as everywhere here: see the top */
+    mq_ring_snapshot_participant(&reader->participant,
+                                 &out->participant); /* relaxed below, as everywhere here: see the top */
     /* EDGE stats: acquire. The figures are those of this cursor, or newer. Partner: mq_ring_subscriber_store_stats. */
     out->cursor = mq_load_acquire_u64(&reader->cursor);
     out->received = mq_load_relaxed_u64(&reader->received);
@@ -54,11 +57,12 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
 
 /* An observer that measures subscribers as they measure themselves: a passive subscriber, which reads nothing. */
 static inline mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side,
-                                                  const mq_liveness_file *roll, uint32_t data_bytes, mq_canary canary) {
+                                                  const mq_liveness_file *liveness_file, uint32_t data_bytes,
+                                                  mq_canary canary) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
     return (mq_ring_subscriber){.ring = ring,
                                 .side = side,
-                                .roll = roll,
+                                .liveness_file = liveness_file,
                                 .canary = canary,
                                 .data = data,
                                 .data_bytes = data_bytes,
@@ -84,13 +88,13 @@ static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, con
     if (mq_ring_subscriber_seek_latest(observer) != MQ_RING_OK || !observer->sequence_known)
         return false;
     *lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence - reader->received;
-    return reader->base_tag == (reader->who.uid | (uint32_t)observer->era);
+    return reader->base_tag == (reader->participant.uid | (uint32_t)observer->era);
 }
 
 static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, int row) {
-    mq_liveness_probe inquiry = mq_liveness_probe_begin(observer->roll);
-    bool dead = mq_ring_row_liveness(&inquiry, observer->side, MQ_RING_PUBLISHERS + row) == MQ_DEAD;
-    mq_liveness_probe_end(&inquiry);
+    mq_liveness_probe probe = mq_liveness_probe_begin(observer->liveness_file);
+    bool dead = mq_ring_row_liveness(&probe, observer->side, MQ_RING_PUBLISHERS + row) == MQ_DEAD;
+    mq_liveness_probe_end(&probe);
     return dead;
 }
 
@@ -102,7 +106,7 @@ static inline void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observe
     for (int tries = 0; tries < 8; tries++) {
         uint64_t lost = 0;
         mq_ring_snapshot_subscriber(observer->side, row, out);
-        if (!out->who.uid || out->lost_unknown || !mq_ring_observer_is_lapped(observer, out->cursor) ||
+        if (!out->participant.uid || out->lost_unknown || !mq_ring_observer_is_lapped(observer, out->cursor) ||
             mq_ring_observer_is_dead(observer, row))
             return;
         bool known = mq_ring_observer_count_lost(observer, out, &lost);
@@ -132,9 +136,10 @@ typedef struct {
 } mq_ring_counts;
 
 /* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
-static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *roll,
-                                           uint32_t data_bytes, mq_canary canary, mq_ring_counts *out) {
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, roll, data_bytes, canary);
+static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side,
+                                           const mq_liveness_file *liveness_file, uint32_t data_bytes, mq_canary canary,
+                                           mq_ring_counts *out) {
+    mq_ring_subscriber observer = mq_ring_observer(ring, side, liveness_file, data_bytes, canary);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
     for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
@@ -145,7 +150,7 @@ static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *s
     }
     for (int i = 0; side && i < MQ_RING_SUBSCRIBERS; i++) {
         mq_ring_subscriber_snapshot reader;
-        if (mq_load_relaxed_u64(&side->subscribers[i].who.uid) == 0)
+        if (mq_load_relaxed_u64(&side->subscribers[i].participant.uid) == 0)
             continue;
         mq_ring_observer_subscriber_stats(&observer, i, &reader);
         out->subscribers++;

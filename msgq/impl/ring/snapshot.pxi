@@ -4,9 +4,9 @@
 cdef object _stats = None  # msgq.common.stats.topic; late, as its import takes as long as all that sockets need
 
 
-cdef object _read_participant(const mq_identity_snapshot *who, mq_liveness life):
-    cdef bytes name = who.name
-    return _stats.Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
+cdef object _read_participant(const mq_participant_snapshot *participant, mq_liveness life):
+    cdef bytes name = participant.name
+    return _stats.Participant(participant.pid, participant.thread_id, participant.start_time, name.decode(errors="replace"), is_alive(life))
 
 
 cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
@@ -15,31 +15,31 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t position):
+cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *probe, uint64_t position):
     cdef mq_ring_subscriber_snapshot reader
-    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, inquiry.roll,
+    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, probe.liveness_file,
                                                         topic.data_bytes, topic.canary)
     found = []
     for i in range(MQ_RING_SUBSCRIBERS):
         mq_ring_observer_subscriber_stats(&observer, i, &reader)
-        if reader.who.uid:
+        if reader.participant.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
-            who = _read_participant(&reader.who, mq_ring_row_liveness(inquiry, side, MQ_RING_PUBLISHERS + i))
+            who = _read_participant(&reader.participant, mq_ring_row_liveness(probe, side, MQ_RING_PUBLISHERS + i))
             found.append(_stats.SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
 
-cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *inquiry, uint64_t uid):
+cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *probe, uint64_t uid):
     """Return (participant or None, messages, bytes)."""
-    cdef mq_identity_snapshot who
+    cdef mq_participant_snapshot participant
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
     current = None
     for i in range(MQ_RING_PUBLISHERS):
-        mq_ring_snapshot_publisher(side, i, &who, &sent, &size)
+        mq_ring_snapshot_publisher(side, i, &participant, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
-        if uid and who.uid == uid:
-            current = _read_participant(&who, mq_ring_row_liveness(inquiry, side, i))
+        if uid and participant.uid == uid:
+            current = _read_participant(&participant, mq_ring_row_liveness(probe, side, i))
     return current, sent_most, size_most
 
 
@@ -74,17 +74,17 @@ cdef class TopicObserver:
     def bridged(self):
         cdef mq_ring_side *side = self._side()
         cdef uint64_t uid = mq_ring_write_uid(<mq_ring_header *> self._topic.ring.address)
-        cdef mq_identity_snapshot who
+        cdef mq_participant_snapshot participant
         cdef uint64_t sent = 0, size = 0
-        cdef mq_liveness_probe inquiry
+        cdef mq_liveness_probe probe
         cdef bint bridge = False
         for i in range(MQ_RING_PUBLISHERS if side != NULL and uid else 0):
-            mq_ring_snapshot_publisher(side, i, &who, &sent, &size)
-            if who.uid == uid:
-                inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
-                bridge = mq_ring_row_liveness(&inquiry, side, i) != MQ_DEAD
-                bridge = bridge and mq_ring_snapshot_is_bridge(side, i, &who)
-                mq_liveness_probe_end(&inquiry)
+            mq_ring_snapshot_publisher(side, i, &participant, &sent, &size)
+            if participant.uid == uid:
+                probe = mq_liveness_probe_begin(&self._topic.side.liveness_file)
+                bridge = mq_ring_row_liveness(&probe, side, i) != MQ_DEAD
+                bridge = bridge and mq_ring_snapshot_is_bridge(side, i, &participant)
+                mq_liveness_probe_end(&probe)
                 break
         check_topic_truncation(self._topic)
         return bridge
@@ -92,8 +92,8 @@ cdef class TopicObserver:
     def counts(self):
         cdef mq_ring_counts now
         cdef mq_ring_side *side = self._side()
-        cdef const mq_liveness_file *roll = NULL if side == NULL else &self._topic.side.roll
-        mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
+        cdef const mq_liveness_file *liveness_file = NULL if side == NULL else &self._topic.side.liveness_file
+        mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, liveness_file, self._topic.data_bytes,
                                 self._topic.canary, &now)
         check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
@@ -107,18 +107,18 @@ cdef class TopicObserver:
         cdef mq_ring_side *side = self._side()
         cdef uint64_t position = mq_ring_write_pointer(ring)
         cdef uint64_t uid = mq_ring_write_uid(ring)
-        cdef mq_liveness_probe inquiry
+        cdef mq_liveness_probe probe
         publisher = messages = size = schema = created = None
         subscribers = ()
         unlisted = tracked = False
         if side != NULL:
-            inquiry = mq_liveness_probe_begin(&self._topic.side.roll)
+            probe = mq_liveness_probe_begin(&self._topic.side.liveness_file)
             try:
-                publisher, messages, size = _read_publisher(side, &inquiry, uid)
-                subscribers = _read_subscribers(self._topic, side, &inquiry, position)
-                unlisted = mq_liveness_is_locked(&inquiry, MQ_RING_ROW_UNREGISTERED) == MQ_ALIVE
+                publisher, messages, size = _read_publisher(side, &probe, uid)
+                subscribers = _read_subscribers(self._topic, side, &probe, position)
+                unlisted = mq_liveness_is_locked(&probe, MQ_RING_ROW_UNREGISTERED) == MQ_ALIVE
             finally:
-                mq_liveness_probe_end(&inquiry)
+                mq_liveness_probe_end(&probe)
             schema = _read_schema(side)
             created = mq_ring_side_created_ns(side)
             tracked = bool(mq_ring_side_tracked(side))

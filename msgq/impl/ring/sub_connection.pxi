@@ -20,11 +20,11 @@ cdef class SubConnection(Waitable):
         self._timeout_ms = FOR_EVER
 
     def __dealloc__(self):
-        if self._ticket != CLOSED and self._generation == fork_generation:
+        if self._use_state != CLOSED and self._generation == fork_generation:
             self._leave()
 
     def __repr__(self):
-        state = "closed" if self._ticket == CLOSED else f"{self._subscriber.received} messages received"
+        state = "closed" if self._use_state == CLOSED else f"{self._subscriber.received} messages received"
         return f"<msgq SubSocket {self._endpoint!r}, {state}>"
 
     # ---- coming and going ----
@@ -34,7 +34,7 @@ cdef class SubConnection(Waitable):
         cdef str name = naming.endpoint_name(endpoint)
         cdef TopicFiles topic
         check_open(context, name)
-        if self._ticket != CLOSED:
+        if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
@@ -48,7 +48,7 @@ cdef class SubConnection(Waitable):
         self._watches_for_stock = self._stock_watch_failed = self._closing = self._gate_passed = False
         self._gate = Gate(name, self._prefix, naming.fake_prefix()) if naming.fake_events() else None
         self._generation = fork_generation
-        self._occupy()
+        self._acquire()
         try:
             with naming.overrides(trust=trust):
                 if passive:
@@ -56,12 +56,12 @@ cdef class SubConnection(Waitable):
                 else:
                     topic = open_topic(name, self._prefix, segment_size, mode)
                 self._join(topic)
-            self._ticket = self._generation
+            self._use_state = self._generation
         finally:
-            if self._ticket == BUSY:
-                self._ticket = CLOSED
+            if self._use_state == BUSY:
+                self._use_state = CLOSED
         self._end_if_closing()
-        remember(self)
+        close_at_exit(self)
 
     def _set_record_bytes(self, uint64_t size):
         """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""
@@ -69,14 +69,14 @@ cdef class SubConnection(Waitable):
         self._subscriber.record_bytes = size
 
     def _close_at_exit(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self.close()
-        elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
+        elif self._use_state == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
             mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
 
     cdef int _join(self, TopicFiles topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
-        cdef mq_self us
+        cdef mq_process_identity us
         try:
             identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             if topic.side is None:
@@ -99,7 +99,7 @@ cdef class SubConnection(Waitable):
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
-        self._subscriber.roll = NULL if topic.side is None else &topic.side.roll
+        self._subscriber.liveness_file = NULL if topic.side is None else &topic.side.liveness_file
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
         self._subscriber.canary = topic.canary
@@ -116,7 +116,7 @@ cdef class SubConnection(Waitable):
         cdef TopicFiles topic
         with naming.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
-        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._recover_use()
         if topic is None:
             if not intact:
@@ -129,7 +129,7 @@ cdef class SubConnection(Waitable):
         self._subscriber.mapping_too_small = False
         mq_ring_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
         poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
-        self._change(&self._poll_state, &poll_state, sizeof(poll_state))
+        self._update_watched(&self._poll_state, &poll_state, sizeof(poll_state))
         if present:
             mq_ring_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
@@ -137,16 +137,16 @@ cdef class SubConnection(Waitable):
         mq_ring_subscriber_refresh(&self._subscriber)
         return True
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         mq_signal_thread_unwatch(self._subscriber.ring)
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
     cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or repair after a fork."""
-        if self._ticket != CLOSED and self._generation != fork_generation:
+        if self._use_state != CLOSED and self._generation != fork_generation:
             return self._rejoin()
-        raise misuse(self._ticket, self._endpoint)
+        raise usage_error(self._use_state, self._endpoint)
 
     cdef int _find_late_side(self) except -1:
         """There was no side segment: has a publisher of ours come since?"""
@@ -154,7 +154,7 @@ cdef class SubConnection(Waitable):
             return 0
         with naming.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
-        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._recover_use()
         if side is not None:
             self._side = side
@@ -164,16 +164,16 @@ cdef class SubConnection(Waitable):
     cdef int _rejoin(self) except -1:
         """In a forked child: take places of our own, and go on from the same cursor."""
         cdef TopicFiles topic
-        cdef mq_self us
+        cdef mq_process_identity us
         cdef int inherited = self._generation
         self._watches_for_stock = self._stock_watch_failed = self._closing = False
         self._fd, self._waiting = -1, None  # closed at the fork
         if self._passive:
-            self._generation = self._ticket = fork_generation
+            self._generation = self._use_state = fork_generation
             return 0
         self._generation = fork_generation
         mq_ring_subscriber_detach_row(&self._subscriber)
-        self._occupy()
+        self._acquire()
         try:
             with naming.overrides(trust=self._trust):
                 topic = open_topic(self._endpoint, self._prefix, 0, None)
@@ -186,9 +186,9 @@ cdef class SubConnection(Waitable):
             finally:
                 topic.unlock()
         except BaseException:
-            self._generation = self._ticket = inherited
+            self._generation = self._use_state = inherited
             raise
-        self._ticket = self._generation
+        self._use_state = self._generation
         self._end_if_closing()
         return 0
 
@@ -196,17 +196,17 @@ cdef class SubConnection(Waitable):
 
     cdef bint _pass_gate(self) except -1:
         """Wait until the controller of an event-gated run lets us through; False: it does not hold us up."""
-        self._occupy()
+        self._acquire()
         try:
             held_up = self._gate.enter(&self._closing)
         finally:
-            self._ticket = self._generation
+            self._use_state = self._generation
             if self._closing and self._generation == fork_generation:
                 self._leave()
         check_usable(self)  # a signal handler may have closed the socket, or forked
         return held_up
 
-    cdef int _enter(self) except -1:
+    cdef int _check_usable(self) except -1:
         return check_usable(self)
 
     cdef bint _ready(self) except -1:
@@ -221,25 +221,25 @@ cdef class SubConnection(Waitable):
         self._gate_passed = self._pass_gate()
         return self._gate_passed
 
-    cdef void _rouse(self) noexcept:
-        Waitable._rouse(self)
+    cdef void _interrupt_wait(self) noexcept:
+        Waitable._interrupt_wait(self)
         if self._gate is not None:
             self._gate.wake()
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return mq_ring_subscriber_has_more(&self._subscriber)
 
-    cdef uint32_t _announce(self) noexcept:
+    cdef uint32_t _prepare_wait(self) noexcept:
         return mq_ring_subscriber_prepare_wait(&self._subscriber)
 
-    cdef mq_u32 *_word(self) noexcept:
+    cdef mq_u32 *_futex_word(self) noexcept:
         return mq_ring_subscriber_attention(&self._subscriber)
 
-    cdef mq_poll_ops _lookout(self) noexcept:
+    cdef mq_poll_ops _poll_ops(self) noexcept:
         self._poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
         return mq_ring_subscriber_poll_ops(&self._subscriber, &self._poll_state)
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
         if not self._watches_for_stock and not self._stock_watch_failed:

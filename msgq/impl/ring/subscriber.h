@@ -10,10 +10,10 @@
 #include "ring/walk.h"
 
 typedef struct {
-    mq_ring_header *ring;         /* mapped read-only when passive */
-    mq_ring_side *side;           /* NULL: there is none, every publisher is treated as stock; only when passive */
-    const mq_liveness_file *roll; /* as in mq_ring_publisher */
-    void *hold;
+    mq_ring_header *ring; /* mapped read-only when passive */
+    mq_ring_side *side;   /* NULL: there is none, every publisher is treated as stock; only when passive */
+    const mq_liveness_file *liveness_file; /* as in mq_ring_publisher */
+    void *liveness_token;
     uint64_t uid_without_side; /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
     mq_canary canary; /* whether the ring is still all there */
@@ -41,7 +41,7 @@ typedef struct {
     uint64_t resets;
     mq_ring_subscriber_row *row; /* in the side segment, or private_row */
     mq_ring_subscriber_row private_row;
-    mq_u32 private_attention;
+    mq_u32 private_eventcount;
     int slot;          /* -1: none */
     bool avoids_slots; /* leaves the slots to stock subscribers */
     uint64_t uid;      /* high half of the slot's uid; 0: may not take a slot */
@@ -68,7 +68,7 @@ static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     for (int tries = 0; !s->avoids_slots && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
          tries++) {
         s->slot_uid = s->uid | s->signal_thread;
-        s->slot = mq_reader_slot_claim(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
+        s->slot = mq_reader_slot_claim(s->ring, s->side, s->liveness_file, s->slot_uid, s->cursor);
         mq_reader_slots_changed(s->side);
         if (s->slot < 0)
             break;

@@ -53,7 +53,7 @@ cdef class SubSocket(SubConnection):
 
     @conflate.setter
     def conflate(self, bint value):
-        check_before_connect("conflate", self._ticket == CLOSED, self._endpoint)
+        check_before_connect("conflate", self._use_state == CLOSED, self._endpoint)
         self._conflate = self._conflate_default = value
 
     @property
@@ -62,7 +62,7 @@ cdef class SubSocket(SubConnection):
 
     @property
     def tracked(self):
-        return self._ticket != CLOSED and self._subscriber.side != NULL and mq_ring_side_tracked(self._subscriber.side)
+        return self._use_state != CLOSED and self._subscriber.side != NULL and mq_ring_side_tracked(self._subscriber.side)
 
     def stats(self):
         from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
@@ -97,15 +97,15 @@ cdef class SubSocket(SubConnection):
                     # Its subscriber took the line away, and the next send reads there first.
                     mq_prefetch(last_ring.header)
                     if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
-                        self._settle_fd()
+                        self._rearm_fd()
                     return None
                 if not self._wait_for_message(&message, non_blocking):
-                    self._settle_fd()
+                    self._rearm_fd()
                     return None
             out = copy_message(self, &message)
             if mq_ring_subscriber_accept(&self._subscriber, &message):
                 if self._fd >= 0:
-                    self._settle_fd()
+                    self._rearm_fd()
                 return out
             self._skip_torn()
 
@@ -128,15 +128,15 @@ cdef class SubSocket(SubConnection):
                 self._skip_torn()
             return None
         finally:
-            self._settle_fd()
+            self._rearm_fd()
 
     cdef bytes _copy_large(self, const mq_ring_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
         cdef char *target = PyBytes_AS_STRING(out)
-        self._occupy()
+        self._acquire()
         with nogil:
             mq_copy_out(target, message.payload, message.size)
-        self._ticket = self._generation
+        self._use_state = self._generation
         return out
 
     cdef int _wait_for_message(self, mq_ring_message *message, bint non_blocking) except -1:
@@ -272,7 +272,7 @@ cdef class SubSocket(SubConnection):
                 self._skip_torn()
             return None
         finally:
-            self._settle_fd()
+            self._rearm_fd()
             PyBuffer_Release(&view)
 
     def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
@@ -289,13 +289,13 @@ cdef class SubSocket(SubConnection):
             out = numpy.empty(len(elements), dtype)
             for i, element in enumerate(elements):
                 out[i:i + 1] = element
-            self._settle_fd()
+            self._rearm_fd()
             return out
         while True:
             if wait_for_one and most and not self._wait_for_message(&message, False):
                 return numpy.empty(0, dtype)
             out = self._receive_pending_array(numpy, dtype, size, most)
-            self._settle_fd()
+            self._rearm_fd()
             if len(out) or not wait_for_one or not most:
                 return out
 

@@ -32,7 +32,7 @@ cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except
     cdef size_t start = 0
     if not _populates_at_open():
         if mq_free_memory() < size + MQ_SIDE_BYTES:
-            raise failure(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
+            raise segment_error(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
         start = size - 8
     return allocate(fd, size, topic.endpoint, path, start)
 
@@ -49,7 +49,7 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
     if not populated and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
         if fstat(fd, &now) == 0 and now.st_size < found.st_size:
             raise size_changed_error(topic.endpoint, topic.ring, None)
-        raise failure("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
+        raise segment_error("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
     return 0
 
 
@@ -68,9 +68,9 @@ cdef int _load_canary(TopicFiles topic) except -1:
         topic.canary = mq_canary_none()
     else:
         topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
-                                         guard_word(topic.ring.guard))
+                                         not_truncated_word(topic.ring.guard))
         # Truncated after its size was read: the tail was written into zeros of this process.
-        if not paired or guard_lost(topic.ring.guard):
+        if not paired or was_truncated(topic.ring.guard):
             raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 
@@ -130,18 +130,18 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
     finally:
         close(fd)
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
-    if check == MQ_SIDE_GOOD:
+    if check == MQ_FILE_VALID:
         if not mq_ring_canary_lost(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
             return side
-        check = MQ_SIDE_STALE
-    if check == MQ_SIDE_STALE:
+        check = MQ_FILE_STALE
+    if check == MQ_FILE_STALE:
         if writable:
             was_tracked[0] |= mq_ring_was_tracked(<mq_ring_side *> side.address, ring.inode)
             mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
                                      data_bytes)
             remove_file(endpoint, path)
         return None
-    if check == MQ_SIDE_VERSION_DIFFERS:
+    if check == MQ_FILE_OTHER_VERSION:
         version = mq_ring_side_version(<mq_ring_side *> side.address)
         text = (f"has layout version {version}, this library has {MQ_SIDE_VERSION}; "
                 "use one version of msgq, or remove the file when nobody uses it (msgq clean)")
@@ -177,7 +177,7 @@ cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) 
     lock_file(topic.lock_fd, topic.endpoint, path)
     _grow_ring_file(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
     if fstat(topic.lock_fd, &found) != 0:
-        raise failure("cannot examine", topic.endpoint, path, errno)
+        raise segment_error("cannot examine", topic.endpoint, path, errno)
     _map_ring(topic, topic.lock_fd, &found, True, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True
@@ -191,7 +191,7 @@ cdef int _remove_unused_ring(TopicFiles topic) except -1:
     """
     cdef char zeros[MQ_RING_HEADER]
     memset(zeros, 0, MQ_RING_HEADER)
-    if guard_lost(topic.ring.guard):  # a stock process has come, and what we see is not the file any more
+    if was_truncated(topic.ring.guard):  # a stock process has come, and what we see is not the file any more
         return 0
     if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
         with contextlib.suppress(SegmentError):
@@ -247,7 +247,7 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     path = naming.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
-        raise failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
+        raise segment_error("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
     topic.lock_fd = fd
     topic.endpoint = endpoint
     check_file(fd, &found, endpoint, path)
@@ -285,7 +285,7 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bi
 
 cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
-    if side is not None and (guard_lost(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
+    if side is not None and (was_truncated(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
         text = (f"has a side segment that had {side.size} bytes; another program made it smaller. Close this socket, "
                 "remove the topic when it is not in use (msgq clean), and connect again")
         return SegmentSizeError(text, endpoint, side.path)
@@ -321,7 +321,7 @@ cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
 
 cdef int check_topic_truncation(TopicFiles topic) except -1:
     """Raise if one of the files was truncated: bytes that were read may be zeros."""
-    if guard_lost(topic.ring.guard) or (topic.side is not None and guard_lost(topic.side.guard)):
+    if was_truncated(topic.ring.guard) or (topic.side is not None and was_truncated(topic.side.guard)):
         raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 

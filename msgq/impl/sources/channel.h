@@ -16,7 +16,7 @@ static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
     mq_channel_status status = mq_channel_next(&c->from, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
-    if (!mq_source_uncut(c->from.whole))
+    if (!mq_source_uncut(c->from.not_truncated))
         return MQ_SOURCE_CORRUPT;
     return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
            : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
@@ -31,14 +31,14 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
         mq_source_status status = mq_channel_source_find(c);
         if (status != MQ_SOURCE_OK)
             return status;
-        if (mq_unlikely(room->whole && m->length > room->bytes)) {
+        if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
             if (!mq_index_ring_unchanged(&c->from.order, m->position, m->entry))
                 continue; /* and the length is that of another message */
             taken->size = m->length;
             return MQ_SOURCE_FULL;
         }
         mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
-        if (mq_unlikely(!mq_source_uncut(c->from.whole) || !mq_source_uncut(c->pool_whole[m->row])))
+        if (mq_unlikely(!mq_source_uncut(c->from.not_truncated) || !mq_source_uncut(c->pool_whole[m->row])))
             return MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_channel_accept(&c->from, m)))
             continue;
@@ -55,7 +55,8 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 
 /* Is there something at the cursor, be it retracted? */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
-    const mq_channel_poll_state outlook = {.header = c->from.header, .cursor = &c->from.cursor, .whole = c->from.whole};
+    const mq_channel_poll_state outlook = {
+        .header = c->from.header, .cursor = &c->from.cursor, .not_truncated = c->from.not_truncated};
     return mq_channel_is_readable(&outlook);
 }
 

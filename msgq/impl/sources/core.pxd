@@ -25,7 +25,7 @@ cdef extern from "sources/message.h" nogil:
         MQ_SOURCE_FULL
         MQ_SOURCE_UNMAPPED
         MQ_SOURCE_CORRUPT
-    bint mq_source_uncut(const mq_u64 *whole)
+    bint mq_source_uncut(const mq_u64 *not_truncated)
 
 
 cdef extern from "sources/channel.h" nogil:
@@ -44,7 +44,7 @@ cdef extern from "sources/records.h" nogil:
         MQ_RECORD_CHANGE
     ctypedef struct mq_record_source:
         mq_record_parts parts
-        const mq_u64 *whole
+        const mq_u64 *not_truncated
         uint64_t *seen
         uint64_t left
     bint mq_record_source_has_looked(const mq_record_source *r, int64_t since_ns)

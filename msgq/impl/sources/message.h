@@ -11,7 +11,8 @@ typedef struct {
     uint8_t *to;
     uint64_t bytes;
     uint64_t from; /* of the payload, the first byte that is wanted */
-    bool whole;    /* all of it, from 0 on: a message without room is not taken. Else what of it there is room for */
+    bool
+        all_or_nothing; /* all of it, from 0 on: a message without room is not taken. Else what of it there is room for */
 } mq_source_buffer;
 
 typedef struct {
@@ -34,15 +35,16 @@ typedef enum {
 
 /* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
 static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
-    if (mq_likely(room->whole))
+    if (mq_likely(room->all_or_nothing))
         mq_copy_out(room->to, payload, size);
     else if (room->from < size)
         mq_copy_out(room->to, payload + room->from, size - room->from < room->bytes ? size - room->from : room->bytes);
 }
 
 /* Is a mapping still what it was? Asked after the bytes were read: what was read since a fault is zeros. */
-static inline bool mq_source_uncut(const mq_u64 *whole) {
-    return !whole || mq_load_relaxed_u64(whole) == 1; /* relaxed: it changes once, by a fault of the thread that asks */
+static inline bool mq_source_uncut(const mq_u64 *not_truncated) {
+    return !not_truncated ||
+           mq_load_relaxed_u64(not_truncated) == 1; /* relaxed: it changes once, by a fault of the thread that asks */
 }
 
 #endif

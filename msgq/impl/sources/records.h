@@ -17,14 +17,14 @@ enum {
 
 typedef struct {
     mq_record_parts parts;
-    const mq_u64 *whole; /* not 1: the file was cut by others; NULL: nobody tells */
-    uint64_t *seen;      /* how often each element was written when it was taken last */
-    uint64_t end;        /* elements that there are: of a board, those with a name */
-    uint64_t at;         /* where the look goes on */
-    uint64_t left;       /* elements of this turn */
-    int64_t begun_ns;    /* CLOCK_MONOTONIC: when the last look began */
-    int64_t due_ns;      /* before that no look begins */
-    uint64_t taken;      /* changes of a vector so far */
+    const mq_u64 *not_truncated; /* not 1: the file was cut by others; NULL: nobody tells */
+    uint64_t *seen;              /* how often each element was written when it was taken last */
+    uint64_t end;                /* elements that there are: of a board, those with a name */
+    uint64_t at;                 /* where the look goes on */
+    uint64_t left;               /* elements of this turn */
+    int64_t begun_ns;            /* CLOCK_MONOTONIC: when the last look began */
+    int64_t due_ns;              /* before that no look begins */
+    uint64_t taken;              /* changes of a vector so far */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
@@ -82,14 +82,14 @@ static inline mq_source_status mq_vector_source_take(mq_record_source *r, const 
     uint64_t item = r->parts.config.item_bytes, times;
     uint32_t index = (uint32_t)r->at;
     taken->size = MQ_RECORD_CHANGE + item;
-    if (room->whole && taken->size > room->bytes)
+    if (room->all_or_nothing && taken->size > room->bytes)
         return MQ_SOURCE_FULL;
     int64_t written;
     uint8_t nothing; /* of the value */
-    uint8_t *value = room->whole ? room->to + MQ_RECORD_CHANGE : &nothing;
-    if (!mq_vector_read_one(&r->parts, index, value, room->whole ? item : 0, &times, &written))
+    uint8_t *value = room->all_or_nothing ? room->to + MQ_RECORD_CHANGE : &nothing;
+    if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &times, &written))
         return MQ_SOURCE_EMPTY;
-    if (room->whole) {
+    if (room->all_or_nothing) {
         memcpy(room->to, &index, 4);
         memcpy(room->to + 4, &times, 8);
         memcpy(room->to + 12, &written, 8);
@@ -104,8 +104,8 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
     mq_board_value value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
         const uint8_t *at = mq_board_read_begin(&r->parts, r->at, &value);
-        bool fits = !room->whole || value.length <= room->bytes;
-        if (room->whole && fits)
+        bool fits = !room->all_or_nothing || value.length <= room->bytes;
+        if (room->all_or_nothing && fits)
             mq_copy_out(room->to, at, value.length);
         if (!mq_board_read_valid(&r->parts, r->at, &value))
             continue;
@@ -131,12 +131,12 @@ static inline mq_source_status mq_record_source_take(mq_record_source *r, const 
         if (status == MQ_SOURCE_FULL)
             return status;
         mq_record_source_next(r); /* what is written again and again is for the next look */
-        if (!mq_source_uncut(r->whole))
+        if (!mq_source_uncut(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)
             return status;
     }
-    return mq_source_uncut(r->whole) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+    return mq_source_uncut(r->not_truncated) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
 }
 
 #endif

@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
-        if (mq_unlikely(room->whole && message.size > room->bytes)) {
+        if (mq_unlikely(room->all_or_nothing && message.size > room->bytes)) {
             taken->size = message.size;
             return MQ_SOURCE_FULL;
         }
@@ -88,8 +88,8 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
 /* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
  * not older than that: who publishes has described before. */
 static inline uint64_t mq_source_schema_turn(const mq_source *source) {
-    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.header->schema.turn
-                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.turn
+    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.header->schema.seq
+                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.seq
                          : source->ring->side                ? &source->ring->side->schema_seq
                                                              : NULL;
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
@@ -125,9 +125,9 @@ static inline bool mq_source_near_overrun(const mq_source *source) {
 /* The word that publishers change when they wake others: a nap on it may end earlier. */
 static inline const mq_u32 *mq_source_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
-        return &source->records->parts.header->attention;
+        return &source->records->parts.header->eventcount;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return &source->channel->from.header->attention;
+        return &source->channel->from.header->eventcount;
     return mq_ring_subscriber_attention(source->ring);
 }
 

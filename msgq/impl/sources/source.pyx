@@ -11,7 +11,7 @@ from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport PoolFile, open_pool
 from msgq.impl.base.context cimport Context
 from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
-from msgq.impl.base.segment cimport give
+from msgq.impl.base.segment cimport override_open_files
 from msgq.impl.base.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.core cimport RecordFile, record_file
@@ -92,11 +92,11 @@ cdef class Source:
 
 
 def open_source(endpoint, prefix=None, *, whole=False, files=None):
-    former = give(files)
+    former = override_open_files(files)
     try:
         return _open(kinds.checked(endpoint), naming.resolve_prefix(prefix), whole)
     finally:
-        give(former)
+        override_open_files(former)
 
 
 cdef object _open(str endpoint, str in_prefix, bint whole):
@@ -220,7 +220,7 @@ cdef class ChannelSource(Source):
 
     def over(self, int64_t since_ns):
         return not (mq_channel_has_publisher(self._channel_file.header,
-                                             self._channel_file.roll()) or mq_channel_source_has_pending(&self._from))
+                                             self._channel_file.liveness_file()) or mq_channel_source_has_pending(&self._from))
 
     def part(self, number):
         return self._publishers[number], ""
@@ -239,7 +239,7 @@ cdef class ChannelSource(Source):
         self._from.parts[row] = self._parts.setdefault(pool.node, len(self._publishers))
         if self._from.parts[row] == len(self._publishers):
             self._publishers.append(pool.node)
-        self._from.pool_whole[row], self._from.from_.pools[row] = pool.whole, pool.slots
+        self._from.pool_whole[row], self._from.from_.pools[row] = pool.not_truncated, pool.slots
         self._pools[row] = pool  # the former one is unmapped: nothing points there any more
         return 0
 
@@ -248,7 +248,7 @@ cdef class ChannelSource(Source):
         return 0
 
     cdef int repair(self) except -1:
-        self._channel_file.check_whole()
+        self._channel_file.check_truncation()
         self._pass()
         raise CorruptSegmentError(f"at position {self._from.at.position} is no message: another program wrote there; "
                                   "it counts as lost", self.endpoint, self._channel_file.path)
@@ -267,7 +267,7 @@ cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bi
     cdef ChannelFile channel_file = open_channel_file(channel, in_prefix)
     memset(&source._from, 0, sizeof(source._from))
     source._channel_file, source.inode = channel_file, channel_file.inode
-    source._from.from_.header, source._from.from_.whole = channel_file.header, channel_file.whole
+    source._from.from_.header, source._from.from_.not_truncated = channel_file.header, channel_file.not_truncated
     source._pools, source._publishers, source._parts = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
     mq_channel_join(&source._from.from_, not whole)
     source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
@@ -313,7 +313,7 @@ cdef class RecordSource(Source):
         return mq_record_source_has_looked(&self._from, since_ns)
 
     cdef int repair(self) except -1:
-        self._file.check_whole()
+        self._file.check_truncation()
         raise CorruptSegmentError("a value has a length that none can have: another program writes there; remove it",
                                   self.endpoint, self._file.path)
 
@@ -332,10 +332,10 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     cdef RecordSource source = RecordSource.__new__(RecordSource)
     cdef RecordFile file = record_file(name, in_prefix, None, None)
     if not file.open(False):
-        raise file.missing()
+        raise file.missing_error()
     memset(&source._from, 0, sizeof(source._from))
     source._file, source.inode = file, file.segment.inode
-    source._from.parts, source._from.whole, source._from.left = file.parts, file.whole, MQ_RECORD_SCAN
+    source._from.parts, source._from.not_truncated, source._from.left = file.parts, file.not_truncated, MQ_RECORD_SCAN
     source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
     if source._from.seen == NULL:
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")

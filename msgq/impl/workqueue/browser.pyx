@@ -36,7 +36,7 @@ cdef class QueueBrowser:
     def __cinit__(self, str name not None, str in_prefix not None):
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
         if not file.open(False):
-            raise file.missing()
+            raise file.missing_error()
         self._seen = <mq_queue_seen_message *> PyMem_Calloc(file.parts.max_messages, sizeof(mq_queue_seen_message))
         if self._seen == NULL:
             raise MemoryError()
@@ -56,7 +56,7 @@ cdef class QueueBrowser:
     @property
     def sent(self):
         sent = mq_peek_sent_count(self._file.parts.queue)
-        self._file.check_whole()
+        self._file.check_truncation()
         return sent
 
     def messages(self, limit=None):
@@ -83,7 +83,7 @@ cdef class QueueBrowser:
             number = mq_queue_event_number(word, slot)
             seen.append(QueueMessage(mq_slot_state_priority(pending.word), number, pending.deliveries, pending.sent_time, pending.origin_time,
                                      data))
-        self._file.check_whole()
+        self._file.check_truncation()
         return seen
 
     cdef list _list_slots(self, bint only_new):

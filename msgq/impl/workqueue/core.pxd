@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.base.core cimport (
-    MQ_NO_ROW, mq_identity, mq_identity_liveness, mq_liveness_probe, mq_liveness, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_liveness_file, mq_row_table, mq_row_table_reserve, mq_versioned_row, mq_schema,
-    mq_schema_parts, mq_self, mq_u32, mq_u64,
+    MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, MQ_NO_ROW, mq_file_check, mq_participant, mq_participant_liveness,
+    mq_liveness_probe, mq_liveness, mq_load_acquire_u64, mq_load_relaxed_u64, mq_liveness_file, mq_row_table,
+    mq_row_table_reserve, mq_versioned_row, mq_schema, mq_schema_parts, mq_process_identity, mq_u32, mq_u64,
 )
 
 
@@ -56,13 +56,10 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_queue_slot_header *slot_headers
         uint64_t max_messages, max_message_size, blocks
         mq_queue_events events
-    ctypedef enum mq_queue_check_result:
-        MQ_QUEUE_SOUND
-        MQ_QUEUE_VERSION
     uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
                         uint64_t pid, const char *creator, mq_queue_events events)
-    mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
+    mq_file_check mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
 
 
 cdef extern from "workqueue/slot_state.h" nogil:
@@ -112,7 +109,7 @@ cdef extern from "workqueue/handle.h" nogil:
         mq_queue_block_cache *blocks
         bint saw_owned_slots
         int64_t clock_offset
-        const mq_liveness_file *roll
+        const mq_liveness_file *liveness_file
         mq_queue_event_buffer *event_buffer
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
@@ -144,7 +141,7 @@ cdef extern from "workqueue/handoff.h" nogil:
     void mq_queue_wait_overtaken(mq_queue_wait *wait)
     uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
     bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait)
-    int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns)
+    int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t max_sleep_ns)
     void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait)
 
 
@@ -177,8 +174,8 @@ cdef extern from "workqueue/recovery.h" nogil:
     int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_reclaim_due(const mq_queue_handle *h, int64_t now_ns)
     void mq_queue_notify_if_not_empty(const mq_queue_parts *parts)
-    void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bint held)
-    void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)
+    void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid, bint held)
+    void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token)
     void mq_queue_forward_message_wake(mq_queue_handle *h)
     void mq_queue_forward_room_wake(mq_queue_handle *h)
 

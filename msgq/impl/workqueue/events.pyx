@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from msgq.impl.base.context cimport LARGE_BYTES
 from msgq.impl.base.core cimport mq_copy_in, mq_now_ns
-from msgq.impl.base.liveness cimport this_process
+from msgq.impl.base.process cimport this_process
 from msgq.impl.base.origin cimport change_origin, current_origin
 from msgq.impl.base.waiting cimport watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
@@ -27,7 +27,7 @@ from msgq.common import naming
 from msgq.errors import MsgqError, StateError
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.channel.core import Publisher
-from msgq.impl.base.liveness import process_name
+from msgq.impl.base.process import process_name
 from msgq.impl.workqueue import options
 from msgq.common.queue_events import SCHEMA, events_channel
 
@@ -115,7 +115,7 @@ cdef class EventPublisher:
     cdef int _open(self, bint sends) except -1:
         name = events_channel(self._file.name)
         slots, slot_bytes = options.events_pool(self._file.parts.max_message_size, sends and self._payload)
-        if not self._file.has_name():  # the channel of that name belongs to another queue, or to none
+        if not self._file.is_linked():  # the channel of that name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
         with naming.overrides(trust=self._file.trust):
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
@@ -126,7 +126,7 @@ cdef class EventPublisher:
                 publisher = _Publisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher says itself that it uses it
-        if not self._file.has_name():
+        if not self._file.is_linked():
             publisher.close()
             raise StateError("the queue was removed", self._file.name)
         previous, self._publisher = self._publisher, publisher

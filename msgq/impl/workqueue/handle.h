@@ -1,12 +1,12 @@
 /* One handle of a queue, and who of its peers sleeps.
  *
  * A wake goes to one sleeper, so one word for all will not do: whoever woke would have to say that the others still sleep.
- * Each row has an attention word of its own for each kind of sleep (eventcount.h, several writers), on which it sleeps, and
+ * Each row has an eventcount word of its own for each kind of sleep (eventcount.h, several writers), on which it sleeps, and
  * a bit in the header, so that nobody has to look at all rows.
  *
- *   who sleeps  its attention announced, its bit; a look at all words, in vain; sleep while its attention is that; its bit off
- *   who sends   READY, ready + 1; the bits of receivers; the attention of one of them
- *   who frees   FREE; the bits of senders; the attention of one of them
+ *   who sleeps  its eventcount announced, its bit; a look at all words, in vain; sleep while its eventcount is that; its bit off
+ *   who sends   READY, ready + 1; the bits of receivers; the eventcount of one of them
+ *   who frees   FREE; the bits of senders; the eventcount of one of them
  *
  * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
  * before it has woken: so one that is stopped while it wakes leaves the announcement to the next. That one wakes this row,
@@ -54,7 +54,7 @@ typedef struct {
     int64_t recovered_ns;         /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;         /* of the host's clock to CLOCK_MONOTONIC */
     mq_queue_yield_state yields[MQ_QUEUE_ROLES];
-    const mq_liveness_file *roll;
+    const mq_liveness_file *liveness_file;
     mq_queue_event_buffer *event_buffer; /* NULL: the queue has no events */
 } mq_queue_handle;
 

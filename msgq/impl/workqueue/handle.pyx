@@ -15,12 +15,12 @@ from libc.string cimport memset
 from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
+from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, refuse_in_simulation, usage_error, close_at_exit
 from msgq.impl.base.core cimport (
     MQ_NO_ROW, mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_load_relaxed_u64, mq_poll_ops,
-    mq_now_ns, mq_row_table, mq_row_table_reserve, mq_self, mq_u32,
+    mq_now_ns, mq_row_table, mq_row_table_reserve, mq_process_identity, mq_u32,
 )
-from msgq.impl.base.liveness cimport fork_generation, identify, new_uid
+from msgq.impl.base.process cimport fork_generation, identify, new_uid
 from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
@@ -59,22 +59,22 @@ cdef class Handle(Waitable):
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
-        check_real(wanted.name)
+        refuse_in_simulation(wanted.name)
         in_prefix = naming.resolve_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
             with naming.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
-                file.obtain(wanted.create, wanted.mode)
+                file.open_or_create(wanted.create, wanted.mode)
                 self._attach(file, schema)
             self._join()
-            if self._file.has_name():
+            if self._file.is_linked():
                 break
-            self._give_back()  # it was removed before anybody could see that we have it open
-        remember(self)
+            self._detach()  # it was removed before anybody could see that we have it open
+        close_at_exit(self)
 
     cdef int _attach(self, QueueFile file, schema) except -1:
-        self._file, self._h.parts, self._h.roll = file, file.parts, file.roll()
+        self._file, self._h.parts, self._h.liveness_file = file, file.parts, file.liveness_file()
         PyMem_Free(self._h.blocks)
         self._h.blocks = <mq_queue_block_cache *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_block_cache))
         if self._h.blocks == NULL:
@@ -100,19 +100,19 @@ cdef class Handle(Waitable):
 
     cdef int _join(self) except -1:
         """Take a row, here or in a forked child; then bring back what its dead owners had."""
-        cdef mq_self us
-        cdef mq_row_table roster = mq_queue_row_table(self._h.parts.queue)
-        cdef int row, ticket = self._ticket, fd = self._file.lock()
-        if self._ticket != ticket:  # another thread, or a signal handler, joined or closed it while we waited
+        cdef mq_process_identity us
+        cdef mq_row_table row_table = mq_queue_row_table(self._h.parts.queue)
+        cdef int row, ticket = self._use_state, fd = self._file.lock()
+        if self._use_state != ticket:  # another thread, or a signal handler, joined or closed it while we waited
             unlock_file(fd)
-            return self._enter()
+            return self._check_usable()
         try:
             identify(&us, NULL)
             self._waits, self._threads, self._held = [], [], NULL
             self._fd, self._waiting, self._closing, self._registration = -1, None, False, None
             memset(self._asleep, 0, sizeof(self._asleep))
             memset(&self._poll_state, 0, sizeof(self._poll_state))
-            row = mq_row_table_reserve(&roster, self._h.roll, &self._held)
+            row = mq_row_table_reserve(&row_table, self._h.liveness_file, &self._held)
             if row == MQ_NO_ROW:
                 raise options.handles_error(self._endpoint)
             self._uid = new_uid()
@@ -125,19 +125,19 @@ cdef class Handle(Waitable):
             self._event_publisher.restart(&self._h)
             self._poll_state.h.event_buffer = &self._event_publisher.watcher_buffer.c
         self._generation, self._joined = fork_generation, True
-        self._ticket = fork_generation
+        self._use_state = fork_generation
         self._recover(mq_now_ns())
         return 0
 
-    cdef int _enter(self) except -1:
-        if self._ticket != fork_generation:
+    cdef int _check_usable(self) except -1:
+        if self._use_state != fork_generation:
             self._reopen_after_fork()
         return 0
 
     cdef int _reopen_after_fork(self) except -1:
         """Raise when it was closed; in a forked child take a row of one's own: descriptors are inherited, too."""
-        if self._ticket == CLOSED:
-            raise misuse(CLOSED, self._endpoint)
+        if self._use_state == CLOSED:
+            raise usage_error(CLOSED, self._endpoint)
         return self._join()
 
     cdef void _add_user(self) noexcept:
@@ -147,15 +147,15 @@ cdef class Handle(Waitable):
         if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
             self._threads.remove(PyThread_get_thread_ident())
 
-    cdef void _occupy(self) noexcept:
+    cdef void _acquire(self) noexcept:
         self._add_user()  # others may use it meanwhile
 
-    cdef void _vacate(self) noexcept:
+    cdef void _release(self) noexcept:
         self._remove_user()
 
     def close(self):
         cdef Wait wait
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         if self._generation != fork_generation:
             self._joined = False  # in a forked child the row is the parent's
             return
@@ -163,7 +163,7 @@ cdef class Handle(Waitable):
         while self._threads:
             for wait in self._waits:
                 wait._closing = True
-            self._rouse()
+            self._interrupt_wait()
             if PyThread_get_thread_ident() in self._threads:
                 return  # in a signal handler, on top of our own wait: that leaves
             with nogil:
@@ -171,7 +171,7 @@ cdef class Handle(Waitable):
             PyErr_CheckSignals()
         self._leave()
 
-    cdef void _rouse(self) noexcept:
+    cdef void _interrupt_wait(self) noexcept:
         for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
             mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, role)))
 
@@ -180,7 +180,7 @@ cdef class Handle(Waitable):
             return 0
         return Waitable._leave(self)
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         self._joined = False
         registration, self._registration = self._registration, None
         try:
@@ -201,7 +201,7 @@ cdef class Handle(Waitable):
 
     cdef bint _is_truncated(self) noexcept:
         """Return whether the file was truncated, so that a wait ends with an error."""
-        return self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1
+        return self._file.not_truncated != NULL and mq_load_relaxed_u64(self._file.not_truncated) != 1
 
     cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept:
         """Return the smallest ticket of the threads that wait in this handle."""
@@ -234,7 +234,7 @@ cdef class Handle(Waitable):
         """Begin a wait; the caller ends it with Wait._finish. `takes`: it takes the message (or slot) of its wake."""
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
-        wait._ticket = wait._generation = fork_generation
+        wait._use_state = wait._generation = fork_generation
         wait._signals_end = self.signals_end_waits
         wait._c = mq_queue_wait_begin(&self._h, role, takes)
         return wait
@@ -246,7 +246,7 @@ cdef class Handle(Waitable):
             return False  # there may always be something that others take before us
         if wait._generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
-        wait._ticket = wait._generation = fork_generation
+        wait._use_state = wait._generation = fork_generation
         wait._closing = False
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
             wait._spin_us = 0  # a spin announces nothing, so it requests no handoff
@@ -279,7 +279,7 @@ cdef class Handle(Waitable):
         if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
             return NO_WAIT
         patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
-        self._enter()  # the arguments may be of any type, and run anything
+        self._check_usable()  # the arguments may be of any type, and run anything
         return mq_now_ns() + patience if patience > 0 else patience
 
     # ---- events, where self._h.event_buffer is not NULL ----
@@ -295,7 +295,7 @@ cdef class Handle(Waitable):
             self._remove_user()
             if self._closing:
                 self._leave()
-        return self._enter()
+        return self._check_usable()
 
     cdef int _open_events_to_take(self) except -1:
         """Open the channel of events if there is something to be registration soon; who finds nothing takes no slot there."""
@@ -315,41 +315,41 @@ cdef class Handle(Waitable):
 
     # What is asked of it when it is watched: by a Poller, an event loop.
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return self._is_truncated() or mq_queue_has_ready(&self._h.parts)
 
-    cdef mq_u32 *_word(self) noexcept:
+    cdef mq_u32 *_futex_word(self) noexcept:
         return mq_queue_eventcount(&self._h, MQ_QUEUE_WATCHER)
 
-    cdef uint32_t _announce(self) noexcept:
+    cdef uint32_t _prepare_wait(self) noexcept:
         watcher_lock()
         expected = mq_queue_watch(&self._poll_state)
         watcher_unlock()
         return expected
 
-    cdef void _awake(self) noexcept:
+    cdef void _end_wait(self) noexcept:
         watcher_lock()
         mq_queue_unwatch(&self._poll_state)
         watcher_unlock()
 
-    cdef void _announce_fd(self) noexcept:
+    cdef void _rearm_watch(self) noexcept:
         watcher_lock()
-        mq_queue_poll_prepare_wait(&self._poll_state, self._word())
+        mq_queue_poll_prepare_wait(&self._poll_state, self._futex_word())
         watcher_unlock()
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if not slept_ns and self._h.saw_owned_slots:  # for the watcher, who keeps to the answer: it shall be when a lease ends
             self._recover(mq_now_ns())
             self._h.saw_owned_slots = False
         return self._next_recovery_in_ns()
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._word(), mq_queue_poll_prepare_wait,
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._futex_word(), mq_queue_poll_prepare_wait,
                            mq_queue_poll_end_wait, True)
 
     cdef bint _ready(self) except -1:
         self._need_read()
-        return self._has_more()
+        return self._is_readable()
 
     def fileno(self):
         self._need_read()
@@ -358,7 +358,7 @@ cdef class Handle(Waitable):
     # ---- slots ----
 
     cdef int _need_write(self) except -1:
-        self._enter()
+        self._check_usable()
         if not self._writes:
             raise options.access_error("write", self._endpoint)
         return 0
@@ -375,7 +375,7 @@ cdef class Handle(Waitable):
         if slot != MQ_QUEUE_NO_SLOT:
             return slot
         self._wake_receivers()  # before we wait for them
-        self._file.check_whole()
+        self._file.check_truncation()
         self._h.saw_owned_slots = True  # every slot is somebody's
         now = mq_now_ns()
         if mq_queue_reclaim_due(&self._h, now):
@@ -394,8 +394,8 @@ cdef class Handle(Waitable):
         try:
             while True:
                 in_time = self._sleep(wait, give_up_ns)
-                self._enter()  # a signal handler may have closed it, or forked
-                self._file.check_whole()
+                self._check_usable()  # a signal handler may have closed it, or forked
+                self._file.check_truncation()
                 slot = mq_queue_claim_slot(&self._h, wait._c.ticket)
                 if slot != MQ_QUEUE_NO_SLOT or not in_time:
                     return slot
@@ -416,7 +416,7 @@ cdef class Handle(Waitable):
         return 0
 
     cdef int _need_read(self) except -1:
-        self._enter()
+        self._check_usable()
         if not self._reads:
             raise options.access_error("read", self._endpoint)
         return 0
@@ -438,7 +438,7 @@ cdef class Handle(Waitable):
                 self._poll_state.ticket = 0  # other watchers have waited longer now
                 watcher_unlock()
             return True
-        self._file.check_whole()
+        self._file.check_truncation()
         if status == MQ_QUEUE_EMPTY:
             return False
         if not delivery.word:
@@ -467,7 +467,7 @@ cdef class Handle(Waitable):
                 uid = self._uid
                 mq_queue_debt_add(self._h.row, 1)  # senders leave notifications to this waiter
                 in_time = self._sleep(wait, give_up_ns)
-                self._enter()  # a signal handler may have closed it, or forked
+                self._check_usable()  # a signal handler may have closed it, or forked
                 has_message = self._try_take(wait._c.ticket, delivery)
                 if has_message:
                     mq_queue_notify_if_not_empty(&self._h.parts)
@@ -498,7 +498,7 @@ cdef class Handle(Waitable):
             with nogil:
                 mq_copy_out(target, source, delivery.length)
             self._remove_user()
-        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
+        self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
         return out
 
 
@@ -506,23 +506,23 @@ cdef class Handle(Waitable):
 cdef class Wait(Waitable):
     """See handle.pxd."""
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
 
-    cdef mq_u32 *_word(self) noexcept:
+    cdef mq_u32 *_futex_word(self) noexcept:
         return mq_queue_eventcount(&self._queue._h, self._c.role)
 
-    cdef uint32_t _announce(self) noexcept:
+    cdef uint32_t _prepare_wait(self) noexcept:
         self._queue._asleep[<int> self._c.role] += 1
         return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._oldest_ticket(self._c.role))
 
-    cdef void _awake(self) noexcept:
+    cdef void _end_wait(self) noexcept:
         if self._generation == fork_generation:
             self._queue._asleep[<int> self._c.role] -= 1
             if not self._queue._asleep[<int> self._c.role]:
                 mq_queue_finish_sleep(&self._queue._h, self._c.role)
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         return mq_queue_wait_max_sleep_ns(&self._queue._h, &self._c, self._queue._next_recovery_in_ns())
 
     cdef void _finish(self) noexcept:

@@ -83,7 +83,7 @@ static inline void mq_queue_notify_if_not_empty(const mq_queue_parts *parts) {
 /* Request the handoff, unless a call with a smaller ticket has it. */
 static inline void mq_queue_handoff_request(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_u64 *handoff = &h->parts.queue->handoff_ticket[role];
-    for (unsigned tries = 0; tries < MQ_ATTENTION_TRIES; tries++) {
+    for (unsigned tries = 0; tries < MQ_EVENTCOUNT_TRIES; tries++) {
         uint64_t owner = mq_load_acquire_u64(handoff);
         if ((owner && owner <= ticket) || mq_compare_exchange_u64(handoff, owner, ticket))
             return;
@@ -134,7 +134,7 @@ typedef struct {
     mq_queue_role role;
     bool takes; /* false: it only watches, and neither yields nor requests a handoff */
     uint64_t ticket;
-    uint32_t expected;  /* attention in the last sleep; 0: it has not slept, or the wake is counted */
+    uint32_t expected;  /* eventcount in the last sleep; 0: it has not slept, or the wake is counted */
     uint32_t overtaken; /* wakes without result, and messages that it saw and other calls took */
 } mq_queue_wait;
 
@@ -152,7 +152,7 @@ static inline void mq_queue_wait_overtaken(mq_queue_wait *wait) {
 /* As mq_queue_prepare_sleep. `oldest`: the smallest ticket of the row. */
 static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest) {
     uint32_t now = mq_load_acquire_u32(mq_queue_eventcount(h, wait->role));
-    if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_ATTENTION_FLAGS)
+    if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_EVENTCOUNT_FLAGS)
         mq_queue_wait_overtaken(wait);
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
@@ -166,10 +166,11 @@ static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait
     return mq_queue_has(&h->parts, wait->role) && !(wait->takes && mq_queue_must_yield(h, wait->role, wait->ticket));
 }
 
-/* Longest sleep: `nap_ns`, or less while this call yields, because a handoff may end without a wake. */
-static inline int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t nap_ns) {
+/* Longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a wake. */
+static inline int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait,
+                                                 int64_t max_sleep_ns) {
     uint64_t handoff = mq_load_acquire_u64(&h->parts.queue->handoff_ticket[wait->role]);
-    return handoff && handoff < wait->ticket && nap_ns > MQ_QUEUE_HANDOFF_NS ? MQ_QUEUE_HANDOFF_NS : nap_ns;
+    return handoff && handoff < wait->ticket && max_sleep_ns > MQ_QUEUE_HANDOFF_NS ? MQ_QUEUE_HANDOFF_NS : max_sleep_ns;
 }
 
 static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait) {

@@ -3,7 +3,7 @@
 from cython cimport no_gc_clear
 from libc.stdint cimport uint64_t
 
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_EVENT_ACKNOWLEDGED, mq_queue_free_slot, mq_queue_requeue, mq_queue_delivery, mq_slot_state_priority,
 )
@@ -85,7 +85,7 @@ cdef class Job:
     def ack(self):
         self._begin_ending()
         if not mq_queue_free_slot(&self._queue._h, &self._delivery):
-            self._queue._file.check_whole()
+            self._queue._file.check_truncation()
             raise options.lease_expired_error(self._queue._endpoint)
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_delivery_event(MQ_QUEUE_EVENT_ACKNOWLEDGED, &self._delivery)

@@ -86,7 +86,7 @@ typedef struct {
     mq_u64 pad0[14];
     mq_u64 ready_count; /* messages that became READY, ever */
     mq_u64 pad1[7];
-    mq_queue_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep; their attention tells */
+    mq_queue_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep; their eventcount tells */
     mq_queue_bits notify_requested;              /* rows that want to know when a message comes to an empty queue */
     mq_u32 notify_seq; /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
@@ -199,22 +199,20 @@ static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
-typedef enum { MQ_QUEUE_SOUND, MQ_QUEUE_FOREIGN, MQ_QUEUE_VERSION } mq_queue_check_result;
-
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_queue_check_result mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
+static inline mq_file_check mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
-        return MQ_QUEUE_FOREIGN;
+        return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
-        return MQ_QUEUE_VERSION;
+        return MQ_FILE_OTHER_VERSION;
     uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
     if (!mq_queue_sizes_are_valid(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
-        return MQ_QUEUE_FOREIGN;
+        return MQ_FILE_NOT_OURS;
     if (mq_queue_layout(parts, queue, messages, size) > bytes)
-        return MQ_QUEUE_FOREIGN;
+        return MQ_FILE_NOT_OURS;
     uint64_t events = mq_load_relaxed_u64(&queue->events);
     parts->events = events <= MQ_QUEUE_EVENTS_PAYLOAD ? (mq_queue_events)events : MQ_QUEUE_EVENTS_NONE;
-    return MQ_QUEUE_SOUND;
+    return MQ_FILE_VALID;
 }
 
 #endif

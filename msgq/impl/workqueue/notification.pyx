@@ -4,10 +4,10 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
 from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end,
+    MQ_DEAD, mq_participant_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end,
     mq_load_relaxed_u64, mq_poll_ops, mq_u32,
 )
-from msgq.impl.base.liveness cimport fork_generation, this_process
+from msgq.impl.base.process cimport fork_generation, this_process
 from msgq.impl.base.segment cimport unlock_file
 from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
@@ -28,40 +28,40 @@ cdef class QueueNotification(Waitable):
     cdef EventBuffer _event_buffer  # of the handle, for what the watcher brings back
 
     def __cinit__(self, Handle queue not None):
-        queue._enter()  # another thread may have closed it while this one waited for the lock
+        queue._check_usable()  # another thread may have closed it while this one waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notification.h = queue._h
         if queue._event_publisher is not None:
             self._event_buffer = queue._event_publisher.watcher_buffer
             self._notification.h.event_buffer = &self._event_buffer.c
-        self._ticket = self._generation = fork_generation
+        self._use_state = self._generation = fork_generation
         mq_queue_notification_consume(&self._notification)
         mq_queue_bit_on(&self._notification.h.parts.queue.notify_requested, self._notification.h.number)  # the queue takes it off
 
     def __dealloc__(self):
-        if self._ticket == fork_generation:
+        if self._use_state == fork_generation:
             self._leave()
 
     def consume(self):
-        self._enter()
+        self._check_usable()
         due = mq_queue_notification_consume(&self._notification)
-        self._settle_fd()
+        self._rearm_fd()
         return due
 
-    cdef bint _has_more(self) noexcept:
+    cdef bint _is_readable(self) noexcept:
         return mq_queue_notification_is_due(&self._notification)
 
-    cdef mq_u32 *_word(self) noexcept:
+    cdef mq_u32 *_futex_word(self) noexcept:
         return &self._notification.h.parts.queue.notify_seq
 
-    cdef uint32_t _announce(self) noexcept:
-        return mq_load_acquire_u32(self._word())
+    cdef uint32_t _prepare_wait(self) noexcept:
+        return mq_load_acquire_u32(self._futex_word())
 
-    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         return MQ_QUEUE_RECOVER_NS
 
-    cdef mq_poll_ops _lookout(self) noexcept:
-        return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._word(), mq_queue_notification_prepare_wait, NULL, True)
+    cdef mq_poll_ops _poll_ops(self) noexcept:
+        return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(), mq_queue_notification_prepare_wait, NULL, True)
 
 
 def new_exclusive_notification(Handle queue not None):
@@ -71,12 +71,12 @@ def new_exclusive_notification(Handle queue not None):
     cdef int row
     cdef int fd = queue._file.lock()
     try:
-        probe = mq_liveness_probe_begin(queue._h.roll)
+        probe = mq_liveness_probe_begin(queue._h.liveness_file)
         is_exclusive = True
         for row in range(MQ_QUEUE_ROWS):
             if (mq_queue_bit_is_on(&shared.notify_requested, row)
-                    and mq_load_relaxed_u64(&shared.rows[row].at.who.pid) != this_process().pid
-                    and mq_identity_liveness(&probe, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
+                    and mq_load_relaxed_u64(&shared.rows[row].at.participant.pid) != this_process().pid
+                    and mq_participant_liveness(&probe, &shared.rows[row].at.participant, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
                 is_exclusive = False
         mq_liveness_probe_end(&probe)
         return QueueNotification(queue) if is_exclusive else None

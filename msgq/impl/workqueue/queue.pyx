@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.base.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.origin cimport current_origin
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_EVENT_RECEIVED, MQ_QUEUE_EVENT_TAKEN, MQ_JOB_LEASE_TICK_NS, MQ_QUEUE_NO_SLOT, MQ_QUEUE_SENDER, MQ_SLOT_TAKEN, mq_job_lease_tick,
@@ -63,7 +63,7 @@ cdef class MessageQueue(Handle):
     """See queue.pyi."""
 
     def __repr__(self):
-        if self._ticket == CLOSED:
+        if self._use_state == CLOSED:
             return f"<msgq MessageQueue {self._endpoint!r}, closed>"
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
@@ -115,12 +115,12 @@ cdef class MessageQueue(Handle):
     @property
     def identity(self):
         """What no other queue has: its file's device and inode."""
-        return self._file.segment.roll.device, self._file.segment.roll.inode
+        return self._file.segment.liveness_file.device, self._file.segment.liveness_file.inode
 
     @property
     def current_messages(self):
         cdef uint64_t slot, count = 0
-        self._enter()
+        self._check_usable()
         for slot in range(self._h.parts.max_messages):
             count += mq_slot_state_is_ready(mq_load_relaxed_u64(&self._h.parts.slot_states[slot]))
         return count
@@ -128,7 +128,7 @@ cdef class MessageQueue(Handle):
     @property
     def in_flight(self):
         cdef uint64_t slot, count = 0
-        self._enter()
+        self._check_usable()
         for slot in range(self._h.parts.max_messages):
             count += mq_slot_state_of(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
         return count
@@ -166,7 +166,7 @@ cdef class MessageQueue(Handle):
         self._copy_in(slot, view.buf, view.len)
         sent_time, origin = mq_now_ns() + self._h.clock_offset, origin or current_origin()
         key = mq_queue_commit(&self._h, slot, view.len, rank, sent_time, origin)
-        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
+        self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
         return True
@@ -220,10 +220,10 @@ cdef class MessageQueue(Handle):
         cdef bint has_room = mq_queue_has_free(&self._h.parts)
         cdef Wait wait = None if has_room or give_up_ns == NO_WAIT else self._new_wait(MQ_QUEUE_SENDER, False)
         while not has_room:
-            self._file.check_whole()
+            self._file.check_truncation()
             self._h.saw_owned_slots = True
             in_time = wait is not None and self._sleep(wait, give_up_ns)
-            self._enter()
+            self._check_usable()
             if not in_time:
                 self._recover(mq_now_ns())
             has_room = mq_queue_has_free(&self._h.parts)
@@ -249,7 +249,7 @@ cdef class MessageQueue(Handle):
                 break
             message = None
         if self._fd >= 0:
-            self._settle_fd()
+            self._rearm_fd()
         return message
 
     def receive_into(self, buffer, timeout=None, *, deadline=None):
@@ -262,7 +262,7 @@ cdef class MessageQueue(Handle):
                     self._put_back_untouched(delivery)
                     raise options.too_small_error(delivery.length, view.len, self._endpoint)
                 mq_copy_out(view.buf, mq_queue_slot_payload(&self._h, delivery.slot), delivery.length)
-                self._file.check_whole()
+                self._file.check_truncation()
                 if mq_queue_free_slot(&self._h, &delivery):
                     if self._h.event_buffer != NULL:
                         self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
@@ -270,8 +270,8 @@ cdef class MessageQueue(Handle):
             return None
         finally:
             PyBuffer_Release(&view)
-            if self._fd >= 0 and self._ticket == fork_generation:
-                self._settle_fd()
+            if self._fd >= 0 and self._use_state == fork_generation:
+                self._rearm_fd()
 
     cdef void _put_back_untouched(self, mq_queue_delivery delivery) noexcept:
         """Return a message that nobody has seen."""
@@ -311,11 +311,11 @@ cdef class MessageQueue(Handle):
             if self._h.event_buffer != NULL:
                 self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
             job = new_job(self, &delivery)
-            self._enter()  # a finalizer may have closed it just now: then the message is back
+            self._check_usable()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
                 self._lease(&delivery, mq_now_ns() + lease_ns)
         if self._fd >= 0:
-            self._settle_fd()
+            self._rearm_fd()
         return job
 
     def __iter__(self):
@@ -370,7 +370,7 @@ cdef class MessageQueue(Handle):
         from msgq.impl.workqueue import notifier  # a thread, which few need
         from msgq.impl.workqueue.notification import QueueNotification, new_exclusive_notification
         action = None if target is None else options.parse_notification(target, self._endpoint)
-        self._enter()
+        self._check_usable()
         self._cancel_registration(self._registration)
         if action is None:
             self._set_notify_bit(False)
@@ -384,16 +384,16 @@ cdef class MessageQueue(Handle):
         except BaseException:
             self._set_notify_bit(self._registration is not None)
             raise
-        if self._ticket == CLOSED:  # in another thread, which did not know of this one
+        if self._use_state == CLOSED:  # in another thread, which did not know of this one
             registration.cancel()
-        self._enter()
+        self._check_usable()
         self._cancel_registration(self._registration)  # of another thread, that was as fast
         self._registration = registration
         self._set_notify_bit(True)
 
     cdef int _set_notify_bit(self, bint requested) except -1:
         """Set the row's bit, which is one for all that this handle ever asked for; a closed one has no row."""
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             return 0
         if requested:
             mq_queue_bit_on(&self._h.parts.queue.notify_requested, self._h.number)

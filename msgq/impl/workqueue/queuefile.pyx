@@ -6,11 +6,11 @@ from libc.string cimport memcpy, memset
 from msgq.impl.base.clock cimport host_time_ns
 from msgq.impl.base.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
 from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.liveness cimport text, this_process
+from msgq.impl.base.process cimport text, this_process
 from msgq.impl.base.endpointfile cimport EndpointFile
 from msgq.impl.base.segment cimport remove_file, unlock_file
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_QUEUE_SOUND, MQ_QUEUE_VERSION, mq_queue,
+    MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_FILE_VALID, MQ_FILE_OTHER_VERSION, mq_queue,
     mq_queue_bytes, mq_queue_check, mq_queue_events, mq_queue_write,
 )
 
@@ -25,18 +25,18 @@ from msgq.impl.workqueue.removal import remove_events
 cdef class QueueFile(EndpointFile):
     """See queuefile.pxd."""
 
-    cdef str _noun(self):
+    cdef str _kind_name(self):
         return "queue"
 
-    cdef size_t _least(self) noexcept:
+    cdef size_t _min_bytes(self) noexcept:
         return sizeof(mq_queue)
 
     cdef int _check(self) except -1:
         status = mq_queue_check(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
-        if status == MQ_QUEUE_VERSION:
+        if status == MQ_FILE_OTHER_VERSION:
             text = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"
             raise LayoutVersionError(text, self.name, self.path)
-        if status != MQ_QUEUE_SOUND:
+        if status != MQ_FILE_VALID:
             raise CorruptSegmentError("is not a queue of msgq; remove it", self.name, self.path)
         return 0
 
@@ -47,7 +47,7 @@ cdef class QueueFile(EndpointFile):
         messages, message_size = self.wanted.new_sizes()
         return mq_queue_bytes(messages, message_size)
 
-    cdef int _fill(self) except -1:
+    cdef int _init_header(self) except -1:
         cdef char creator[MQ_QUEUE_CREATOR]
         messages, message_size = self.wanted.new_sizes()
         memset(creator, 0, sizeof(creator))
@@ -56,7 +56,7 @@ cdef class QueueFile(EndpointFile):
                        creator, <mq_queue_events> <int> self.wanted.new_events())
         return 0
 
-    cdef int _agree(self) except -1:
+    cdef int _check_requested(self) except -1:
         self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events)
         return 0
 
@@ -103,4 +103,4 @@ def unlink_queue(str name, str in_prefix):
     if os.path.lexists(file.path):
         remove_events(name, in_prefix)  # first: who makes the queue anew meanwhile shall not find it
     if not remove_file(name, file.path):
-        raise file.missing()
+        raise file.missing_error()

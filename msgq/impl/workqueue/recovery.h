@@ -46,7 +46,7 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
  * MQ_QUEUE_RECOVER_NS at most. */
 static inline int64_t mq_queue_reclaim(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_liveness_cache cache[MQ_QUEUE_ROWS] = {0};
-    mq_liveness_probe probe = mq_liveness_probe_begin(h->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
     uint32_t tick = mq_job_lease_tick((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_RECOVER_NS;
     h->recovered_ns = now_ns;
@@ -123,11 +123,11 @@ static inline void mq_queue_recover_row(const mq_queue_parts *parts, unsigned ro
 
 static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     const mq_queue *queue = h->parts.queue;
-    mq_liveness_probe probe = mq_liveness_probe_begin(h->roll);
+    mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
-        const mq_identity *who = &queue->rows[row].at.who;
+        const mq_participant *participant = &queue->rows[row].at.participant;
         if (row != h->number && !mq_queue_row_is_clean(queue, row) &&
-            mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
+            mq_participant_liveness(&probe, participant, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
             mq_queue_recover_row(&h->parts, row);
     }
     mq_liveness_probe_end(&probe);
@@ -140,7 +140,7 @@ static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
          role++) /* calls with a time-out of 0 yield once, and may not come again */
         mq_queue_must_yield(h, (mq_queue_role)role, MQ_NO_TICKET);
     mq_fork_guard_enter(); /* a child that is forked now would keep the lock */
-    int fd = mq_liveness_file_reopen(h->roll, O_RDWR);
+    int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         mq_queue_recover_dead_rows(h);
     mq_fork_guard_leave(fd, NULL);
@@ -148,7 +148,8 @@ static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
 }
 
 /* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
-static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bool held) {
+static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid,
+                                 bool held) {
     mq_queue_row *own_row = &h->parts.queue->rows[row];
     mq_queue_recover_row(&h->parts, (unsigned)row);
     mq_copy_in(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
@@ -190,12 +191,12 @@ static inline void mq_queue_forward_room_wake(mq_queue_handle *h) {
         mq_queue_wake_sender(h->parts.queue);
 }
 
-static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
+static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token) {
     mq_queue_requeue_own(h);
     mq_queue_forward_wake(h); /* it may have been used up by one who is not coming back for it */
     mq_queue_forward_room_wake(h);
     mq_queue_recover_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */
-    mq_identity_leave(&h->row->at.who, uid, hold);
+    mq_participant_leave(&h->row->at.participant, uid, liveness_token);
 }
 
 #endif

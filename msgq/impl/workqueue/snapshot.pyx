@@ -5,10 +5,10 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from msgq.impl.base.clock cimport host_time_ns
 from msgq.impl.base.core cimport (
-    mq_identity_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_load_acquire_u64,
+    mq_participant_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_load_acquire_u64,
     mq_load_relaxed_u64, mq_u64,
 )
-from msgq.impl.base.endpointfile cimport participant
+from msgq.impl.base.endpointfile cimport participant_value
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_QUEUE_RECEIVER, MQ_QUEUE_SENDER, MQ_QUEUE_WATCHER, mq_queue, mq_queue_bit_is_on,
     mq_queue_parts, mq_queue_row,
@@ -48,7 +48,7 @@ cdef tuple _list_waits(mq_queue *queue, unsigned row):
 
 cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
     """Return the open handles, and rows of dead handles that still have slots or requests."""
-    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.roll())
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_queue_row *row
     cdef int i
     handles = []
@@ -56,9 +56,9 @@ cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
         for i in range(MQ_QUEUE_ROWS):
             row = &file.parts.queue.rows[i]
             waits = _list_waits(file.parts.queue, i)
-            if not (mq_load_acquire_u64(&row.at.who.uid) or waits or counts.rows[i].filling or counts.rows[i].taken):
+            if not (mq_load_acquire_u64(&row.at.participant.uid) or waits or counts.rows[i].filling or counts.rows[i].taken):
                 continue
-            owner = participant(&row.at.who, mq_identity_liveness(&probe, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
+            owner = participant_value(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant, MQ_QUEUE_ROW_BYTE + i))
             handles.append(QueueHandleInfo(
                 owner, i, mq_queue_snapshot_difference(&row.counts.sent, &row.counts_before.sent),
                 mq_queue_snapshot_difference(&row.counts.received, &row.counts_before.received),
@@ -113,14 +113,14 @@ cdef object _measure(QueueFile file):
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
         counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handles(file, &counts),
         events=_EVENTS[file.parts.events], **_sum_counts(file.parts.queue))
-    file.check_whole()
+    file.check_truncation()
     return stats
 
 
 cdef QueueFile _open_file(str name, str in_prefix):
     file = queue_file(name, in_prefix, None, None)
     if not file.open(False):
-        raise file.missing()
+        raise file.missing_error()
     return file
 
 
@@ -138,7 +138,7 @@ cdef class QueueWatch:
         for i in range(MQ_QUEUE_ROWS):
             sent += mq_load_relaxed_u64(&self._file.parts.queue.rows[i].counts.sent)
             received += mq_load_relaxed_u64(&self._file.parts.queue.rows[i].counts.received)
-        self._file.check_whole()
+        self._file.check_truncation()
         return EndpointCounts(sent, None, 0, received)
 
     def stats(self):

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgq.common import naming
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
-from msgq.impl.base.liveness import LockFile
+from msgq.impl.base.process import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
 
 BACKLOG = 128

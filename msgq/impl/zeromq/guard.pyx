@@ -15,9 +15,9 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
-from msgq.impl.base.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misuse
+from msgq.impl.base.context cimport BUSY, CLOSED, RESERVED, Context, check_open, usage_error
 from msgq.impl.base.core cimport MQ_NS_PER_MS, mq_now_ns
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.waiting cimport FOR_EVER, deadline_after
 
 import os
@@ -48,7 +48,7 @@ cdef class SocketGuard:
 
     cdef object __weakref__
     cdef str _endpoint
-    cdef int _ticket
+    cdef int _use_state
     cdef int _generation
     cdef unsigned long _user
     cdef bint _closing
@@ -59,7 +59,7 @@ cdef class SocketGuard:
         raise pickle_error(self)
 
     def __cinit__(self):
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         self._endpoint = ""
 
     @property
@@ -68,7 +68,7 @@ cdef class SocketGuard:
 
     @property
     def closed(self):
-        return self._ticket == CLOSED
+        return self._use_state == CLOSED
 
     def __setattr__(self, str name, value):
         try:
@@ -84,41 +84,41 @@ cdef class SocketGuard:
 
     def _check_connectable(self, Context context not None, str name not None):
         check_open(context, name)
-        if self._ticket != CLOSED:
+        if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         self._endpoint = name
 
     def _open(self, call, would_block):
         self._call, self._would_block = call, would_block
-        if self._ticket == CLOSED:  # else it connects in a forked child, and is busy until that is done
+        if self._use_state == CLOSED:  # else it connects in a forked child, and is busy until that is done
             self._closing = False
-            self._generation = self._ticket = fork_generation
+            self._generation = self._use_state = fork_generation
 
     def _is_here(self):
-        return self._ticket != CLOSED and self._generation == fork_generation
+        return self._use_state != CLOSED and self._generation == fork_generation
 
     def _check(self):
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
 
     cdef int _recover_use(self) except -1:
         """Called when the ticket is not valid: raise, or connect again after a fork."""
-        if self._ticket != CLOSED and self._generation != fork_generation:
+        if self._use_state != CLOSED and self._generation != fork_generation:
             return self._connect_in_child()
-        raise misuse(self._ticket, self._endpoint)
+        raise usage_error(self._use_state, self._endpoint)
 
     cdef int _connect_in_child(self) except -1:
         """Connect again, while everybody else is kept out."""
-        cdef int ticket = self._ticket, generation = self._generation
-        self._generation, self._ticket, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
+        cdef int ticket = self._use_state, generation = self._generation
+        self._generation, self._use_state, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
         self._closing = False  # what a thread of the parent asked for
         self._call = None
         try:
             self._connect_again()
         except BaseException:
-            self._generation, self._ticket = generation, CLOSED if self._closing else ticket
+            self._generation, self._use_state = generation, CLOSED if self._closing else ticket
             raise
-        self._give_back()
+        self._detach()
         return self._check_not_forked()
 
     cdef int _check_not_forked(self) except -1:
@@ -129,16 +129,16 @@ cdef class SocketGuard:
         return 0
 
     cdef int _take(self) except -1:
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
-        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._user = BUSY, PyThread_get_thread_ident()
         return 0
 
-    cdef int _give_back(self) except -1:
+    cdef int _detach(self) except -1:
         if self._closing and self._generation == fork_generation:
             self._leave()
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
-        self._ticket = self._generation
+        self._use_state = self._generation
         return 0
 
     def _exclusive(self, call, *args):
@@ -146,7 +146,7 @@ cdef class SocketGuard:
         try:
             return call(*args)
         finally:
-            self._give_back()
+            self._detach()
 
     def _sleep(self, list descriptors, int64_t deadline_ns, int64_t max_sleep_ms):
         cdef Py_ssize_t i, count = len(descriptors)
@@ -178,16 +178,16 @@ cdef class SocketGuard:
 
     def _reserve(self):
         self._check()
-        self._ticket = RESERVED
+        self._use_state = RESERVED
 
     def _end_reservation(self):
         self._check_not_forked()
-        if self._ticket != RESERVED:
+        if self._use_state != RESERVED:
             self._recover_use()
-        self._ticket = self._generation
+        self._use_state = self._generation
 
     def _leave(self):
-        self._ticket = CLOSED
+        self._use_state = CLOSED
         self._call = None
         self._disconnect()
 
@@ -208,7 +208,7 @@ def all_exclusive(list guards, call, *args):
     finally:
         for guard in guards[:taken]:
             try:
-                guard._give_back()
+                guard._detach()
             except EndpointClosedError as closed:
                 error = closed
         if error is not None:
@@ -228,13 +228,13 @@ cdef class Sender(SocketGuard):
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
-        if self._ticket != fork_generation:
+        if self._use_state != fork_generation:
             self._recover_use()
         if flags:
             check_send_flags(flags, self._endpoint)
         if origin_time:
             raise no_tracking_error(self._endpoint)
-        self._ticket = BUSY
+        self._use_state = BUSY
         try:
             if self._messages % POLL_EVERY == 0:
                 self._poll_subscriptions()
@@ -255,16 +255,16 @@ cdef class Sender(SocketGuard):
             except self._would_block:
                 self._send_past_full_queues(data)
         finally:
-            self._ticket = self._generation
+            self._use_state = self._generation
         self._messages += 1
         self._bytes += size
 
     def close(self):
-        if self._ticket in (BUSY, RESERVED) and self._generation == fork_generation:
+        if self._use_state in (BUSY, RESERVED) and self._generation == fork_generation:
             self._recover_use()
         if self._is_here():
             self._leave()
-        self._ticket = CLOSED
+        self._use_state = CLOSED
 
 
 cdef class Receiver(SocketGuard):
@@ -313,21 +313,21 @@ cdef class Receiver(SocketGuard):
         except self._would_block:
             return None
         finally:
-            self._give_back()
+            self._detach()
 
     def close(self):
         if not self._is_here():
-            self._ticket = CLOSED
+            self._use_state = CLOSED
             return
         self._closing = True
-        if self._ticket == BUSY:
+        if self._use_state == BUSY:
             if self._call is not None:  # else it connects in a forked child, and nobody sleeps
                 self._wake()
             if self._user == PyThread_get_thread_ident():
                 return  # in a signal handler, on top of our own wait: that will see _closing
-        while self._ticket == BUSY:
+        while self._use_state == BUSY:
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()
-        if self._ticket != CLOSED:
+        if self._use_state != CLOSED:
             self._leave()

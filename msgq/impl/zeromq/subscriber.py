@@ -314,10 +314,10 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         if self._loop_fd is None:
             self._loop_fd = LoopDescriptor(self._zmq_fd)
             self._simplify()
-        self._settle_fd()
+        self._rearm_fd()
         return self._loop_fd.fd
 
-    def _settle_fd(self) -> None:
+    def _rearm_fd(self) -> None:
         """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before.
 
         And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
@@ -331,7 +331,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         try:
             return self._take(non_blocking)
         finally:
-            self._settle_fd()
+            self._rearm_fd()
 
     def _take(self, non_blocking: bool) -> bytes:
         message, self._unread = self._unread, None
@@ -364,7 +364,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         except zmq.Again:
             pass
         finally:
-            self._settle_fd()  # once for all: it costs more than a message does
+            self._rearm_fd()  # once for all: it costs more than a message does
         self._received += len(messages)
         self._simplify()
         return messages
@@ -429,7 +429,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         if len(message) > view.nbytes:
             self._unread = message
             self._simplify()
-            self._exclusive(self._settle_fd)
+            self._exclusive(self._rearm_fd)
             self._received -= 1
             text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
             raise MessageTooLargeError(text, self.endpoint)
@@ -527,7 +527,7 @@ def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
         if not sockets[0]._sleep(news, deadline, max_sleep_ms):
             break
     for socket in sockets:
-        socket._settle_fd()
+        socket._rearm_fd()
     return {id(socket) for socket, _ in ready}
 
 

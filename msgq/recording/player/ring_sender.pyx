@@ -7,7 +7,7 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t
 import numpy as np
 
 from msgq.impl.base.core cimport mq_now_ns
-from msgq.impl.base.liveness cimport fork_generation
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.ring.core cimport PubSocket
 
 from msgq.errors import InvalidValueError, MessageTooLargeError
@@ -82,7 +82,7 @@ cdef class Direct:
             size = length[row]
             if not (0 <= size <= len(payloads) and 0 <= offset[row] <= len(payloads) - size):
                 raise InvalidValueError(f"{size} bytes at {offset[row]} are not within {len(payloads)}")
-            if socket._ticket != fork_generation:
+            if socket._use_state != fork_generation:
                 socket._recover_use()
             try:
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))

@@ -181,7 +181,7 @@ static inline mq_capture_end mq_capture_ended(mq_capture *c, mq_source_status st
 
 /* A message for which no chunk is made. Another one may be in its place by now: it is passed over for it. */
 static inline void mq_capture_pass_large(mq_tap *tap, const mq_source *source) {
-    const mq_source_buffer none = {.whole = false};
+    const mq_source_buffer none = {.all_or_nothing = false};
     mq_source_message taken;
     tap->passed += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
 }
@@ -202,8 +202,9 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
     for (int i = 0; i < MQ_CAPTURE_TURN; i++) {
         if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, 0))
             return MQ_CAPTURE_FULL;
-        mq_source_buffer room = {
-            .to = mq_log_chunk_payload(chunk), .bytes = chunk->room - chunk->used - MQ_RECORD_HEADER, .whole = true};
+        mq_source_buffer room = {.to = mq_log_chunk_payload(chunk),
+                                 .bytes = chunk->room - chunk->used - MQ_RECORD_HEADER,
+                                 .all_or_nothing = true};
         mq_source_status status = mq_source_take(&source, &room, &taken);
         if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_LARGEST)) {
             mq_capture_pass_large(tap, &source);
@@ -244,10 +245,10 @@ static inline bool mq_capture_must_hurry(const mq_capture *c) {
 }
 
 /* Wait so long at most. True: something rouses us. */
-static inline bool mq_capture_nap(const mq_capture *c, int64_t nap_ns) {
+static inline bool mq_capture_nap(const mq_capture *c, int64_t max_sleep_ns) {
     struct pollfd on[2] = {{.fd = c->interrupt, .events = POLLIN},
                            {.fd = c->arrivals ? c->arrivals->fd : -1, .events = POLLIN}};
-    struct timespec nap = mq_timespec(nap_ns);
+    struct timespec nap = mq_timespec(max_sleep_ns);
     if (ppoll(on, 2, &nap, NULL) <= 0)
         return false;
     return (on[1].revents && mq_arrivals_gather_all(c->arrivals)) || on[0].revents;

@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     publisher(
         "publish asks for no wake",
-        "return mq_eventcount_has_waiters_mp(&p->header->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
+        "return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;",
         "return MQ_CHANNEL_OK;",
         "publish_asks_for_a_wake_when_a_subscriber_sleeps",
     ),
@@ -205,20 +205,20 @@ MUTANTS = [
     ),
     header(
         "a pool's uid is stored before its identity",
-        "mq_identity_write(&row->who, self, slots->uid, held); mq_store_release_u64(&row->pool_uid, slots->uid);",
-        "mq_store_release_u64(&row->pool_uid, slots->uid); mq_identity_write(&row->who, self, slots->uid, held);",
+        "mq_participant_write(&row->participant, self, slots->uid, held); mq_store_release_u64(&row->pool_uid, slots->uid);",
+        "mq_store_release_u64(&row->pool_uid, slots->uid); mq_participant_write(&row->participant, self, slots->uid, held);",
         "publisher_register_stores_the_pool_after_the_identity",
     ),
     header(
         "a row is freed before its identity is cleared",
-        "mq_identity_clear(&row->who); mq_store_release_u64(&row->pool_uid, 0);",
-        "mq_store_release_u64(&row->pool_uid, 0); mq_identity_clear(&row->who);",
+        "mq_participant_clear(&row->participant); mq_store_release_u64(&row->pool_uid, 0);",
+        "mq_store_release_u64(&row->pool_uid, 0); mq_participant_clear(&row->participant);",
         "release_row_clears_the_identity_before_the_pool",
     ),
     header(
         "a row whose owner is just leaving is taken",
-        "if (*hold || errno != EAGAIN)",
-        "if (*hold || errno)",
+        "if (*liveness_token || errno != EAGAIN)",
+        "if (*liveness_token || errno)",
         "find_free_row_skips_a_row_whose_lock_is_held",
     ),
     header(

@@ -3,14 +3,14 @@
 from tools.mutate.headers.mutant import mutants_of
 
 gate = mutants_of("msgq/impl/gate/gate.h", "gate")
-life = mutants_of("msgq/impl/base/liveness_lock.h", "life")
-liveness = mutants_of("msgq/impl/base/liveness.h", "life")
+life = mutants_of("msgq/impl/base/liveness_lock.h", "liveness")
+liveness = mutants_of("msgq/impl/base/process_info.h", "liveness")
 
 MUTANTS = [
     gate(
         "a file of another size is a gate",
-        "return mq_load_relaxed_u64(&g->total_bytes) == MQ_GATE_BYTES ? MQ_GATE_GOOD : MQ_GATE_FOREIGN;",
-        "return MQ_GATE_GOOD;",
+        "return mq_load_relaxed_u64(&g->total_bytes) == MQ_GATE_BYTES ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;",
+        "return MQ_FILE_VALID;",
         "gate_is_good_with_its_own_version_and_size_alone",
     ),
     gate(
@@ -21,14 +21,14 @@ MUTANTS = [
     ),
     gate(
         "a set wakes nobody",
-        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS); mq_futex_wake_all(mq_futex_word(&e->count)); } "
-        "return",
+        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_GATE_EVENT_SLEEPERS); "
+        "mq_futex_wake_all(mq_futex_word(&e->count)); } return",
         "} return",
         "set_wakes_sleepers_once",
     ),
     gate(
         "the flag of sleepers stays",
-        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS); mq_futex_wake_all(mq_futex_word(&e->count));",
+        "mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_GATE_EVENT_SLEEPERS); mq_futex_wake_all(mq_futex_word(&e->count));",
         "mq_futex_wake_all(mq_futex_word(&e->count));",
         "set_wakes_sleepers_once",
     ),
@@ -40,50 +40,50 @@ MUTANTS = [
     ),
     gate(
         "each set is reported",
-        "return before < MQ_EVENT_ONE && mq_event_watched(e);",
-        "return mq_event_watched(e);",
+        "return before < MQ_GATE_EVENT_ONE && mq_gate_event_has_fifo(e);",
+        "return mq_gate_event_has_fifo(e);",
         "set_and_clear_report_changes_to_a_watched_fifo",
     ),
     gate(
         "the last clear is not reported",
-        "before < 2 * MQ_EVENT_ONE && mq_event_watched(e)",
-        "before < MQ_EVENT_ONE && mq_event_watched(e)",
+        "before < 2 * MQ_GATE_EVENT_ONE && mq_gate_event_has_fifo(e)",
+        "before < MQ_GATE_EVENT_ONE && mq_gate_event_has_fifo(e)",
         "set_and_clear_report_changes_to_a_watched_fifo",
     ),
     gate(
         "two clears take one set",
-        "if (mq_compare_exchange_u32(&e->count, before, before - MQ_EVENT_ONE))",
-        "if (mq_fetch_add_u32(&e->count, -MQ_EVENT_ONE))",
+        "if (mq_compare_exchange_u32(&e->count, before, before - MQ_GATE_EVENT_ONE))",
+        "if (mq_fetch_add_u32(&e->count, -MQ_GATE_EVENT_ONE))",
         "clear_that_another_one_overtakes_does_not_go_below_zero",
     ),
     gate(
         "a FIFO is settled once",
-        "while (mq_event_is_set(e) != set && ++tries < MQ_EVENT_TRIES);",
+        "while (mq_gate_event_is_set(e) != set && ++tries < MQ_GATE_EVENT_TRIES);",
         "while (tries);",
         "fifo_of_an_event_that_changes_during_the_action_is_settled_again",
     ),
     gate(
         "a FIFO stays readable",
-        "while (!set && reads++ < MQ_EVENT_TRIES && read(fifo, bytes, sizeof bytes) > 0)",
+        "while (!set && reads++ < MQ_GATE_EVENT_TRIES && read(fifo, bytes, sizeof bytes) > 0)",
         "while (!set && reads++ && sizeof bytes == 0)",
         "fifo_is_readable_while_the_event_is_set",
     ),
     gate(
         "a watcher looks at the event before its FIFO is known",
-        "mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst(); mq_event_settle(e, fifo);",
-        "mq_event_settle(e, fifo); mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst();",
+        "mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst(); mq_gate_event_sync_fifo(e, fifo);",
+        "mq_gate_event_sync_fifo(e, fifo); mq_store_release_u64(&e->fifo_inode, inode); mq_fence_seq_cst();",
         "watcher_of_an_event_that_is_set_finds_it_readable",
     ),
     gate(
         "sleepers of one event are sent away",
-        "for (int i = 0; i < 2; i++) { mq_event *e",
-        "for (int i = 0; i < 1; i++) { mq_event *e",
+        "for (int i = 0; i < 2; i++) { mq_gate_event *e",
+        "for (int i = 0; i < 1; i++) { mq_gate_event *e",
         "close_and_disable_end_the_waits_for_both_events",
     ),
     gate(
         "sleepers are sent away before the gate is closed",
-        "mq_store_release_u32(&g->closed, 1); mq_gate_dismiss(g);",
-        "mq_gate_dismiss(g); mq_store_release_u32(&g->closed, 1);",
+        "mq_store_release_u32(&g->closed, 1); mq_gate_wake_waiters(g);",
+        "mq_gate_wake_waiters(g); mq_store_release_u32(&g->closed, 1);",
         "close_and_disable_end_the_waits_for_both_events",
     ),
     gate(
@@ -112,26 +112,26 @@ MUTANTS = [
     ),
     life(
         "another file is asked for the row",
-        "return fstat(fd, &found) == 0 && found.st_ino == roll->inode && found.st_dev == roll->device;",
-        "return fstat(fd, &found) == 0 && found.st_dev == roll->device;",
+        "found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;",
+        "found.st_dev == liveness_file->device;",
         "row_of_another_file_is_unknown",
     ),
     life(
         "a row that cannot be asked for is free",
-        "fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0) return MQ_UNKNOWN;",
-        "fcntl(inquiry->fd, F_OFD_GETLK, &lock) != 0) return MQ_DEAD;",
+        "fcntl(probe->fd, F_OFD_GETLK, &lock) != 0) return MQ_UNKNOWN;",
+        "fcntl(probe->fd, F_OFD_GETLK, &lock) != 0) return MQ_DEAD;",
         "row_of_another_file_is_unknown",
     ),
     life(
         "a process that is gone lives by its lock",
-        "return held != MQ_DEAD && mq_process_gone(pid, pid_namespace) ? MQ_DEAD : held;",
+        "return held != MQ_DEAD && mq_process_is_gone(pid, pid_namespace) ? MQ_DEAD : held;",
         "return pid && pid_namespace ? held : MQ_DEAD;",
         "owner_whose_process_is_gone_is_dead_though_its_row_is_held",
     ),
     life(
-        "an inquiry leaves its file open",
-        "if (inquiry->fd >= 0) close(inquiry->fd); inquiry->fd = MQ_PROBE_NOT_OPEN;",
-        "if (inquiry->fd >= 0) close(inquiry->fd);",
+        "an probe leaves its file open",
+        "if (probe->fd >= 0) close(probe->fd); probe->fd = MQ_PROBE_NOT_OPEN;",
+        "if (probe->fd >= 0) close(probe->fd);",
         "row_is_held_until_it_is_let_go",
     ),
     liveness(

@@ -7,7 +7,7 @@ guard = mutants_of("msgq/impl/base/mapguard.h", "mapguard")
 MUTANTS = [
     guard(
         "a fault is not noted",
-        "mq_store_release_u64(&guard->whole, 0);",
+        "mq_store_release_u64(&guard->not_truncated, 0);",
         "",
         "fault_replaces_the_whole_mapping_by_zeros_and_notes_it",
         "fault_replaces_the_partner_as_well",
@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     guard(
         "the partner of a mapping stays",
-        "mq_guard *partner = replaced ? mq_guard_hold_partner(guard) : NULL;",
+        "mq_guard *partner = replaced ? mq_guard_acquire_partner(guard) : NULL;",
         "mq_guard *partner = NULL;",
         "fault_replaces_the_partner_as_well",
     ),
@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     guard(
         "pairing does not report a mapping that was replaced",
-        "mq_fence_seq_cst(); return mq_load_acquire_u64(&guard->whole) == 1;",
+        "mq_fence_seq_cst(); return mq_load_acquire_u64(&guard->not_truncated) == 1;",
         "mq_fence_seq_cst(); return true;",
         "partner_of_a_mapping_that_was_replaced_is_reported",
     ),
@@ -43,10 +43,10 @@ MUTANTS = [
         "mq_store_release_u64(&guard->start, 0);",
         "removed_guard_is_used_again_without_its_partner",
     ),
-    # Equivalent: mq_guard_hold without `start > 1`. No mapping is as large as the distance from there to an address.
+    # Equivalent: mq_guard_acquire without `start > 1`. No mapping is as large as the distance from there to an address.
     guard(
         "signals of others are dropped",
-        "if (!address || !mq_guard_replace(address)) mq_guard_pass_on(number, info, context);",
+        "if (!address || !mq_guard_replace(address)) mq_guard_forward(number, info, context);",
         "if (address) mq_guard_replace(address); else (void)number, (void)context;",
         "signal_without_a_guard_is_passed_on",
     ),

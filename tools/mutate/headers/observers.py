@@ -124,20 +124,20 @@ MUTANTS = [
     ),
     taken(
         "a mapping that was cut is whole",
-        "return !whole || mq_load_relaxed_u64(whole) == 1;",
-        "return !whole || mq_load_relaxed_u64(whole) <= 1;",
+        "return !not_truncated || mq_load_relaxed_u64(not_truncated) == 1;",
+        "return !not_truncated || mq_load_relaxed_u64(not_truncated) <= 1;",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
         "a pool that was cut is read",
-        "if (mq_unlikely(!mq_source_uncut(c->from.whole) || !mq_source_uncut(c->pool_whole[m->row])))",
-        "if (mq_unlikely(!mq_source_uncut(c->from.whole)))",
+        "if (mq_unlikely(!mq_source_uncut(c->from.not_truncated) || !mq_source_uncut(c->pool_whole[m->row])))",
+        "if (mq_unlikely(!mq_source_uncut(c->from.not_truncated)))",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
         "a message without room is copied",
-        "if (mq_unlikely(room->whole && m->length > room->bytes))",
-        "if (mq_unlikely(room->whole && m->length > room->bytes + 1))",
+        "if (mq_unlikely(room->all_or_nothing && m->length > room->bytes))",
+        "if (mq_unlikely(room->all_or_nothing && m->length > room->bytes + 1))",
         "channel_source_returns_messages_and_keeps_those_without_room",
     ),
     record_source(
@@ -154,8 +154,8 @@ MUTANTS = [
     ),
     record_source(
         "a value without room is copied",
-        "bool fits = !room->whole || value.length <= room->bytes;",
-        "bool fits = !room->whole || value.length <= room->bytes + 1;",
+        "bool fits = !room->all_or_nothing || value.length <= room->bytes;",
+        "bool fits = !room->all_or_nothing || value.length <= room->bytes + 1;",
         "board_source_gives_values_of_named_keys",
     ),
     record_source(

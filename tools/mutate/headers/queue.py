@@ -236,8 +236,8 @@ MUTANTS = [
     ),
     recovery(
         "bits of the living are cleared",
-        "mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_recover_row",
-        "mq_identity_liveness(&probe, who, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_recover_row",
+        "participant, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD) mq_queue_recover_row",
+        "participant, MQ_QUEUE_ROW_BYTE + (int)row) != MQ_UNKNOWN) mq_queue_recover_row",
         "queue_sleepers-settle_leaves_rows_of_the_living",
     ),
     recovery(
@@ -408,7 +408,7 @@ MUTANTS = [
     ),
     layout(
         "a queue that is larger than its file is opened",
-        "if (mq_queue_layout(parts, queue, messages, size) > bytes) return MQ_QUEUE_FOREIGN;",
+        "if (mq_queue_layout(parts, queue, messages, size) > bytes) return MQ_FILE_NOT_OURS;",
         "mq_queue_layout(parts, queue, messages, size);",
         "queue_that_does_not_fit_into_its_file_is_rejected",
     ),

@@ -18,8 +18,8 @@ MUTANTS = [
     ),
     writer(
         "a write wakes nobody",
-        "mq_eventcount_notify_mp(attention);",
-        "(void)attention;",
+        "mq_eventcount_notify_mp(eventcount);",
+        "(void)eventcount;",
         "exclusive_write_asks_for_sleepers_after_a_fence",
         "shared_write_asks_for_sleepers_after_its_exchange",
         "board_value_has_its_length",
@@ -32,8 +32,8 @@ MUTANTS = [
     ),
     writer(
         "an element is taken from a holder of unknown liveness",
-        "mq_record_owner_liveness(w->parts.header, &inquiry, holder) == MQ_DEAD;",
-        "mq_record_owner_liveness(w->parts.header, &inquiry, holder) != MQ_ALIVE;",
+        "mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;",
+        "mq_record_owner_liveness(w->parts.header, &probe, holder) != MQ_ALIVE;",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     writer(

@@ -175,8 +175,8 @@ MUTANTS = [
     ),
     publisher(
         "sleepers are not checked",
-        "bool attention = mq_eventcount_flags(&side->attention);",
-        "bool attention = !side;",
+        "bool eventcount = mq_eventcount_flags(&side->eventcount);",
+        "bool eventcount = !side;",
         "send_stores_begun_then_the_message_then_its_position",
     ),
     subscriber(
@@ -313,8 +313,8 @@ MUTANTS = [
     ),
     slots(
         "a slot of a living owner is taken",
-        "if (mq_reader_slot_liveness(&inquiry, side, owner) == MQ_DEAD)",
-        "if (mq_reader_slot_liveness(&inquiry, side, owner) != MQ_UNKNOWN)",
+        "if (mq_reader_slot_liveness(&probe, side, owner) == MQ_DEAD)",
+        "if (mq_reader_slot_liveness(&probe, side, owner) != MQ_UNKNOWN)",
         "ring_readers-slot_of_a_living_owner_is_never_taken",
     ),
     slots(
@@ -350,8 +350,8 @@ MUTANTS = [
     ),
     registry(
         "a newcomer waits for nobody",
-        "!mq_load_acquire_u64(&other->who.uid) || !mq_ring_send_in_progress(other))",
-        "!mq_load_acquire_u64(&other->who.uid) || mq_ring_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->participant.uid) || !mq_ring_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->participant.uid) || mq_ring_send_in_progress(other))",
         "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
     ),
     registry(
@@ -362,13 +362,13 @@ MUTANTS = [
     ),
     registry(
         "rows of dead publishers stay",
-        "mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD) mq_identity_clear(who);",
-        "mq_ring_row_liveness(inquiry, p->side, row) == MQ_DEAD) (void)who;",
+        "mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD) mq_participant_clear(participant);",
+        "mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD) (void)who;",
         "next_publisher_continues_the_count_of_messages",
     ),
     registry(
         "a starting publisher wakes only sleepers with a flag",
-        "mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);",
+        "mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);",
         "",
         "start_wakes_all_sleepers",
     ),
@@ -386,8 +386,8 @@ MUTANTS = [
     ),
     registry(
         "dead subscribers are counted",
-        "if (mq_ring_row_liveness(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
-        "if (!mq_load_acquire_u64(&p->side->subscribers[i].who.uid)) continue;",
+        "if (mq_ring_row_liveness(&probe, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
+        "if (!mq_load_acquire_u64(&p->side->subscribers[i].participant.uid)) continue;",
         "ring_readers-readers_count_is_that_of_living_subscribers",
     ),
     registry(
@@ -413,8 +413,8 @@ MUTANTS = [
     ),
     registry(
         "a leaving subscriber keeps its slot",
-        "mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_identity_leave",
-        "s->slot = -1; mq_identity_leave",
+        "mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_participant_leave",
+        "s->slot = -1; mq_participant_leave",
         "ring_readers-leave_frees_row_and_slot",
     ),
     canary(
@@ -455,7 +455,7 @@ MUTANTS = [
     ),
     snapshot(
         "a base of another era counts",
-        "return reader->base_tag == (reader->who.uid | (uint32_t)observer->era);",
+        "return reader->base_tag == (reader->participant.uid | (uint32_t)observer->era);",
         "return true;",
         "ring_readers-losses_are_unknown_with_the_base_of_another_era",
     ),

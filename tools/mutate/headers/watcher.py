@@ -7,33 +7,33 @@ watcher = mutants_of("msgq/impl/base/watcher.h", "watcher")
 MUTANTS = [
     watcher(
         "a quiet reader is not announced",
-        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention);",
+        "expected = watch->ops.prepare_wait(watch->ops.reader, watch->ops.eventcount);",
         "",
         "turn_announces_quiet_readers_and_sleeps_on_their_words",
     ),
     watcher(
         "a message that comes with the announcement is not seen",
-        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention); "
-        "if (mq_watch_has_more(watch)) mq_watch_mark(watch);",
-        "expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention);",
+        "expected = watch->ops.prepare_wait(watch->ops.reader, watch->ops.eventcount); "
+        "if (mq_watch_is_readable(watch)) mq_watch_set_readable(watch);",
+        "expected = watch->ops.prepare_wait(watch->ops.reader, watch->ops.eventcount);",
         "turn_marks_a_reader_whose_message_comes_with_the_announcement",
     ),
     watcher(
         "a reader that is marked watches on",
-        "if (watch->ready && watch->lookout.awake)",
-        "if (!watch->ready && watch->lookout.awake)",
+        "if (watch->ready && watch->ops.end_wait)",
+        "if (!watch->ready && watch->ops.end_wait)",
         "turn_marks_readers_that_have_something",
     ),
     watcher(
         "the thread naps as long as the last reader allows",
-        "if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))",
+        "if (!watch->ready && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))",
         "if (!watch->ready)",
         "turn_announces_quiet_readers_and_sleeps_on_their_words",
     ),
     watcher(
         "the thread polls readers that are ready",
-        "if (!watch->ready && (*nap_ns < 0 ||",
-        "if ((*nap_ns < 0 ||",
+        "if (!watch->ready && (*max_sleep_ns < 0 ||",
+        "if ((*max_sleep_ns < 0 ||",
         "turn_marks_readers_that_have_something",
     ),
     watcher(
@@ -44,13 +44,13 @@ MUTANTS = [
     ),
     watcher(
         "a reader that became quiet is not polled",
-        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
-        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock && !watch)))",
+        "if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock)))",
+        "if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock && !watch)))",
         "quiet_of_a_polled_reader_wakes_the_thread",
     ),
     watcher(
         "a reader that is polled sooner waits for the others",
-        "if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))",
+        "if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock)))",
         "if (watch && emptied && by_clock)",
         "quiet_of_a_polled_reader_wakes_the_thread",
     ),
@@ -62,14 +62,14 @@ MUTANTS = [
     ),
     watcher(
         "a removed reader leaves copies of its descriptor quiet",
-        "mq_watch_make_readable(watch); *watch",
+        "mq_watch_signal_fd(watch); *watch",
         "*watch",
         "removed_reader_leaves_copies_of_its_descriptor_readable",
     ),
     watcher(
         "a reader beyond the limit of the futex is not polled",
-        "watch->unheard = blind || count == MQ_FUTEX_MANY;",
-        "watch->unheard = blind;",
+        "watch->polled = no_waitv || count == MQ_FUTEX_MANY;",
+        "watch->polled = no_waitv;",
         "readers_beyond_the_limit_of_the_futex_are_polled",
     ),
 ]

@@ -1,4 +1,4 @@
-/* Attention among several publishers, as threads. Usage: attention SECONDS SEED. Prints what was done; ends with 1 and a
+/* Attention among several publishers, as threads. Usage: eventcount SECONDS SEED. Prints what was done; ends with 1 and a
  * text when something was wrong.
  *
  * What: each publisher counts a word up, wakes whoever sleeps, and mostly waits until all sleepers have seen it. One of
@@ -24,7 +24,7 @@ static void stop_here(void);
 
 enum { PUBLISHERS = 3, SLEEPERS = 3, AHEAD = 5 };
 
-static mq_u32 attention, published[PUBLISHERS], seen[SLEEPERS][PUBLISHERS];
+static mq_u32 eventcount, published[PUBLISHERS], seen[SLEEPERS][PUBLISHERS];
 static _Atomic uint32_t told[PUBLISHERS]; /* messages whose publisher has returned */
 static _Atomic bool stop, over;
 static _Atomic uint64_t slept, stopped;
@@ -36,7 +36,7 @@ static void wait_for(bool (*what)(uint32_t), uint32_t number, const char *text) 
     while (!what(number)) {
         sched_yield();
         if (mq_now_ns() > deadline) {
-            fprintf(stderr, "attention: %s (seed %u)\n", text, seed);
+            fprintf(stderr, "eventcount: %s (seed %u)\n", text, seed);
             _exit(1);
         }
     }
@@ -66,8 +66,8 @@ static void *publish(void *argument) {
     lags = me == 0;
     while (!stop) {
         uint32_t number = mq_fetch_add_u32(&published[me], 1) + 1;
-        if (mq_eventcount_has_waiters_mp(&attention))
-            mq_eventcount_notify_mp(&attention);
+        if (mq_eventcount_has_waiters_mp(&eventcount))
+            mq_eventcount_notify_mp(&eventcount);
         if (rand_r(&random) % 4)
             wait_for(all_saw, number * PUBLISHERS + me, "somebody sleeps through a message");
         told[me] = number;
@@ -90,8 +90,8 @@ static void *follow(void *argument) {
     while (!over) {
         if (look(me))
             continue;
-        uint32_t expected = mq_eventcount_prepare_wait_mp(&attention);
-        if (!look(me) && !over && mq_futex_wait(mq_futex_word(&attention), expected, -1) == 0)
+        uint32_t expected = mq_eventcount_prepare_wait_mp(&eventcount);
+        if (!look(me) && !over && mq_futex_wait(mq_futex_word(&eventcount), expected, -1) == 0)
             slept++;
     }
     return NULL;
@@ -113,13 +113,13 @@ int main(int argc, char **argv) {
                  "somebody sleeps through the last message");
     over = true;
     mq_fetch_add_u32(&published[0], 1);
-    if (mq_eventcount_has_waiters_mp(&attention))
-        mq_eventcount_notify_mp(&attention);
+    if (mq_eventcount_has_waiters_mp(&eventcount))
+        mq_eventcount_notify_mp(&eventcount);
     for (int i = 0; i < SLEEPERS; i++)
         pthread_join(sleepers[i], NULL);
-    mq_eventcount_notify_mp(&attention); /* of a sleeper that announced itself and did not sleep */
-    if (mq_eventcount_has_waiters_mp(&attention)) {
-        fprintf(stderr, "attention: the flag outlives the sleepers (seed %u)\n", seed);
+    mq_eventcount_notify_mp(&eventcount); /* of a sleeper that announced itself and did not sleep */
+    if (mq_eventcount_has_waiters_mp(&eventcount)) {
+        fprintf(stderr, "eventcount: the flag outlives the sleepers (seed %u)\n", seed);
         return 1;
     }
     printf("published %u slept %llu stopped %llu\n", mq_load_acquire_u32(&published[1]), (unsigned long long)slept,

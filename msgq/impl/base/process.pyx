@@ -6,8 +6,8 @@ from libc.stdlib cimport getenv
 from libc.string cimport memset, strncpy
 
 from msgq.impl.base.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_lock_hold, mq_liveness, mq_process_liveness, mq_read_self,
-    mq_liveness_file, mq_liveness_unlock, mq_self, mq_thread_id, mq_thread_liveness,
+    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_lock_acquire, mq_liveness, mq_process_liveness, mq_read_process_identity,
+    mq_liveness_file, mq_liveness_unlock, mq_process_identity, mq_thread_id, mq_thread_liveness,
 )
 
 import contextlib
@@ -25,7 +25,7 @@ cdef extern from "sys/random.h" nogil:
 
 
 cdef int fork_generation = 0
-cdef mq_self _self
+cdef mq_process_identity _self
 cdef int _self_generation = -1
 
 
@@ -37,26 +37,26 @@ cdef void _forked() noexcept nogil:
 pthread_atfork(NULL, NULL, _forked)
 
 
-cdef const mq_self *this_process() except NULL:
+cdef const mq_process_identity *this_process() except NULL:
     """Return the identity of this process (read once) and thread."""
     global _self_generation
     if _self_generation != fork_generation:
-        if mq_read_self(&_self) != 0:
+        if mq_read_process_identity(&_self) != 0:
             raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
         _self_generation = fork_generation
     _self.thread_id = mq_thread_id()
     return &_self
 
 
-cdef int identify(mq_self *who, const char *name) except -1:
+cdef int identify(mq_process_identity *identity, const char *name) except -1:
     """Fill in the identity of this process and thread: a copy that no other thread changes.
 
     `name` stands in the place of the process's, unless it is NULL; it is cut to what fits.
     """
-    who[0] = this_process()[0]
+    identity[0] = this_process()[0]
     if name != NULL:
-        memset(who.name, 0, sizeof(who.name))
-        strncpy(who.name, name, sizeof(who.name) - 1)
+        memset(identity.name, 0, sizeof(identity.name))
+        strncpy(identity.name, name, sizeof(identity.name) - 1)
     return 0
 
 
@@ -97,7 +97,7 @@ def thread_alive(uint32_t thread_id):
 cdef class LockFile:
     """See the type stub (liveness.pyi)."""
 
-    cdef void *_hold
+    cdef void *_liveness_token
     cdef mq_liveness_file _which
     cdef bytes _path
     cdef int _generation
@@ -105,14 +105,14 @@ cdef class LockFile:
     def __init__(self, str path):
         self._path = path.encode()
         self._generation = fork_generation
-        while self._hold == NULL:
-            self._hold = mq_file_lock_hold(self._path, &self._which)
-            if self._hold == NULL and errno != ESTALE:
+        while self._liveness_token == NULL:
+            self._liveness_token = mq_file_lock_acquire(self._path, &self._which)
+            if self._liveness_token == NULL and errno != ESTALE:
                 raise OSError(errno, os.strerror(errno), path)
 
     def __dealloc__(self):
-        if self._hold != NULL and self._generation == fork_generation:
-            mq_liveness_unlock(self._hold)
+        if self._liveness_token != NULL and self._generation == fork_generation:
+            mq_liveness_unlock(self._liveness_token)
 
     def write(self, bytes text):
         fd = os.open(self._path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -122,14 +122,14 @@ cdef class LockFile:
             os.close(fd)
 
     def release(self):
-        if self._hold == NULL or self._generation != fork_generation:
+        if self._liveness_token == NULL or self._generation != fork_generation:
             return
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self._path)
             if (found.st_dev, found.st_ino) == (self._which.device, self._which.inode):
                 os.unlink(self._path)
-        mq_liveness_unlock(self._hold)
-        self._hold = NULL
+        mq_liveness_unlock(self._liveness_token)
+        self._liveness_token = NULL
 
 
 def environment(str name):
@@ -143,5 +143,5 @@ def process_name():
 
 
 def identity():
-    cdef const mq_self *self = this_process()
+    cdef const mq_process_identity *self = this_process()
     return self.pid, self.start_time, self.pid_namespace

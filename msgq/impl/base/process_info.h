@@ -21,7 +21,7 @@ typedef enum { MQ_DEAD = 0, MQ_ALIVE = 1, MQ_UNKNOWN = 2 } mq_liveness;
 typedef struct {
     uint64_t pid, thread_id, start_time, pid_namespace;
     char name[MQ_NAME];
-} mq_self;
+} mq_process_identity;
 
 /* Read a small file of /proc, whole, NUL-terminated. Returns its length, or -1 with errno. */
 static inline ssize_t mq_read_proc(const char *path, char *buffer, size_t room) {
@@ -65,7 +65,7 @@ static inline uint64_t mq_pid_namespace(void) {
 static inline uint64_t mq_thread_id(void) { return (uint64_t)syscall(SYS_gettid); }
 
 /* This process and thread. 0, or -1 with errno when /proc is not there. */
-static inline int mq_read_self(mq_self *self) {
+static inline int mq_read_process_identity(mq_process_identity *self) {
     char state, path[] = "/proc/self/comm";
     long threads;
     memset(self, 0, sizeof *self);
@@ -79,7 +79,7 @@ static inline int mq_read_self(mq_self *self) {
 }
 
 /* Is there no process of this id in our PID namespace? False also when nobody here can tell. */
-static inline bool mq_process_gone(uint64_t pid, uint64_t pid_namespace) {
+static inline bool mq_process_is_gone(uint64_t pid, uint64_t pid_namespace) {
     if (pid == 0 || pid > INT32_MAX)
         return true;
     return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
@@ -118,7 +118,7 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
 
 /* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). Returns
  * the id of its process; 0: no, or there is no such thread. */
-static inline uint32_t mq_thread_takes_signal(uint32_t thread_id, int signal_number) {
+static inline uint32_t mq_thread_survives_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);
     if (mq_read_proc(path, text, sizeof text) <= 0)

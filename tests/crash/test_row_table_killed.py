@@ -20,7 +20,7 @@ class Rows:
 
     def __init__(self, tools: Path, path: Path, count: int, stack: contextlib.ExitStack) -> None:
         path.write_bytes(bytes(count * ROW_BYTES))
-        self._program, self._path, self._stack = tools / "roster", path, stack
+        self._program, self._path, self._stack = tools / "row_table", path, stack
 
     def driver(self, operations: str, point: str = WRITES, at: int = 1) -> Driver:
         command = [str(self._program), str(self._path), str(int(signal.SIGKILL)), point, str(at), *operations.split()]
