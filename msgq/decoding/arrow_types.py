@@ -202,7 +202,7 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
         return rows
     there = {name.lower(): _one_chunk(rows.column(name)) for name in rows.column_names}
     arrays = [
-        conformed(there[field.name.lower()], field.type)
+        cast_to(there[field.name.lower()], field.type)
         if field.name.lower() in there
         else pa.nulls(rows.num_rows, field.type)
         for field in columns
@@ -214,7 +214,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return the same values as another type: fields by their names, those that are not there null.
 
     Raises
@@ -228,12 +228,12 @@ def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kinds.is_struct(wanted) and kinds.is_struct(array.type):
         there = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
         parts = [
-            conformed(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
+            cast_to(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
             for field in wanted
         ]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
     if _is_list(wanted) and _is_list(array.type):
-        return _conformed_list(array, wanted)
+        return _cast_list_to(array, wanted)
     if kinds.is_string(wanted) and not kinds.is_string(array.type):
         return text_column(array.to_pylist())
     return array.cast(wanted, safe=not kinds.is_floating(wanted))
@@ -243,11 +243,11 @@ def _is_list(of: pa.DataType) -> bool:
     return bool(kinds.is_list(of) or kinds.is_fixed_size_list(of))
 
 
-def _conformed_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast_list_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return lists as lists of another type. Those that are null take no room but in lists of a fixed size."""
     there = np.asarray(array.is_valid())
     sizes = np.where(there, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
-    inner = conformed(array.flatten(), wanted.value_type)
+    inner = cast_to(array.flatten(), wanted.value_type)
     if kinds.is_list(wanted):
         ends = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~there, False)), inner)

@@ -316,7 +316,7 @@ cdef class ValueReader:
             if first is not None:
                 self._widths.sort(key=lambda width: width != wide)
             return found
-        raise first.told()
+        raise first.with_path()
 
     cdef object _read(self, bytes message, int wide):
         cdef Payload p

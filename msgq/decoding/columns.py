@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import UNFIT, arrow_array, conformed, text_column, value_column
+from msgq.decoding.arrow_types import UNFIT, arrow_array, cast_to, text_column, value_column
 from msgq.decoding.columnar_plan import Plan, plan_of
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.events import HEAD, event_heads, event_values, is_event, other_layout
@@ -76,16 +76,16 @@ class ColumnDecoder:
         if schema is None:
             return None
         if is_event(schema):
-            return self._typed(event_values(np.zeros(0, HEAD), pa.array([], pa.binary()))).type
+            return self._column_of_type(event_values(np.zeros(0, HEAD), pa.array([], pa.binary()))).type
         if schema.encoding == "struct":
             try:
-                return self._typed(arrow_array(np.zeros(0, struct_dtype(schema)))).type
+                return self._column_of_type(arrow_array(np.zeros(0, struct_dtype(schema)))).type
             except UNFIT:
                 return None
         if (plan := self._plan(schema)) is not None:
-            return self._typed(pa.nulls(0, plan.type)).type
+            return self._column_of_type(pa.nulls(0, plan.type)).type
         kind = self.kind(schema)
-        return None if kind is None or kind.is_open else self._typed(pa.nulls(0, kind.type)).type
+        return None if kind is None or kind.is_open else self._column_of_type(pa.nulls(0, kind.type)).type
 
     def _plan(self, schema: Schema | None) -> Plan | None:
         if schema is None:
@@ -102,12 +102,12 @@ class ColumnDecoder:
             self._kinds[schema] = kind_of(schema)
         return self._kinds[schema]
 
-    def _typed(self, value: pa.Array) -> pa.Array:
+    def _column_of_type(self, value: pa.Array) -> pa.Array:
         """Return values as the type that is wanted."""
         wanted = self._type
         if wanted is None:
             wanted = value.type if self._allowed is None else self._allowed(value.type)
-        return conformed(value, wanted)
+        return cast_to(value, wanted)
 
     def _without(self, data: pa.BinaryArray, reason: str, rows: _Rows | None = None) -> Values:
         nothing = pa.nulls(len(data), self._type or pa.null())
@@ -153,7 +153,7 @@ class ColumnDecoder:
     def _elements(self, array: np.ndarray[Any, Any]) -> pa.Array:
         if self._is_text:  # of Arrow's values it would be another one
             return text_column(list(array))
-        return self._typed(arrow_array(array))
+        return self._column_of_type(arrow_array(array))
 
     def _of_events(self, schema: Schema, data: pa.BinaryArray) -> Iterator[Values]:
         reason = other_layout(schema)
@@ -167,13 +167,13 @@ class ColumnDecoder:
             data = data.filter(pa.array(whole))
         if len(data):
             value = event_values(heads, data)
-            value = text_column(value.to_pylist()) if self._is_text else self._typed(value)
+            value = text_column(value.to_pylist()) if self._is_text else self._column_of_type(value)
             yield Values(value, None if whole.all() else np.flatnonzero(whole))
 
     def _of_plan(self, plan: Plan, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
         value, failed = plan.columns(data)
         try:
-            value = self._typed(value)
+            value = self._column_of_type(value)
         except UNFIT:  # some of them may fit
             yield self._one_by_one(schema, data)
             return
@@ -196,7 +196,7 @@ class ColumnDecoder:
             failed = isinstance(value, Undecoded)
             values.append(None if failed else value)
             reasons.append(value.reason if failed else None)
-        made = self._made(self.kind(schema), values, reasons, self._type or known)
+        made = self._build_column(self.kind(schema), values, reasons, self._type or known)
         kept = [payload if reason else None for payload, reason in zip(payloads, reasons, strict=True)]
         return Values(made, None, None, pa.array(reasons, pa.string()), pa.array(kept, pa.binary()))
 
@@ -208,21 +208,21 @@ class ColumnDecoder:
     def column(self, schema: Schema | None, values: list[Any]) -> pa.Array:
         """Return values of messages of one schema as a column, with the types that the schema states."""
         kind = self.kind(schema)
-        made = value_column(values) if kind is None else self._made(kind, values, [None] * len(values), None)
-        return self._typed(made)
+        made = value_column(values) if kind is None else self._build_column(kind, values, [None] * len(values), None)
+        return self._column_of_type(made)
 
-    def _made(
+    def _build_column(
         self, kind: Kind | None, values: list[Any], reasons: list[str | None], wanted: pa.DataType | None
     ) -> pa.Array:
         """Return values as a column; those that are not of its type get a reason. wanted : the type; None: any."""
         if self._is_text:
             return text_column(values)
         if kind is None and wanted is None:
-            return self._typed(_column(values))
+            return self._column_of_type(_column(values))
 
         def column(some: list[Any]) -> pa.Array:
             made = value_column(some) if kind is None else kind.column(some)
-            return self._typed(made) if wanted is None else conformed(made, wanted)
+            return self._column_of_type(made) if wanted is None else cast_to(made, wanted)
 
         try:
             return column(values)

@@ -127,10 +127,10 @@ def _cut(reason: str) -> str:
 
 
 def _json(_schema: Schema) -> Decode:
-    return _bounded(json.loads)
+    return _check_depth(json.loads)
 
 
-def _bounded(decode: Decode) -> Decode:
+def _check_depth(decode: Decode) -> Decode:
     """Return a decoder that refuses what is nested too deeply: where messages say how deep they are."""
 
     def decode_bounded(data: bytes) -> Any:
@@ -145,7 +145,7 @@ def _bounded(decode: Decode) -> Decode:
 def _msgpack(_schema: Schema) -> Decode:
     import msgpack
 
-    return _bounded(lambda data: msgpack.unpackb(data, strict_map_key=False))
+    return _check_depth(lambda data: msgpack.unpackb(data, strict_map_key=False))
 
 
 def _cbor(_schema: Schema) -> Decode:
@@ -157,7 +157,7 @@ def _cbor(_schema: Schema) -> Decode:
             raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
         return value
 
-    return _bounded(decode)
+    return _check_depth(decode)
 
 
 def _has_twice(value: Any, seen: set[int]) -> bool:

@@ -15,7 +15,7 @@ class FaultError(ValueError):
         super().__init__(what)
         self.path: list[str] = []
 
-    def told(self) -> ValueError:
+    def with_path(self) -> ValueError:
         """Return the error for those who asked for the message: with the place in its text."""
         path = "".join(reversed(self.path)).removeprefix(".")
         return ValueError(f"{path}: {self}" if path else str(self))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from msgq.decoding.arrow_types import arrow_array, conformed, distinct_names, text_column, value_column
+from msgq.decoding.arrow_types import arrow_array, cast_to, distinct_names, text_column, value_column
 
 _NONE = type(None)
 _WHOLE, _REAL, _DICTS = {int, _NONE}, {float, _NONE}, {dict, _NONE}
@@ -92,7 +92,7 @@ class Kind:
         (part,) = self.parts
         is_numbers = there and not part.parts and not part.is_open and types <= _ARRAYS
         if is_numbers and all(value.ndim == 1 for value in there):
-            inner = conformed(arrow_array(np.concatenate(there)), part.type)
+            inner = cast_to(arrow_array(np.concatenate(there)), part.type)
         else:
             inner = part.column(list(chain.from_iterable(there)))
         if kinds.is_null(inner.type):
@@ -102,7 +102,7 @@ class Kind:
         missing = None if there is values else np.array([*(value is None for value in values), False])
         made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
         is_fixed = kinds.is_fixed_size_list(self.type)
-        return conformed(made, pa.list_(inner.type, self.type.list_size)) if is_fixed else made
+        return cast_to(made, pa.list_(inner.type, self.type.list_size)) if is_fixed else made
 
 
 def _fields(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:

@@ -11,7 +11,7 @@ from msgq.common.optional import extra_of, missing_library
 if TYPE_CHECKING:
     from msgq.decoding.decoders import Undecoded
     from msgq.decoding.schemas import Schemas
-    from msgq.recording.comparison.compare import Comparison, Difference, Tally, Tolerance, compare
+    from msgq.recording.comparison.compare import Comparison, Difference, EndpointComparison, Tolerance, compare
     from msgq.recording.export.decoded_tables import DecodedBatch
     from msgq.recording.log_reader import LogReader
     from msgq.recording.mcap_io.log_writer import Writer
@@ -32,6 +32,7 @@ __all__ = [
     "Comparison",
     "DecodedBatch",
     "Difference",
+    "EndpointComparison",
     "EndpointInfo",
     "Finding",
     "FrameStream",
@@ -47,7 +48,6 @@ __all__ = [
     "RecordingLimits",
     "Recovery",
     "Schemas",
-    "Tally",
     "Tolerance",
     "Undecoded",
     "Writer",
@@ -82,7 +82,7 @@ _MODULES = {
     "Recorder": "recording.recorder.recorder",
     "RecorderStats": "recording.recorder.recorder",
     "Schemas": "decoding.schemas",
-    "Tally": "recording.comparison.compare",
+    "EndpointComparison": "recording.comparison.compare",
     "Tolerance": "recording.comparison.compare",
     "Undecoded": "decoding.decoders",
     "Writer": "recording.mcap_io.log_writer",

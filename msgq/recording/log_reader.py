@@ -24,13 +24,13 @@ from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
-from msgq.recording.reader.attachments import Attachment, Header, Metadata, attachments, metadata
-from msgq.recording.reader.column_batches import MessageBatch, log_order
-from msgq.recording.reader.log_view import HOST, Contents
+from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
+from msgq.recording.reader.column_batches import MessageBatch, read_in_log_order
+from msgq.recording.reader.log_view import HOST, LogView
 from msgq.recording.reader.message import EndpointInfo, Message
-from msgq.recording.reader.message_builder import messages
-from msgq.recording.reader.time_order import FoundMessages, Waiting
-from msgq.recording.reader.totals import Sums, counts, said
+from msgq.recording.reader.message_builder import build_messages
+from msgq.recording.reader.time_order import BlockMessages, MergeBuffer
+from msgq.recording.reader.totals import EndpointTotals, message_counts, stored_statistics
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from msgq.recording.export.decoded_tables import DecodedBatch
 
 _ROWS = 16384
-_MADE = 1024  # messages that are made at once: their memory stays in the cache
+_BUILD_ROWS = 1024  # messages that are made at once: their memory stays in the cache
 _OVERLAP = 4  # largest chunks whose messages may wait at the same time
 
 
@@ -53,7 +53,7 @@ class LogReader:
     ----------
     files : the files, in the order given.
     problems : what was skipped so far: the first 1000, and where more was.
-    contents : the files, and what of them is wanted; for those who read chunk by chunk.
+    view : the files, and what of them is wanted; for those who read chunk by chunk.
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class LogReader:
             raise InvalidValueError("a log needs a file or a directory")
         selection = Selection(endpoints, exclude or ())
         more: Any = {"clock": clock, "schemas": schemas}
-        self._read(Contents(_files(paths), selection, start, end, span, max_chunk_bytes, **more))
+        self._set_view(LogView(_list_files(paths), selection, start, end, span, max_chunk_bytes, **more))
 
-    def _read(self, contents: Contents) -> None:
-        self.contents, self.files, self.problems = contents, contents.files, contents.problems
+    def _set_view(self, view: LogView) -> None:
+        self.view, self.files, self.problems = view, view.files, view.problems
 
     @property
     def channels(self) -> Sequence[Channel]:
         """What was found so far of what messages have in common; the column "channel" of batches counts in here."""
-        return self.contents.channels
+        return self.view.channels
 
     @property
     def missing_endpoints(self) -> list[str]:
         """The names of endpoints that were asked for, and of which nothing was found so far."""
-        return self.contents.missing_endpoints()
+        return self.view.missing_endpoints()
 
     @property
     def size(self) -> int:
         """Bytes of all that may have to be read, before compression, as the files say."""
-        return sum(block.size for _, block in self.contents.blocks())
+        return sum(block.size for _, block in self.view.blocks())
 
     def split(self, size: int) -> list[LogReader]:
         """Return readers of pieces of this log, in its order, each of at least one chunk.
@@ -123,7 +123,7 @@ class LogReader:
         ----------
         size : of a piece, in bytes before compression.
         """
-        return [self._of(piece) for piece in self.contents.split(size)]
+        return [self._with_view(piece) for piece in self.view.split(size)]
 
     def between(self, start: int | None = None, end: int | None = None) -> LogReader:
         """Return this log within a narrower time; it costs nothing. One thread at a time for both.
@@ -132,21 +132,21 @@ class LogReader:
         ----------
         start, end : only messages with start <= log_time < end, ns since the epoch; None leaves it as it is.
         """
-        return self._of(self.contents.between(start, end))
+        return self._with_view(self.view.between(start, end))
 
     def full_history(self, kind: str) -> LogReader:
         """Return all that the files have of the endpoints of one kind, of those that were chosen, whenever it was.
 
         It is for kinds that have a state, which what came before left. It opens the files anew.
         """
-        return self._of(self.contents.full_history(kind))
+        return self._with_view(self.view.full_history(kind))
 
-    def _of(self, contents: Contents) -> LogReader:
+    def _with_view(self, view: LogView) -> LogReader:
         """Return a reader of some of this log."""
         reader = copy(self)
         for known in ("endpoints", "start_time", "end_time"):
             reader.__dict__.pop(known, None)  # they are of the whole
-        reader._read(contents)
+        reader._set_view(view)
         return reader
 
     # Beside the messages
@@ -159,48 +159,48 @@ class LogReader:
     @property
     def metadata(self) -> list[Metadata]:
         """All metadata of the files, in their order, those that msgq writes included."""
-        return list(metadata(self.contents))
+        return list(iter_metadata(self.view))
 
     @property
     def attachments(self) -> list[Attachment]:
         """The attachments of the files, in their order, of the log's time."""
-        return list(attachments(self.contents))
+        return list(iter_attachments(self.view))
 
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
         """Give the messages in the order of log_time, those of one time in the order of the files."""
-        return chain.from_iterable(self._runs())
+        return chain.from_iterable(self._iter_runs())
 
-    def _runs(self) -> Iterator[Iterable[Message]]:
+    def _iter_runs(self) -> Iterator[Iterable[Message]]:
         """Give the messages, many at a time."""
         columns = ScanColumns(_ROWS)
-        blocks = sorted(self.contents.blocks(), key=lambda pair: pair[1].start)
-        waiting = Waiting(_OVERLAP * self.contents.max_chunk_bytes)
+        blocks = sorted(self.view.blocks(), key=lambda pair: pair[1].start)
+        buffer = MergeBuffer(_OVERLAP * self.view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
-            yield waiting.before(block.start)
-            found = self._found_messages(file, block, columns)
+            yield buffer.pop_before(block.start)
+            found = self._read_messages(file, block, columns)
             following = blocks[number + 1][1].start if number + 1 < len(blocks) else TIME_MAX
             if found is None:
                 continue
-            if not waiting and found.last_time <= following:
-                yield from self._messages(found)
-            elif not waiting.add(number, chain.from_iterable(self._messages(found)), found.size):
-                text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                self.contents.note(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
-        yield waiting.before(TIME_MAX + 1)
+            if not buffer and found.last_time <= following:
+                yield from self._build_messages(found)
+            elif not buffer.add(number, chain.from_iterable(self._build_messages(found)), found.size):
+                limit = f"{buffer.max_bytes} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
+                self.view.report(Problem(str(file.path), block.offset, f"a chunk was skipped: more than {limit}"))
+        yield buffer.pop_before(TIME_MAX + 1)
 
-    def _found_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> FoundMessages | None:
+    def _read_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
         """Return the messages of a block in the order of log_time; None: there are none."""
-        scans = self.contents.scan_block(file, block, columns)
-        found = [FoundMessages.of(content, columns) for content in scans if columns.rows]
-        return FoundMessages.together(found) if found else None
+        scans = self.view.scan_block(file, block, columns)
+        found = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
+        return BlockMessages.merge(found) if found else None
 
-    def _messages(self, found: FoundMessages) -> Iterator[list[Message]]:
+    def _build_messages(self, found: BlockMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
-        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.contents.channels]
-        for begin in range(0, found.rows, _MADE):
-            yield messages(found, begin, min(begin + _MADE, found.rows), channels)
+        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.view.channels]
+        for begin in range(0, found.rows, _BUILD_ROWS):
+            yield build_messages(found, begin, min(begin + _BUILD_ROWS, found.rows), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -225,13 +225,13 @@ class LogReader:
             losses next to the message that no gap in the sequences shows, null: none).
         rows : at most so many a batch; large payloads make smaller ones.
         """
-        with _needed():
-            from msgq.recording.reader.arrow_batches import batches
-        return batches(self.contents, columns, rows)
+        with _require_package():
+            from msgq.recording.reader.arrow_batches import read_batches
+        return read_batches(self.view, columns, rows)
 
     def iter_batches(self) -> Iterator[MessageBatch]:
         """Give the messages in the order of log_time, those of one time in the order of the files, as columns."""
-        return log_order(self.contents)
+        return read_in_log_order(self.view)
 
     def decoded_batches(self, endpoint: str, rows: int = 65536) -> Iterator[DecodedBatch]:
         """Give the messages of an endpoint as tables with a column for each field, in the order of the files.
@@ -243,9 +243,9 @@ class LogReader:
         ----------
         rows : at most so many messages a batch; large payloads make smaller ones.
         """
-        with _needed():
-            from msgq.recording.export.decoded_tables import decoded_batches
-        return (batch for _, batch in decoded_batches(self.contents.only(endpoint), rows))
+        with _require_package():
+            from msgq.recording.export.decoded_tables import decode_batches
+        return (batch for _, batch in decode_batches(self.view.select_endpoint(endpoint), rows))
 
     def to_arrow(self, endpoint: str) -> pyarrow.Table:
         """Return the messages of an endpoint as one table with a column for each field, in the order of the files.
@@ -258,21 +258,21 @@ class LogReader:
         ------
         RecordingError : there are no messages of it.
         """
-        with _needed():
-            from msgq.recording.export.decoded_tables import table
-        return table(self.contents, endpoint)
+        with _require_package():
+            from msgq.recording.export.decoded_tables import read_table
+        return read_table(self.view, endpoint)
 
     def to_pandas(self, endpoint: str) -> pandas.DataFrame:
         """Return the same for pandas, with a column for each field of structs: `pose.position.x`. Needs pandas, too."""
         rows = self.to_arrow(endpoint)
-        with _needed("pandas"):
+        with _require_package("pandas"):
             from msgq.recording.export.to_pandas import pandas_frame
         return pandas_frame(rows)
 
     def to_polars(self, endpoint: str) -> polars.DataFrame:
         """Return the same for Polars, with structs as they are. Needs polars, too."""
         rows = self.to_arrow(endpoint)
-        with _needed("polars"):
+        with _require_package("polars"):
             import polars
         return polars.DataFrame(rows)
 
@@ -289,9 +289,9 @@ class LogReader:
         ------
         RecordingError : it exists, or cannot be written; a file is wanted, and there is not one endpoint.
         """
-        with _needed():
+        with _require_package():
             from msgq.recording.export.parquet import write_parquet
-        return write_parquet(self.contents, Path(output))
+        return write_parquet(self.view, Path(output))
 
     def to_numpy(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
@@ -300,7 +300,7 @@ class LogReader:
         ------
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
-        only = self.contents.only(endpoint)
+        only = self.view.select_endpoint(endpoint)
         columns, ends = ScanColumns(_ROWS), np.empty(_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
         for content in only.scan_all(columns):
@@ -308,7 +308,7 @@ class LogReader:
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        dtype = _only_dtype(endpoint, [one for one in only.channels if not one.boundary_losses.unrecorded])
+        dtype = _common_dtype(endpoint, [one for one in only.channels if not one.boundary_losses.unrecorded])
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
             raise RecordingError(text, endpoint)
@@ -323,22 +323,22 @@ class LogReader:
 
     def summarize(self, scan: bool = False) -> dict[str, EndpointInfo]:
         """Return the totals by endpoint name. scan : read all messages, which also finds damage."""
-        sums = Sums(self.contents)
+        totals = EndpointTotals(self.view)
         for file in self.files:
-            sums.add(file, scan)
-        return sums.infos()
+            totals.add(file, scan)
+        return totals.infos()
 
     @property
     def has_statistics(self) -> bool:
         """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
         and no damage found.
         """
-        return all(said(self.contents, file) is not None for file in self.files)
+        return all(stored_statistics(self.view, file) is not None for file in self.files)
 
     @property
     def counts(self) -> dict[str, int] | None:
         """How many messages there are of each endpoint, as the files say; None: one does not, or a time is chosen."""
-        return counts(self.contents)
+        return message_counts(self.view)
 
     @property
     def messages(self) -> int:
@@ -356,16 +356,16 @@ class LogReader:
         """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
         columns = ScanColumns(_ROWS)
         last = -1
-        for file, block in sorted(self.contents.blocks(), key=lambda pair: pair[1].end, reverse=True):
+        for file, block in sorted(self.view.blocks(), key=lambda pair: pair[1].end, reverse=True):
             if block.end < last:
                 break
-            for _ in self.contents.scan_block(file, block, columns):
+            for _ in self.view.scan_block(file, block, columns):
                 last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
         return None if last < 0 else last
 
 
 @contextmanager
-def _needed(package: str = "msgq-bus[arrow]") -> Iterator[None]:
+def _require_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
     """Say what is to be installed where an import fails."""
     try:
         yield
@@ -374,7 +374,7 @@ def _needed(package: str = "msgq-bus[arrow]") -> Iterator[None]:
         raise MissingLibraryError(text) from missing
 
 
-def _only_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
+def _common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
     """Return the dtype that all channels of an endpoint have."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
@@ -390,7 +390,7 @@ def _only_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
         raise RecordingError(str(error), endpoint) from None
 
 
-def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
+def _list_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     files = []
     for path in map(Path, paths):
         segments = recording_files.find_segments(path)

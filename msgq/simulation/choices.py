@@ -32,7 +32,7 @@ class Random:
         return self.next() < probability * 2.0**64
 
 
-class Order:
+class ChoiceSequence:
     """Chooses what happens next.
 
     Attributes

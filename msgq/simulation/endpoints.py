@@ -22,32 +22,32 @@ from msgq.kinds.playback import PlaybackMessage
 from msgq.workqueue.playback import sent_event
 
 
-def subscribe(place: str, node: str) -> SubSocket | Subscriber:
+def subscribe(endpoint: str, node: str) -> SubSocket | Subscriber:
     """Return a subscriber there."""
-    if kind_of(place) is CHANNEL:
-        listening: Any = Channel(CHANNEL.plain(place), node=node).subscriber()
+    if kind_of(endpoint) is CHANNEL:
+        listening: Any = Channel(CHANNEL.plain(endpoint), node=node).subscriber()
         return cast("Subscriber", listening)
     socket = SubSocket()
-    socket.connect(Context(), place)
+    socket.connect(Context(), endpoint)
     return socket
 
 
-def consume(place: str, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
+def consume(endpoint: str, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
     """Give what comes to a queue to a function, beside others that take from it."""
-    queue = MessageQueue(QUEUE.plain(place))
+    queue = MessageQueue(QUEUE.plain(endpoint))
     while True:
         received = yield queue
         function(received.data)
 
 
-def observe(place: str, bus: Bus, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
+def observe(endpoint: str, bus: Bus, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
     """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
 
     Raises
     ------
     SegmentError : it is not there.
     """
-    name = RECORDS.plain(place)
+    name = RECORDS.plain(endpoint)
     handle = Board(name, create=False) if is_board(bus, name) else SeqlockVector(name)
     while True:
         changes = yield handle
@@ -59,12 +59,12 @@ def is_board(bus: Bus, name: str) -> bool:
     return isinstance(bus.records.get((naming.prefix(), name)), BoardStore)
 
 
-def as_played(time_ns: int, place: str, data: bytes, bus: Bus) -> PlaybackMessage:
+def to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:
     """Return a message that somebody gave as three things as a recording has it; see `Simulation.play`."""
-    kind = kind_of(place)
+    kind = kind_of(endpoint)
     if kind is QUEUE:
-        return PlaybackMessage(time_ns, place, sent_event(data, 0, 0, time_ns), source=MessageSource(QUEUE.name))
-    if kind is RECORDS and is_board(bus, kind.plain(place)):
+        return PlaybackMessage(time_ns, endpoint, sent_event(data, 0, 0, time_ns), source=MessageSource(QUEUE.name))
+    if kind is RECORDS and is_board(bus, kind.plain(endpoint)):
         key, _, value = data.partition(b"\0")
-        return PlaybackMessage(time_ns, place, value, source=MessageSource(RECORDS.name, key=key.decode()))
-    return PlaybackMessage(time_ns, place, data, source=MessageSource(kind.name))
+        return PlaybackMessage(time_ns, endpoint, value, source=MessageSource(RECORDS.name, key=key.decode()))
+    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(kind.name))

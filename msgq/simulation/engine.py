@@ -22,20 +22,20 @@ from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, I
 from msgq.kinds import QUEUE, RECORDS, kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
-from msgq.simulation.choices import Order
-from msgq.simulation.endpoints import as_played, consume, observe, subscribe
+from msgq.simulation.choices import ChoiceSequence
+from msgq.simulation.endpoints import consume, observe, subscribe, to_playback
 from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.sent_messages import SentMessage, describe_sent_entry
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
-Given = PlaybackMessage | tuple[int, str, bytes]
+PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 
 
 class Engine(Bus):
     """See the module."""
 
-    def __init__(self, order: Order, injector: Injector) -> None:
+    def __init__(self, order: ChoiceSequence, injector: Injector) -> None:
         super().__init__()
         self.sent_messages: list[SentMessage] = []
         self.main = self._current = Node("main")
@@ -46,7 +46,9 @@ class Engine(Bus):
         self._player = Node("play")
         self._writers: dict[str, EndpointWriter] = {}
         self._servers: dict[str, Any] = {}
-        self._inputs: list[tuple[int, int, Given, Iterator[Given]]] = []  # a heap: time, number of the recording
+        self._inputs: list[
+            tuple[int, int, PlaybackInput, Iterator[PlaybackInput]]
+        ] = []  # a heap: time, number of the recording
         self._recordings = 0
         self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
         self._skipped: list[Inbox] = []  # see _deliver
@@ -97,7 +99,7 @@ class Engine(Bus):
         self._programs.append(program)
         self._act(program, program.start)
 
-    def play(self, recording: Iterator[Given]) -> None:
+    def play(self, recording: Iterator[PlaybackInput]) -> None:
         """Send what is in a recording when its time comes. It is read as it is needed."""
         self._recordings += 1
         self._pull(recording, self._recordings, self.clock.now_ns)
@@ -129,51 +131,53 @@ class Engine(Bus):
         if not source.derived:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(describe_sent_entry(now_ns, self._current.name, source, entry))
         if source.exact:
-            self._settle(source, entry, OF_QUEUES)
+            self._send_exact(source, entry, OF_QUEUES)
             return
         if source.shared:
-            self._settle(source, entry, OF_RECORDS)
-            self._restart_if(source, self._injector.scripted(source.endpoint, source.messages, now_ns, ("restart",)))
+            self._send_exact(source, entry, OF_RECORDS)
+            self._restart_if(
+                source, self._injector.scheduled_faults(source.endpoint, source.messages, now_ns, ("restart",))
+            )
             return
-        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns)
+        scheduled = self._injector.scheduled_faults(source.endpoint, source.messages, now_ns)
         for inbox in source.inboxes:
-            met = {**({} if source.derived else self._injector.drawn(restart=False)), **scripted}
-            if "drop" in met:
+            faults = {**({} if source.derived else self._injector.random_faults(restart=False)), **scheduled}
+            if "drop" in faults:
                 inbox.drop(entry)
             else:
-                delivery = Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry)
-                inbox.coming.extend([delivery] * (2 if "duplicate" in met else 1))
+                delivery = Delivery(now_ns + faults.get("delay", 0), "reorder" in faults, entry)
+                inbox.coming.extend([delivery] * (2 if "duplicate" in faults else 1))
                 if inbox not in self._busy:
                     self._busy.append(inbox)
-            if "lap" in met:
+            if "lap" in faults:
                 inbox.overwrite_unread()
-        self._restart_if(source, scripted)
+        self._restart_if(source, scheduled)
 
-    def _settle(self, source: EndpointState[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
+    def _send_exact(self, source: EndpointState[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
         """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
-        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns, asked)
-        met = {**self._injector.drawn(restart=False), **scripted}
-        if "drop" in met and "drop" in kinds:
+        scheduled = self._injector.scheduled_faults(source.endpoint, source.messages, now_ns, asked)
+        faults = {**self._injector.random_faults(restart=False), **scheduled}
+        if "drop" in faults and "drop" in kinds:
             inbox.drop(entry)
             return
-        if not inbox.coming and met.keys().isdisjoint(kinds):
+        if not inbox.coming and faults.keys().isdisjoint(kinds):
             inbox.sink(entry)
             return
-        inbox.coming.append(Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry))
+        inbox.coming.append(Delivery(now_ns + faults.get("delay", 0), "reorder" in faults, entry))
         if inbox not in self._busy:
             self._busy.append(inbox)
 
     def on_taken(self, source: EndpointState[Any], number: int) -> None:
         """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_taken`."""
-        scripted = self._injector.scripted(source.endpoint, number, self.clock.now_ns, ("restart",))
-        if not scripted and not self._injector.drawn(restart=True):
+        scheduled = self._injector.scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
+        if not scheduled and not self._injector.random_faults(restart=True):
             return
         taker = self._current
         if not isinstance(taker, Program):
-            if scripted:
+            if scheduled:
                 text = f"node {taker.name!r} takes it, which cannot be restarted; programs that were added can"
                 raise InvalidValueError(text, source.endpoint)
             return
@@ -181,10 +185,10 @@ class Engine(Bus):
             self._restarting.append(taker)
         taker.halt(Wait(lambda: False, None, "its restart"))
 
-    def _restart_if(self, source: EndpointState[Any], scripted: Collection[Kind]) -> None:
+    def _restart_if(self, source: EndpointState[Any], scheduled: Collection[Kind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
-        must = "restart" in scripted
-        if not must and (source.derived or not self._injector.drawn(restart=True)):
+        must = "restart" in scheduled
+        if not must and (source.derived or not self._injector.random_faults(restart=True)):
             return
         owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
         if must and not owners:
@@ -235,11 +239,11 @@ class Engine(Bus):
         while not until():
             if self._restart_next() or self.clock.run_next_alarm(self.clock.now_ns) or self._send_played():
                 continue
-            actions = self._possible()
+            actions = self._find_actions()
             if actions:
                 self._do(actions[self._order.choose(len(actions))])
                 continue
-            times = self._times()
+            times = self._next_times()
             if not times or (deadline_ns is not None and min(times) > deadline_ns):
                 if deadline_ns is not None:
                     self.clock.now_ns = max(self.clock.now_ns, deadline_ns)
@@ -255,13 +259,13 @@ class Engine(Bus):
         while True:
             count, quiet_ns = len(self.sent_messages), self.clock.now_ns + idle_timeout_ns
             end_ns = min(quiet_ns, last_ns)
-            if not self.run(partial(self._sent_more, count), None if end_ns == inf else int(end_ns)):
-                return quiet_ns <= last_ns or not self._times()
+            if not self.run(partial(self._has_sent_more, count), None if end_ns == inf else int(end_ns)):
+                return quiet_ns <= last_ns or not self._next_times()
 
-    def _sent_more(self, count: int) -> bool:
+    def _has_sent_more(self, count: int) -> bool:
         return len(self.sent_messages) > count
 
-    def _possible(self) -> list[Program | Inbox]:
+    def _find_actions(self) -> list[Program | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
         self._busy = [inbox for inbox in self._busy if inbox.coming]
@@ -270,7 +274,7 @@ class Engine(Bus):
         programs = [program for program in self._programs if program.runnable(now_ns)]
         return [*programs, *(inbox for inbox in first if inbox not in self._skipped)] or [*(first or due)]
 
-    def _times(self) -> list[int]:
+    def _next_times(self) -> list[int]:
         """Return when something becomes possible: all times."""
         times = [inbox.coming[0].due_ns for inbox in self._busy]
         times += [
@@ -312,7 +316,7 @@ class Engine(Bus):
 
     # ---- recordings ----
 
-    def _pull(self, recording: Iterator[Given], number: int, not_before_ns: int) -> None:
+    def _pull(self, recording: Iterator[PlaybackInput], number: int, not_before_ns: int) -> None:
         """Take the next message of a recording."""
         message = next(recording, None)
         if message is None:
@@ -332,8 +336,8 @@ class Engine(Bus):
         self._pull(recording, number, time_ns)
         return True
 
-    def _send(self, given: Given) -> None:
-        message = given if isinstance(given, PlaybackMessage) else as_played(*given, self)
+    def _send(self, given: PlaybackInput) -> None:
+        message = given if isinstance(given, PlaybackMessage) else to_playback(*given, self)
         endpoint, source = message.endpoint, message.source
         try:
             if endpoint not in self._writers:

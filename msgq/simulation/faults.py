@@ -105,7 +105,9 @@ class Injector:
         self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
-    def scripted(self, endpoint: str, number: int, now_ns: int, kinds: tuple[Kind, ...] = KINDS) -> dict[Kind, int]:
+    def scheduled_faults(
+        self, endpoint: str, number: int, now_ns: int, kinds: tuple[Kind, ...] = KINDS
+    ) -> dict[Kind, int]:
         """Return the scheduled faults of this message, and the delay of each in nanoseconds."""
         if not self._fault_schedule:
             return {}
@@ -119,7 +121,7 @@ class Injector:
         self._fault_schedule = [fault for fault in self._fault_schedule if fault not in due]
         return {fault.kind: round(fault.delay * NS_PER_S) for fault in due}
 
-    def drawn(self, *, restart: bool) -> dict[Kind, int]:
+    def random_faults(self, *, restart: bool) -> dict[Kind, int]:
         """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
         delays: dict[Kind, int] = {}
         for kind, probability in self._probable:

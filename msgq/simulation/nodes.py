@@ -15,8 +15,8 @@ from msgq.impl.fake.bus import BusMember, Inbox
 from msgq.impl.fake.waiting import Poller, Waitable, wait_condition
 
 #: What a generator waits for: a message, any of several, or seconds.
-Awaited = Waitable | Poller | float
-GeneratorOfWaits = Generator[Awaited, Any, None]
+WaitTarget = Waitable | Poller | float
+WaitGenerator = Generator[WaitTarget, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +115,16 @@ class Program(Node):
 class GeneratorNode(Program):
     """A generator that yields what it waits for."""
 
-    def __init__(self, name: str, create: Callable[[], GeneratorOfWaits], now_ns: Callable[[], int]) -> None:
+    def __init__(self, name: str, create: Callable[[], WaitGenerator], now_ns: Callable[[], int]) -> None:
         super().__init__(name)
         self._create, self._now_ns = create, now_ns
-        self._generator: GeneratorOfWaits | None = None
-        self._awaited: Awaited = 0.0
+        self._generator: WaitGenerator | None = None
+        self._awaited: WaitTarget = 0.0
 
     def start(self) -> None:
         """See `Program`."""
         self._generator = self._create()
-        self._go_on(partial(self._generator.send, None))
+        self._advance(partial(self._generator.send, None))
 
     def step(self) -> None:
         """See `Program`."""
@@ -135,7 +135,7 @@ class GeneratorNode(Program):
             advance = partial(self._generator.send, self._answer())
         except MsgqError as error:  # the socket was closed, say: the generator may handle it
             advance = partial(self._generator.throw, error)
-        self._go_on(advance)
+        self._advance(advance)
 
     def end(self) -> None:
         """See `Program`."""
@@ -148,7 +148,7 @@ class GeneratorNode(Program):
             return self._awaited._receive_now()
         return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
 
-    def _go_on(self, advance: Callable[[], Awaited]) -> None:
+    def _advance(self, advance: Callable[[], WaitTarget]) -> None:
         try:
             self._awaited = advance()
         except StopIteration:

@@ -18,8 +18,8 @@ from msgq.impl.base.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
-from msgq.simulation.choices import Order
-from msgq.simulation.engine import Engine, Given
+from msgq.simulation.choices import ChoiceSequence
+from msgq.simulation.engine import Engine, PlaybackInput
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 from msgq.simulation.sent_messages import SentMessage
@@ -59,7 +59,7 @@ class Simulation:
         choices: Sequence[int] | None = None,
     ) -> None:
         self.seed = seed
-        self._order = Order(seed, choices)
+        self._order = ChoiceSequence(seed, choices)
         self._by_choices = choices is not None
         self._engine = Engine(self._order, Injector(faults or Faults(), fault_schedule, seed))
         self._names: list[str] = ["main", "play"]
@@ -233,7 +233,7 @@ class Simulation:
         return self._engine.run_until_idle(*spans)
 
 
-def _in_nanoseconds(recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> Iterator[Given]:
+def _in_nanoseconds(recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> Iterator[PlaybackInput]:
     for message in recording:
         if isinstance(message, PlaybackMessage):
             yield message

@@ -170,7 +170,7 @@ RECORDS = {
     simulation.Exploration: "orders complete choices error",
     recording.PlayerStats: "messages bytes passes position late_ns late_max_ns unplayed by_kind",
     recording.Difference: "endpoint index field time_a time_b a b",
-    recording.Tally: "a b different",
+    recording.EndpointComparison: "a b different",
     recording.Comparison: "endpoints first",
     recording.Tolerance: "absolute relative",
 }
@@ -440,7 +440,7 @@ def test_names_of_recordings() -> None:
     reading = {"Attachment", "EndpointInfo", "Header", "LogReader", "Message", "Metadata", "Problem"}
     reading |= {"DecodedBatch", "Schemas", "Undecoded"}
     playing = {"Player", "PlayerStats", "playback_messages", "replay"}
-    comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
+    comparing = {"Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"}
     recorded = {"FrameStream", "RecordingLimits", "Recorder", "RecorderStats", "Writer"}
     mending = {"Finding", "Recovery", "examine", "recover", "reindex"}
     assert set(recording.__all__) == reading | playing | comparing | recorded | mending

@@ -14,8 +14,8 @@ import pytest
 from msgq import errors
 from msgq.recording import LogReader
 from msgq.recording.player import schedule
-from msgq.recording.player.ring_sender import Direct, published
-from msgq.recording.player.schedule import BELIEVED_NS, timed
+from msgq.recording.player.ring_sender import RingSender, order_publish_times
+from msgq.recording.player.schedule import MAX_PUBLISH_SKEW_NS, order_batches
 from msgq.recording.reader import column_batches
 from msgq.recording.reader.column_batches import MessageBatch
 from msgq.recording.reader.message import Message
@@ -47,7 +47,7 @@ def in_published_order(log: LogReader) -> list[tuple[int, str, bytes]]:
     waiting: list[tuple[int, int, Message]] = []
     latest: dict[str, int] = {}
     for number, found in enumerate(log):
-        believed = abs(found.publish_time - found.log_time) <= BELIEVED_NS
+        believed = abs(found.publish_time - found.log_time) <= MAX_PUBLISH_SKEW_NS
         time_ns = max(found.publish_time if believed else found.log_time, latest.get(found.endpoint, 0))
         latest[found.endpoint] = time_ns
         heappush(waiting, (time_ns, number, found))
@@ -87,13 +87,13 @@ def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
 def test_the_order_of_publishing_is_that_of_messages_one_by_one(tmp_path: Path, seed: int, spread_ns: int) -> None:
     log = disordered(tmp_path / "log", seed, spread_ns)
-    assert [row[:3] for row in rows(log, timed(log, "publish_time"))] == in_published_order(log)
+    assert [row[:3] for row in rows(log, order_batches(log, "publish_time"))] == in_published_order(log)
 
 
 def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS // 10, bytes(100)) for i in range(1000)))
     log = LogReader(path)
-    given = list(timed(log, "publish_time"))
+    given = list(order_batches(log, "publish_time"))
     assert len(given) > 20
     assert sum(map(len, given)) == 1000
     assert all(len(batch.contents) <= 2 for batch in given)
@@ -103,20 +103,20 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
     """Failure would mean: a file whose messages all have one time, or a fast one, is held in memory as a whole."""
     monkeypatch.setattr(schedule, "_WAITING_BYTES", 20_000)
     held = []
-    added = column_batches.Waiting.add
+    added = column_batches.BatchMergeBuffer.add
 
     def add(self: Any, batch: MessageBatch) -> None:
         added(self, batch)
         held.append(self.size)
 
-    monkeypatch.setattr(column_batches.Waiting, "add", add)
+    monkeypatch.setattr(column_batches.BatchMergeBuffer, "add", add)
     for number, (of_log, early, late) in enumerate([(100, 7, 0), (3000, 1, 0), (3000, 7, 0), (1, 7, 0), (1, 0, 500)]):
         held.clear()
         times = (BEGIN + i // of_log for i in range(3000))
         sent = (i % 5 * early // 5 - (i % 5 == 4) * late for i in range(3000))
         messages = ((f"e{i % 5}", t, bytes(200), t + s) for i, (t, s) in enumerate(zip(times, sent, strict=True)))
         log = LogReader(write_log(tmp_path / f"{number}.mcap", *messages))
-        found = rows(log, timed(log, "publish_time"))
+        found = rows(log, order_batches(log, "publish_time"))
         assert len(found) == 3000
         assert all(before[0] <= after[0] for before, after in pairwise(found))
         assert max(held) < 60_000
@@ -131,7 +131,8 @@ def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_b
     messages = ((name, BEGIN + time, bytes(size), BEGIN + published) for name, time, size, published in sent)
     log = LogReader(write_log(tmp_path / "a.mcap", *messages))
     found = [
-        (time - BEGIN, name, published - BEGIN) for time, name, _, _, published in rows(log, timed(log, "publish_time"))
+        (time - BEGIN, name, published - BEGIN)
+        for time, name, _, _, published in rows(log, order_batches(log, "publish_time"))
     ]
     assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
 
@@ -152,13 +153,13 @@ def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
 def test_published_checks_what_it_is_given() -> None:
     times, codes = np.array([5, 6]), np.zeros(2, np.int32)
     latest = np.zeros(1, np.int64)
-    assert published(times, np.array([4, 3]), codes, codes[:1], latest, 10).tolist() == [4, 4]
+    assert order_publish_times(times, np.array([4, 3]), codes, codes[:1], latest, 10).tolist() == [4, 4]
     assert latest.tolist() == [4]
     for wrong in ((times, times[:1], codes, codes[:1], latest), (times, times, codes, codes[:0], latest)):
         with pytest.raises(errors.InvalidValueError):
-            published(*wrong, 10)
+            order_publish_times(*wrong, 10)
     with pytest.raises(errors.InvalidValueError):
-        published(times, times, codes, np.ones(1, np.int32), latest, 10)
+        order_publish_times(times, times, codes, np.ones(1, np.int32), latest, 10)
 
 
 @pytest.mark.parametrize(("name", "value"), [("content", 1), ("offset", 3), ("offset", -1), ("length", 5), ("code", 1)])
@@ -168,7 +169,7 @@ def test_direct_sends_nothing_from_beyond_the_bytes(prefix: str, name: str, valu
     columns = {name: np.zeros(1, np.int64) for name in ("time", "log_time", "publish_time", "origin_time", "offset")}
     columns |= {"content": np.zeros(1, np.int32), "code": np.zeros(1, np.int32), "length": np.array([2])}
     batch, ages = MessageBatch((b"abcd",), **columns), np.zeros(1, np.int64)
-    direct = Direct()
+    direct = RingSender()
     subscriber = msgq.sub_sock("e")
     with msgq.pub_sock("e") as socket:
         direct.add(socket)

@@ -12,7 +12,7 @@ import pytest
 
 from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder.capture import Capture
-from msgq.recording.recorder.file_watcher import Arrival, Arrivals
+from msgq.recording.recorder.file_watcher import FileArrival, FileWatcher
 from tests.support import DEADLINE, Task, in_fork
 
 
@@ -24,25 +24,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def arrivals(folder: Path) -> Arrivals:
-    return Arrivals([(str(folder), "a_")], str(folder.parent))
+def arrivals(folder: Path) -> FileWatcher:
+    return FileWatcher([(str(folder), "a_")], str(folder.parent))
 
 
-def taken(arrivals: Arrivals) -> list[Arrival]:
-    found, look = arrivals.take()
+def taken(arrivals: FileWatcher) -> list[FileArrival]:
+    found, look = arrivals.poll()
     assert not look
     return found
 
 
-def to_be_looked(arrivals: Arrivals) -> bool:
-    return arrivals.take()[1]
+def to_be_looked(arrivals: FileWatcher) -> bool:
+    return arrivals.poll()[1]
 
 
-def told(arrivals: Arrivals) -> list[str]:
+def told(arrivals: FileWatcher) -> list[str]:
     return [f"{arrival.directory}/{arrival.name}" for arrival in taken(arrivals)]
 
 
-def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: Arrivals, folder: Path) -> None:
+def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").touch()
     (folder.parent / "elsewhere").touch()
     (folder.parent / "elsewhere").rename(folder / "a_2")
@@ -52,14 +52,14 @@ def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: Arrivals, fol
     assert told(arrivals) == []
 
 
-def test_other_names_and_directories_are_not_told(arrivals: Arrivals, folder: Path) -> None:
+def test_other_names_and_directories_are_not_told(arrivals: FileWatcher, folder: Path) -> None:
     for name in ("b_1", "a", "xa_1"):
         (folder / name).touch()
     (folder / "a_folder").mkdir()
     assert told(arrivals) == []
 
 
-def test_a_file_is_open_when_it_is_told(arrivals: Arrivals, folder: Path) -> None:
+def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").write_text("text")
     (arrival,) = taken(arrivals)
     (folder / "a_1").unlink()
@@ -72,20 +72,20 @@ def test_a_file_is_open_when_it_is_told(arrivals: Arrivals, folder: Path) -> Non
         os.fstat(fd)
 
 
-def test_one_that_is_gone_is_told_as_gone(arrivals: Arrivals, folder: Path) -> None:
+def test_one_that_is_gone_is_told_as_gone(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").touch()
     (folder / "a_1").unlink()
     (arrival,) = taken(arrivals)
     assert (arrival.name, arrival.fd, arrival.inode, arrival.gone) == ("a_1", -1, None, True)
 
 
-def test_a_symbolic_link_is_not_followed(arrivals: Arrivals, folder: Path) -> None:
+def test_a_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").symlink_to("/etc/passwd")
     (arrival,) = taken(arrivals)
     assert (arrival.fd, arrival.gone) == (-1, False)
 
 
-def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: Arrivals, folder: Path) -> None:
+def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
     """As the second part of a run does that maps a pool just after a file came."""
     capture = Capture()
     capture.watch(arrivals)
@@ -95,7 +95,7 @@ def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: Arrivals
     assert told(arrivals) == [f"{folder}/a_1"]
 
 
-def test_a_run_opens_what_comes_and_ends(arrivals: Arrivals, folder: Path) -> None:
+def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) -> None:
     capture = Capture()
     capture.watch(arrivals)
     running = Task(capture.run, ChunkBuffer(1024, 1024), 2 * DEADLINE)
@@ -116,7 +116,7 @@ def test_a_run_opens_what_comes_and_ends(arrivals: Arrivals, folder: Path) -> No
 
 def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path) -> None:
     later = folder.parent / "later"
-    arrivals = Arrivals([(str(folder), "a_"), (str(later), "")], str(folder.parent))
+    arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").touch()
     assert told(arrivals) == [f"{folder}/a_1"]
     later.mkdir()
@@ -128,7 +128,7 @@ def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path
 
 def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) -> None:
     later = folder / "later"
-    arrivals = Arrivals([(str(later), "")], str(folder))
+    arrivals = FileWatcher([(str(later), "")], str(folder))
     for _ in range(3):
         later.mkdir()
         assert to_be_looked(arrivals)
@@ -150,7 +150,7 @@ def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder
     """Such a file keeps its directory alive, so that nothing tells of its end."""
     later = folder / "later"
     later.mkdir()
-    arrivals = Arrivals([(str(later), "")], str(folder))
+    arrivals = FileWatcher([(str(later), "")], str(folder))
     (later / "1").touch()
     with (later / "1").open():
         shutil.rmtree(later)
@@ -162,7 +162,7 @@ def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder
 
 def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
     later = folder / "later"
-    arrivals = Arrivals([(str(later), "")], str(folder))
+    arrivals = FileWatcher([(str(later), "")], str(folder))
     later.touch()
     assert told(arrivals) == []
     later.unlink()
@@ -170,7 +170,7 @@ def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
     assert to_be_looked(arrivals)
 
 
-def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: Arrivals, folder: Path) -> None:
+def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(1000):
         (folder / f"a_{number}").touch()
     found: list[str] = []
@@ -178,20 +178,20 @@ def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: Arrivals, fol
         assert len(more) <= 256
         found += more
     assert found == [f"{folder}/a_{number}" for number in range(1000)]
-    assert not arrivals.overflown
+    assert not arrivals.overflowed
 
 
 def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None:
     later = folder.parent / "later"
-    arrivals = Arrivals([(str(folder), "a_"), (str(later), "")], str(folder.parent))
+    arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").write_text("text")
     later.mkdir()
-    (arrival,), look = arrivals.take()
+    (arrival,), look = arrivals.poll()
     assert look
     assert os.pread(arrival.fd, 9, 0) == b"text"
 
 
-def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: Arrivals, folder: Path) -> None:
+def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(200):
         (folder / f"a_{number}").touch()
     before = len(os.listdir("/proc/self/fd"))
@@ -203,7 +203,7 @@ def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: Arrivals, fo
 
 
 @pytest.mark.ci
-def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: Arrivals, folder: Path) -> None:
+def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: FileWatcher, folder: Path) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if most > 100_000:
         pytest.skip(f"this kernel keeps {most} events")
@@ -213,7 +213,7 @@ def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: Arrivals, fold
         one.rename(other)
         other.rename(one)
     assert to_be_looked(arrivals)
-    assert arrivals.overflown
+    assert arrivals.overflowed
     (folder / "a_1").touch()
     assert told(arrivals) == [f"{folder}/a_1"]
 
@@ -222,12 +222,12 @@ def test_without_descriptors_there_is_an_error(folder: Path) -> None:
     def starved() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         with pytest.raises(OSError, match="Too many open files"):
-            Arrivals([(str(folder), "")], str(folder.parent))
+            FileWatcher([(str(folder), "")], str(folder.parent))
 
     assert in_fork(starved) == 0
 
 
-def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: Arrivals, folder: Path) -> None:
+def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: FileWatcher, folder: Path) -> None:
     def starved() -> None:
         (folder / "a_1").touch()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -240,9 +240,9 @@ def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: 
 
 def test_nothing_is_left_open(folder: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    arrivals = Arrivals([(str(folder), "a_"), (str(folder), "b_"), (str(folder / "none"), "")], str(folder.parent))
+    arrivals = FileWatcher([(str(folder), "a_"), (str(folder), "b_"), (str(folder / "none"), "")], str(folder.parent))
     (folder / "a_1").touch()
-    found = arrivals.take()
+    found = arrivals.poll()
     (folder / "b_1").touch()
     capture = Capture()
     capture.watch(arrivals)
@@ -253,4 +253,4 @@ def test_nothing_is_left_open(folder: Path) -> None:
 
 def test_more_places_than_there_is_room_for(folder: Path) -> None:
     with pytest.raises(ValueError, match="9 places"):
-        Arrivals([(str(folder), "")] * 9, str(folder))
+        FileWatcher([(str(folder), "")] * 9, str(folder))

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.record_structs import HEAD
 from msgq.recording.merge import merge
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
-from msgq.recording.reader.totals import said
+from msgq.recording.reader.totals import stored_statistics
 from tests.recording.logs import channel, chunk, encode, head, message, write
 
 SECOND = 10**9
@@ -356,7 +356,7 @@ def test_a_copy_knows_what_its_sources_say_of_their_channels(tmp_path: Path) -> 
         write_mcap([source], tmp_path / f"{wanted}.mcap")
         assert set(chunk_bytes(paths[1])) & set(chunk_bytes(tmp_path / f"{wanted}.mcap"))
         copy = LogReader(tmp_path / f"{wanted}.mcap")
-        assert said(copy.contents, copy.files[0]) is not None
+        assert stored_statistics(copy.view, copy.files[0]) is not None
         assert copy.endpoints == source.endpoints
         assert copy.endpoints["a"].lost == 20
 
@@ -473,7 +473,7 @@ def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read skips it, as it must give an order; a copy must not lose it."""
-    monkeypatch.setattr(merge, "_WAITING_MAX", 3)
+    monkeypatch.setattr(merge, "_PENDING_MAX", 3)
     parts = [chunk(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
     log = LogReader(write(tmp_path / "a.mcap", *parts))
     assert write_mcap([log], tmp_path / "copy.mcap") == 40
@@ -488,7 +488,7 @@ def test_what_is_written_nothing_is_left_of_after_an_error(tmp_path: Path, monke
         yield from ()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(merge.Merge, "__iter__", fails)
+    monkeypatch.setattr(merge.LogMerger, "__iter__", fails)
     with pytest.raises(KeyboardInterrupt):
         write_mcap([LogReader(path)], tmp_path / "copy.mcap")
     assert [file.name for file in tmp_path.iterdir()] == ["a.mcap"]

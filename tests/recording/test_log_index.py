@@ -17,7 +17,7 @@ from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.player import log_index
-from msgq.recording.player.log_index import Outline
+from msgq.recording.player.log_index import LogIndex
 from tests.recording.logs import FOREIGN, write_foreign, write_log
 
 NS = 1_000_000_000
@@ -50,7 +50,7 @@ def large_chunks(path: Path, **options: Any) -> Path:
 def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     for part in (log, log.between(1500, 2500), log.between(1000, 1011), log.between(9000)):
-        found = Outline(part).endpoints
+        found = LogIndex(part).endpoints
         assert found.keys() == part.endpoints.keys() or (kind == "no index" and found.keys() >= part.endpoints.keys())
         for name, info in part.endpoints.items():
             assert (found[name].schema, found[name].tracked, found[name].kind) == (info.schema, info.tracked, info.kind)
@@ -62,12 +62,12 @@ def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -
     messages = ((f"e{i % 3}", BEGIN + i * NS // 10, bytes(500)) for i in range(5000))
     path = write_log(tmp_path / "a.mcap", *messages)
     with Player(path):
-        assert len(LogReader(path).contents.files[0].blocks) > 500
+        assert len(LogReader(path).view.files[0].blocks) > 500
         assert len(read) < 15
 
 
 def test_large_chunks_tell_by_their_indexes_how_large_messages_are(tmp_path: Path, read: list[int]) -> None:
-    found = Outline(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
+    found = LogIndex(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
     assert 119 <= found["small"].largest < 150  # a record of a channel may be between two messages
     assert 400_019 <= found["large"].largest < 400_050
     assert not read
@@ -77,7 +77,7 @@ def test_of_too_many_large_chunks_the_smaller_ones_are_not_looked_into(
     tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_index, "_INDEX_BYTES", 1)
-    found = Outline(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
+    found = LogIndex(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
     assert found["large"].largest >= 400_019
     assert 400_000 < found["small"].largest < 410_000
     assert not read
@@ -89,7 +89,7 @@ def test_figures_of_a_file_tell_it(tmp_path: Path, read: list[int]) -> None:
         for i in range(100):
             writer.write(large, bytes(100_000), BEGIN + i)
             writer.write(small, bytes(i), BEGIN + i)
-    found = Outline(LogReader(tmp_path / "a.mcap")).endpoints
+    found = LogIndex(LogReader(tmp_path / "a.mcap")).endpoints
     assert {name: one.largest for name, one in found.items()} == {"small": 99, "large": 100_000}
     assert not read
 
@@ -124,7 +124,7 @@ def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
         for i in range(3):
             writer.add_message(topic, BEGIN + i, zstandard.compress(bytes(1_000_000 + i)), BEGIN + i)
         writer.finish()
-    assert Outline(LogReader(path)).endpoints["/points"].largest == 1_000_002
+    assert LogIndex(LogReader(path)).endpoints["/points"].largest == 1_000_002
 
 
 def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_
 
 
 def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Outline, "_channels", lambda *_: {1})
+    monkeypatch.setattr(LogIndex, "_channels", lambda *_: {1})
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 1, b"2"))
     with Player(path) as player:
         assert player.endpoints == ("a",)

@@ -14,13 +14,13 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording.reader.message import Message
-from msgq.recording.reader.message_builder import messages
-from msgq.recording.reader.time_order import FoundMessages
+from msgq.recording.reader.message_builder import build_messages
+from msgq.recording.reader.time_order import BlockMessages
 
 CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
 
 
-def found(**others: Any) -> FoundMessages:
+def found(**others: Any) -> BlockMessages:
     rows: dict[str, Any] = {
         "code": np.array([0, 1, 0], np.int32),
         "sequence": np.array([7, 2**32 - 1, 9]),
@@ -30,20 +30,20 @@ def found(**others: Any) -> FoundMessages:
         "length": np.array([3, 2, 0]),
         "origin_time": np.array([0, 5, 6]),
     }
-    return FoundMessages(b"abcde", **rows | others)
+    return BlockMessages(b"abcde", **rows | others)
 
 
 def test_they_are_what_make_makes() -> None:
-    made = messages(found(), 0, 3, CHANNELS)
+    made = build_messages(found(), 0, 3, CHANNELS)
     assert made == [
         Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC),
         Message("b", b"de", 2, 1, 2**32 - 1, 2, CHANNELS[1][2], 5, CHANNELS[1][3]),
         Message("a", b"", 2**63 - 2, 2, 9, 1, None, 6, TOPIC),
     ]
     assert all(type(one) is Message and len(one) == len(Message._fields) for one in made)
-    assert messages(found(), 1, 2, CHANNELS) == made[1:2]
+    assert build_messages(found(), 1, 2, CHANNELS) == made[1:2]
     assert (
-        messages(
+        build_messages(
             replace(found(), content=b"", length=np.zeros(3, np.int64), offset=np.zeros(3, np.int64)), 0, 1, CHANNELS
         )[0].data
         == b""
@@ -58,20 +58,20 @@ def test_they_are_what_make_makes() -> None:
 def test_bytes_that_are_not_there(what: str, values: list[int]) -> None:
     wrong = found(**{what: np.array(values, np.int32 if what == "code" else np.int64)})
     with pytest.raises(InvalidValueError):
-        messages(wrong, 0, 1, CHANNELS)
+        build_messages(wrong, 0, 1, CHANNELS)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 1), (0, 4)])
 def test_rows_that_are_not_there(begin: int, end: int) -> None:
     with pytest.raises(InvalidValueError):
-        messages(found(), begin, end, CHANNELS)
+        build_messages(found(), begin, end, CHANNELS)
 
 
 def test_nothing_is_lost_or_kept() -> None:
     """The count of references to what channels share comes back to what it was."""
     schema = CHANNELS[1][2]
     counts = [sys.getrefcount(schema)]
-    made = messages(found(), 0, 3, CHANNELS)
+    made = build_messages(found(), 0, 3, CHANNELS)
     counts.append(sys.getrefcount(schema))
     del made
     counts.append(sys.getrefcount(schema))

@@ -544,7 +544,9 @@ def test_all_arrives_in_order_whatever_is_sent_at_once(prefix: str, tmp_path: Pa
 def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_path: Path, monkeypatch: Any) -> None:
     sizes = [10, 500_000, 20, 500_000, 30]
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
-    monkeypatch.setattr("msgq.recording.player.log_index.Outline._note", lambda self, *_: self._largest.update({0: 1}))
+    monkeypatch.setattr(
+        "msgq.recording.player.log_index.LogIndex._record_size", lambda self, *_: self._largest.update({0: 1})
+    )
     sub = msgq.sub_sock("e")
     done = Player(path).run()
     assert [len(data) for data in msgq.drain_sock_raw(sub)] == [10, 20, 30]

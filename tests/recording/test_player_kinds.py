@@ -18,8 +18,8 @@ from msgq.common.message_source import MessageSource
 from msgq.common.record_changes import Change, change_schema, pack
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.player.remapping import Names
-from msgq.recording.player.schedule import latched
+from msgq.recording.player.remapping import EndpointRemapping
+from msgq.recording.player.schedule import find_latest_state
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
 from visionipc import FrameFormat, VisionIpcClient
@@ -208,7 +208,7 @@ def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
         for at, index in enumerate((4, 2, 4)):
             log.vector(10 * at + 5, index, (at, 0))
 
-    found = latched(LogReader(log(fill)), Names({}))
+    found = find_latest_state(LogReader(log(fill)), EndpointRemapping({}))
     assert [message.time_ns - BEGIN for message in found] == [10 * MS, 15 * MS, 20 * MS, 25 * MS]
     assert [message.source.key for message in found] == ["pose", "", "mode", ""]
 

@@ -31,7 +31,7 @@ from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, encode_channel
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
+from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.wall_clock import WallClock
 from tests import command
 from tests.support import Child, run_child, wait_until
@@ -314,7 +314,7 @@ def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 300_000
 
 
-def write_payload(output: Output, number: int) -> None:
+def write_payload(output: RollingWriter, number: int) -> None:
     """Append a chunk with one message of 100 kB, uncompressed."""
     chunk = ChunkBuffer(1 << 10, 100_000)
     assert chunk.append(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
@@ -323,7 +323,7 @@ def write_payload(output: Output, number: int) -> None:
 
 def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
     limits = RecordingLimits(split_messages=1, max_total_bytes=450_000)
-    output = Output(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
+    output = RollingWriter(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
     left = []
     for number in range(7):
         write_payload(output, number)
@@ -336,7 +336,7 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
 
 def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    output = Output(path, RecordingLimits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
+    output = RollingWriter(path, RecordingLimits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
     for number in range(2):
         write_payload(output, number)
     with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):

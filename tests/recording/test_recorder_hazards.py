@@ -148,7 +148,7 @@ def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> No
     with recorder._changed:  # it cannot hand on what it takes
         for _ in range(800):
             pub.send(bytes(1000))
-        recorder._guarded(fail)
+        recorder._run_guarded(fail)
     with pytest.raises(errors.RecordingError, match="the disk is gone"):
         recorder.stop()
     assert recorder.stats().messages < 10
@@ -186,18 +186,18 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(4096, 1024)
     sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
-        sources.look()
+        sources.rescan()
         pub.send_many([b"x"] * 10)
         unlink_topic("e")
         with msgq.pub_sock("e") as successor:
             successor.send(b"y")
-            sources.look()
+            sources.rescan()
             capture.run(chunk, 0)
             pub.send(b"x")  # it has not noticed
-            sources.notice()
+            sources.handle_changes()
             assert len(sources.all) == 2
             capture.run(chunk, 0)
-    sources.notice()
+    sources.handle_changes()
     assert (len(chunk), sources.losses(), len(sources.all)) == (12, {"e": 0}, 1)
 
 
@@ -205,13 +205,13 @@ def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> Non
     capture, chunk = Capture(), ChunkBuffer(1024, 1024)
     sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
-        sources.look()
+        sources.rescan()
         pub.send(b"unwanted")
         unlink_topic("e")
     with msgq.pub_sock("e") as pub:
         sources.rejoin()
         pub.send(b"wanted")
-        sources.look()
+        sources.rescan()
         capture.run(chunk, 0)
         assert (len(chunk), sources.losses()) == (1, {"e": 0})
 
@@ -262,7 +262,7 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
         waiting.set()
         return False
 
-    monkeypatch.setattr(frame_receiver, "_connected", never)
+    monkeypatch.setattr(frame_receiver, "_try_connect", never)
     recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameStream("nobody")], **QUICK)
     assert waiting.wait(DEADLINE)
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
@@ -298,7 +298,7 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
         go_on.wait(10)
         return b""
 
-    monkeypatch.setattr(frame_receiver, "message", slow)
+    monkeypatch.setattr(frame_receiver, "encode_frame", slow)
     feed = FrameReceiver(FrameStream(camera.name), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
@@ -323,7 +323,7 @@ def test_a_frame_that_cannot_be_compressed_is_reported(
     def broken(*_: object) -> bytes:
         raise TypeError("no such picture")
 
-    monkeypatch.setattr(frame_receiver, "message", broken)
+    monkeypatch.setattr(frame_receiver, "encode_frame", broken)
     choice = FrameStream(camera.name)
     recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
     wait_until(lambda: camera.stats(0).clients)

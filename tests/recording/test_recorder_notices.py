@@ -24,7 +24,7 @@ from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
 from msgq.recording.recorder.capture import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.recording.recorder.file_watcher import Arrival
+from msgq.recording.recorder.file_watcher import FileArrival
 from tests.support import Child, wait_until
 
 
@@ -47,8 +47,8 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def noticing(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
     lock = threading.Lock()
-    notice, arrived = RecordedEndpoints.notice, RecordedEndpoints._arrived
-    kept: list[tuple[list[Arrival], bool]] = []
+    notice, arrived = RecordedEndpoints.handle_changes, RecordedEndpoints._poll_watcher
+    kept: list[tuple[list[FileArrival], bool]] = []
 
     def locked(sources: RecordedEndpoints) -> bool:
         while not lock.acquire(timeout=0.005):  # a run ends with the first file: others may come a while later
@@ -58,13 +58,13 @@ def noticing(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
         finally:
             lock.release()
 
-    def all_arrived(sources: RecordedEndpoints) -> tuple[list[Arrival], bool]:
+    def all_arrived(sources: RecordedEndpoints) -> tuple[list[FileArrival], bool]:
         every = [*kept, arrived(sources)]
         kept.clear()
         return [arrival for arrivals, _ in every for arrival in arrivals], any(look for _, look in every)
 
-    monkeypatch.setattr(RecordedEndpoints, "notice", locked)
-    monkeypatch.setattr(RecordedEndpoints, "_arrived", all_arrived)
+    monkeypatch.setattr(RecordedEndpoints, "handle_changes", locked)
+    monkeypatch.setattr(RecordedEndpoints, "_poll_watcher", all_arrived)
     return lock
 
 
@@ -177,26 +177,26 @@ def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> No
     """Nobody knows whether anything was published: that is said."""
     make_directories()
     sources = RecordedEndpoints(Capture(), Selection(), None)
-    sources.look()
+    sources.rescan()
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
     unlink_topic("e")
-    assert sources.notice()
+    assert sources.handle_changes()
     assert sources.losses() == {"e": None}
     assert sources.refused["e"].startswith("was made and removed before it could be opened")
-    assert not sources.notice()
+    assert not sources.handle_changes()
 
 
 def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
     make_directories()
     sources = RecordedEndpoints(Capture(), Selection(), None)
-    sources.look()
+    sources.rescan()
     names = [f"e{number}" for number in range(200)]
     for name in names:
         with msgq.pub_sock(name) as pub:
             pub.send(b"x")
         unlink_topic(name)
-    while sources.notice():
+    while sources.handle_changes():
         continue
     assert sources.losses() == dict.fromkeys(names)
 
@@ -206,7 +206,7 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
 ) -> None:
     """It was joined, although it is told only when it has gone."""
     sources = RecordedEndpoints(Capture(), Selection(), None)
-    sources.look()
+    sources.rescan()
     scan = sources._scan
 
     def scanned() -> None:
@@ -215,7 +215,7 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
 
     with msgq.pub_sock("e"):
         monkeypatch.setattr(sources, "_scan", scanned)
-        sources.look()
+        sources.rescan()
     assert (sources.losses(), sources.refused, len(sources.all)) == ({"e": 0}, {}, 1)
 
 
@@ -261,14 +261,14 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
 def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
     """Its memory is not kept for the rest of a recording."""
     sources = RecordedEndpoints(Capture(), Selection(), None)
-    sources.look()
+    sources.rescan()
     for _ in range(5):
         with msgq.pub_sock("e"):
-            sources.look()
+            sources.rescan()
         assert sum(f"msgq_{prefix}/e" in line for line in Path("/proc/self/maps").read_text().splitlines()) == 1
         unlink_topic("e")
-        sources.look()
-        sources.notice()
+        sources.rescan()
+        sources.handle_changes()
         assert (len(sources.all), sources.count) == (0, 1)
         assert f"msgq_{prefix}/e" not in Path("/proc/self/maps").read_text()
 
@@ -306,7 +306,7 @@ def test_without_inotify_a_look_finds_all(
     def exhausted(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(endpoints, "Arrivals", exhausted)
+    monkeypatch.setattr(endpoints, "FileWatcher", exhausted)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         with msgq.pub_sock("e") as pub:
             for data in numbers(100):
@@ -325,15 +325,15 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
             raise OSError(28, "No space left on device")
 
     sources = RecordedEndpoints(Capture(), Selection(), None)
-    sources.look()
+    sources.rescan()
     monkeypatch.setattr(sources, "_arrivals", NoMore())
     with msgq.pub_sock("e"):
-        assert sources.notice()
+        assert sources.handle_changes()
         assert set(sources.losses()) == {"e"}
     assert "noticed late: No space left on device" in caplog.text
     with msgq.pub_sock("f"):
-        assert not sources.notice()
-        sources.look()
+        assert not sources.handle_changes()
+        sources.rescan()
         assert set(sources.losses()) == {"e", "f"}
 
 

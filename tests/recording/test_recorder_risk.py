@@ -23,7 +23,7 @@ from msgq.recording.mcap_io.chunk_buffer import RECORD_HEADER, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.snapshot_buffer import Memory
+from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from tests.support import LONGER, Child, Task, say, wait_until
 
 CHUNK = 16 << 10
@@ -112,7 +112,7 @@ def test_who_fills_waits_when_too_much_waits() -> None:
     found = queue.get()
     assert found is not None
     putting.wait_asleep()  # it is not written yet
-    queue.written(found[0])
+    queue.recycle(found[0])
     putting.result()
     assert queue.waiting_bytes == 9000
 
@@ -138,7 +138,7 @@ def test_a_chunk_that_is_filled_is_at_risk() -> None:
 
 
 def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
-    queue = ChunkQueue(0, 1024, Memory(None, 4000))
+    queue = ChunkQueue(0, 1024, SnapshotBuffer(None, 4000))
     for _ in range(10):
         queue.put(chunk_of(2000))
     assert (queue.at_risk_bytes, queue.is_idle) == (4000, True)

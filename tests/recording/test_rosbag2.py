@@ -19,7 +19,7 @@ from mcap.writer import Writer
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.merge.log_copy import write_mcap
-from msgq.recording.player.log_index import Outline
+from msgq.recording.player.log_index import LogIndex
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import by_library, write_foreign
 
@@ -177,7 +177,7 @@ def test_a_player_knows_how_large_payloads_were_before(tmp_path: Path) -> None:
         writer.start("ros2")
         writer.add_message(writer.register_channel("/a", "cdr", 0), 1, compress(large), 1)
         writer.finish()
-    assert Outline(LogReader(path)).endpoints["/a"].largest >= len(large)
+    assert LogIndex(LogReader(path)).endpoints["/a"].largest >= len(large)
 
 
 def test_attachments_of_a_compressed_file_can_be_read(tmp_path: Path) -> None:

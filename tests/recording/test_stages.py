@@ -20,13 +20,13 @@ def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: s
     view = HopTreeCollector(lambda _: True, 600.0)
     with Child(stage_actors.chain, NAMES, 300) as child, stage_actors.timings("planner", "model") as beside:
         child.hear()
-        view.look()
+        view.poll()
         with Recorder(tmp_path / "log", chunk_seconds=0.02) as recorder:
             child.say()
             beside.send(stage_actors.record(5, 6, 7, 4))
             assert child.hear() == "sent"
             wait_until(lambda: recorder.stats().messages == 901)
-        view.look()
+        view.poll()
         live = view.tree()
         child.say()
         child.result()

@@ -30,8 +30,8 @@ from msgq.recording.merge.log_copy import write_mcap
 from msgq.recording.reader.message import Message
 from msgq.recording.recorder import wall_clock
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
-from msgq.recording.recorder.wall_clock import Reading, WallClock
+from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
+from msgq.recording.recorder.wall_clock import ClockReading, WallClock
 from tests.command import run
 from tests.recording.logs import MAGIC, channel, encode, message
 from tests.support import wait_until
@@ -135,7 +135,7 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
 
 def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
-    (*_, (_, last)) = LogReader(path).contents.blocks()
+    (*_, (_, last)) = LogReader(path).view.blocks()
     assert times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
     whole = LogReader(path, clock="wall", span=(0, path.stat().st_size))
     assert times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
@@ -268,8 +268,10 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     """The segment before ends when that chunk has come already."""
     now = clock.time_ns()
     wall = WallClock()
-    wall._readings = [Reading(0, BOOTED), Reading(now - HOUR, BOOTED + HOUR)]
-    output = Output(tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
+    wall._readings = [ClockReading(0, BOOTED), ClockReading(now - HOUR, BOOTED + HOUR)]
+    output = RollingWriter(
+        tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, ""
+    )
     described = {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHED)}
     for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
         chunk = ChunkBuffer(1 << 16, 100)
@@ -366,19 +368,19 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_wall_clock_is_looked_at(ahead: Any) -> None:
     looked = WallClock()
-    first = looked.at(0).offset_ns
-    looked.look()
-    assert looked.since(0, 2**63) == []
+    first = looked.reading_at(0).offset_ns
+    looked.sample()
+    assert looked.readings_between(0, 2**63) == []
     before = clock.time_ns()
     ahead(HOUR)
-    looked.look()
-    looked.look()
-    (step,) = looked.since(0, 2**63)
+    looked.sample()
+    looked.sample()
+    (step,) = looked.readings_between(0, 2**63)
     assert before <= step.since_ns <= clock.time_ns()
     assert abs(step.offset_ns - first - HOUR) < 10**6
-    assert looked.at(before).offset_ns == first
-    assert looked.at(step.since_ns) == step
-    assert looked.since(step.since_ns, 2**63) == []
+    assert looked.reading_at(before).offset_ns == first
+    assert looked.reading_at(step.since_ns) == step
+    assert looked.readings_between(step.since_ns, 2**63) == []
 
 
 def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) -> None:

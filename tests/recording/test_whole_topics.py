@@ -23,7 +23,7 @@ def taken(source: Source) -> tuple[int, int | None]:
     """Return how many messages a source gives, and how many it has lost."""
     capture, chunk = Capture(), ChunkBuffer(1 << 20, 1 << 10)
     capture.add(source)
-    while capture.redescribed():
+    while capture.sources_with_new_schema():
         assert source.schema is None
         capture.describe(0)
     capture.run(chunk, 0)

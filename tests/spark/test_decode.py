@@ -19,7 +19,7 @@ import pytest
 from mcap import records
 
 from msgq import Schema
-from msgq.decoding.arrow_types import arrow_array, conformed
+from msgq.decoding.arrow_types import arrow_array, cast_to
 from msgq.errors import RecordingError
 from msgq.lake.delta_types import plain_type
 from msgq.spark import read
@@ -260,7 +260,7 @@ def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark:
     made = arrow_array(values)
     assert made.type == arrow
     assert plain_type(arrow) == spark
-    made = conformed(made, spark)
+    made = cast_to(made, spark)
     assert made.type == spark
     if values.dtype.kind not in "SmMc":
         assert np.array(made.to_pylist(), dtype=object).tolist() == values.tolist()

@@ -103,8 +103,8 @@ def test_a_column_with_two_types_has_the_wider_one_or_is_text(first: Any, second
 def test_decimals_and_whole_numbers_have_a_type_that_holds_both() -> None:
     exact, whole = pa.array([Decimal("1.5")]), pa.array([2**63 - 1])
     wider = arrow_types.common_type(exact.type, whole.type)
-    assert arrow_types.conformed(exact, wider).to_pylist() == [Decimal("1.5")]
-    assert arrow_types.conformed(whole, wider).to_pylist() == [2**63 - 1]
+    assert arrow_types.cast_to(exact, wider).to_pylist() == [Decimal("1.5")]
+    assert arrow_types.cast_to(whole, wider).to_pylist() == [2**63 - 1]
     assert arrow_types.common_type(pa.decimal128(30, 20), pa.int64()) == pa.string()
 
 
@@ -112,8 +112,8 @@ def test_values_become_the_wider_type() -> None:
     found = pa.array([{"a": 1, "b": [1]}, None, {"a": 2, "b": None}])
     wider = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float64())), ("c", pa.string())])
     expected = [None, {"a": 2.0, "b": None, "c": None}]
-    assert arrow_types.conformed(found.slice(1), wider).to_pylist() == expected
-    assert arrow_types.conformed(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
+    assert arrow_types.cast_to(found.slice(1), wider).to_pylist() == expected
+    assert arrow_types.cast_to(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
 
 
 def needed(*messages: Any) -> Any:

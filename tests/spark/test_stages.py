@@ -191,8 +191,8 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "2", "--output", str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
         while demo.poll() is None:
-            tree.look()
-            said.look()
+            tree.poll()
+            said.poll()
             time.sleep(0.005)
         assert demo.stdout is not None
         assert json.loads(demo.stdout.read())["ok"]

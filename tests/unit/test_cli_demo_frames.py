@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 64, 40
 STEP = 8
 
 
-def drawn(picture: LoadPicture) -> tuple[np.ndarray, np.ndarray]:
+def random_faults(picture: LoadPicture) -> tuple[np.ndarray, np.ndarray]:
     layout = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
     luma, chroma = layout.planes(memoryview(bytearray(layout.size)))
     picture.draw(luma, chroma)
@@ -25,21 +25,21 @@ def steady(*percent: float, times: int = 1) -> LoadPicture:
 
 
 def test_a_bar_is_as_high_as_the_load() -> None:
-    luma, _ = drawn(steady(50.0))
+    luma, _ = random_faults(steady(50.0))
     newest = luma[:, -1]
     assert (newest[: HEIGHT // 2 - 1] == 16).all()
     assert (newest[HEIGHT // 2 + 1 :] > 90).all()
 
 
 def test_each_core_has_a_band_of_its_own() -> None:
-    luma, _ = drawn(steady(0.0, 100.0))
+    luma, _ = random_faults(steady(0.0, 100.0))
     assert (luma[: HEIGHT // 2, -1] == 16).sum() >= HEIGHT // 2 - 1
     assert (luma[HEIGHT // 2 :, -1] > 100).all()
 
 
 def test_busy_is_red_and_idle_is_blue() -> None:
-    _, busy = drawn(steady(100.0))
-    _, idle = drawn(steady(10.0))
+    _, busy = random_faults(steady(100.0))
+    _, idle = random_faults(steady(10.0))
     (blue, red), (cold_blue, cold_red) = busy[-1, -1], idle[-1, -1]
     assert red > 128 > blue
     assert cold_red < 128 < cold_blue
@@ -47,10 +47,10 @@ def test_busy_is_red_and_idle_is_blue() -> None:
 
 def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
     picture = steady(0.0, times=2 * WIDTH // STEP + 3)
-    before, _ = drawn(picture)
+    before, _ = random_faults(picture)
     for load in (100.0, 100.0):
         picture.add([load])
-    after, _ = drawn(picture)
+    after, _ = random_faults(picture)
     assert (after[:, : -2 * STEP] == before[:, 2 * STEP :]).all()
     assert (after[:, -2 * STEP :] != before[:, -2 * STEP :]).any()
 
@@ -58,5 +58,5 @@ def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
 def test_cores_may_come_and_go() -> None:
     picture = steady(100.0, 100.0)
     picture.add([100.0])
-    luma, _ = drawn(picture)
+    luma, _ = random_faults(picture)
     assert (luma[:, -1] > 100).all()

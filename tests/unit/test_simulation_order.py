@@ -1,4 +1,4 @@
-"""Order depends on the seed and the fault schedule, and on nothing else."""
+"""ChoiceSequence depends on the seed and the fault schedule, and on nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import msgq
 from msgq.errors import InvalidValueError
 from msgq.simulation import Simulation
-from msgq.simulation.choices import Order, Random
+from msgq.simulation.choices import ChoiceSequence, Random
 from tests.support import run_child
 from tests.unit import simulated
 
@@ -53,19 +53,19 @@ def test_chances(probability: float, expected: set[bool]) -> None:
 
 class TestOrder:
     def test_given_choices_come_first_then_zeros(self) -> None:
-        order = Order(0, [2, 1])
+        order = ChoiceSequence(0, [2, 1])
         assert [order.choose(3) for _ in range(4)] == [2, 1, 0, 0]
         assert order.decisions == [(2, 3), (1, 3), (0, 3), (0, 3)]
 
     def test_no_choice_is_no_decision(self) -> None:
-        order = Order(0, [1])
+        order = ChoiceSequence(0, [1])
         assert [order.choose(1), order.choose(2)] == [0, 1]
         assert order.decisions == [(1, 2)]
 
     @pytest.mark.parametrize("choice", [3, -1])
     def test_an_impossible_choice_is_refused(self, choice: int) -> None:
         with pytest.raises(InvalidValueError, match=f"choice {choice} at place 0"):
-            Order(0, [choice]).choose(3)
+            ChoiceSequence(0, [choice]).choose(3)
 
 
 def arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:

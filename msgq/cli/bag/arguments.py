@@ -152,7 +152,7 @@ def requiring_found(
 @contextmanager
 def showing_progress(*opened: LogReader) -> Iterator[None]:
     """Show on a terminal how much of logs was read."""
-    with progress(sum(block.length for log in opened for _, block in log.contents.blocks())) as advance:
+    with progress(sum(block.length for log in opened for _, block in log.view.blocks())) as advance:
         for file in (file for log in opened for file in log.files):
             file.on_read = advance
         yield

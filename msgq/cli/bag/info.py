@@ -14,7 +14,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.reader.totals import Sums
+from msgq.recording.reader.totals import EndpointTotals
 
 SUMMARY, FULL_SCAN = "summary", "full scan"
 
@@ -63,7 +63,7 @@ def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
         | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
         for name, count in (log.counts or {}).items()
     }
-    for name, info in Sums(log.contents).infos().items():  # endpoints whose messages were all lost
+    for name, info in EndpointTotals(log.view).infos().items():  # endpoints whose messages were all lost
         by_name.setdefault(name, {field: getattr(info, field) for field in names})
     return [by_name[name] for name in sorted(by_name)]
 

@@ -13,7 +13,7 @@ import click
 from msgq.cli.common import comparisons
 from msgq.common.selection import Selection
 from msgq.recording import LogReader, compare, replay
-from msgq.recording.player.plan import played_endpoints
+from msgq.recording.player.plan import list_played_endpoints
 from msgq.recording.player.remapping import Remap
 from msgq.recording.player.replay import write_sent
 from msgq.simulation import SentMessage
@@ -53,7 +53,7 @@ def play_deterministic(
         write_sent(sent, output)
     logs = []
     if reference:
-        played = played_endpoints(log, remap)
+        played = list_played_endpoints(log, remap)
         wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=played)
         comparison = compare(
             _select_compared(sent, compare_endpoints, played), wanted, tolerances, time_tolerance=time_tolerance

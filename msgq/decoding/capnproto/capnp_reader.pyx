@@ -392,7 +392,7 @@ cdef class StructReader:
                 return self._root.take_at(&p, &root, message)
             raise FaultError("it has no root")
         except FaultError as fault:
-            raise fault.told() from None
+            raise fault.with_path() from None
 
 
 cdef int _begin(Payload *p, bytes message) except -1:

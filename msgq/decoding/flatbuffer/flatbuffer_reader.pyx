@@ -287,4 +287,4 @@ cdef class TableReader:
         try:
             return self._root.take(&p, 0, message)
         except FaultError as fault:
-            raise fault.told() from None
+            raise fault.with_path() from None

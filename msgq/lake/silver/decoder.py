@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import conformed, field_arrays, field_names
+from msgq.decoding.arrow_types import cast_to, field_arrays, field_names
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.decoding.typed import BY_VALUE, Kind
@@ -247,7 +247,7 @@ def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
         inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else BY_VALUE)
-        return conformed(array, pa.list_(inner.type))
+        return cast_to(array, pa.list_(inner.type))
     return array
 
 

@@ -17,13 +17,13 @@ from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS
 from msgq.kinds.playback import UnplayableError
-from msgq.recording.comparison.value_diff import Tolerance, difference
+from msgq.recording.comparison.value_diff import Tolerance, find_difference
 from msgq.recording.log_reader import LogReader
 from msgq.recording.reader.message import Message
 from msgq.simulation import SentMessage, Simulation
 from msgq.workqueue.playback import payload
 
-__all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
+__all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
 _EXACT = Tolerance()
 _WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
@@ -63,12 +63,12 @@ class Difference:
         if self.time_a is None or self.time_b is None:
             side = "the first" if self.time_b is None else "the second"
             value, time = (self.a, self.time_a) if self.time_b is None else (self.b, self.time_b)
-            return f"{where}: only {side} has it: {_shown(value)} at {time} ns"
-        return f"{where}: {_shown(self.a)} at {self.time_a} ns, {_shown(self.b)} at {self.time_b} ns"
+            return f"{where}: only {side} has it: {_format_value(value)} at {time} ns"
+        return f"{where}: {_format_value(self.a)} at {self.time_a} ns, {_format_value(self.b)} at {self.time_b} ns"
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class EndpointComparison:
     """Of an endpoint: messages on both sides, and how many differ (those that one side has not are no such)."""
 
     a: int
@@ -87,11 +87,11 @@ class Comparison:
 
     Attributes
     ----------
-    endpoints : a `Tally` for each, by name.
+    endpoints : a `EndpointComparison` for each, by name.
     first : the earliest difference; None: there is none.
     """
 
-    endpoints: dict[str, Tally]
+    endpoints: dict[str, EndpointComparison]
     first: Difference | None
 
     def __bool__(self) -> bool:
@@ -137,7 +137,7 @@ def compare(
     ------
     RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
     """
-    run = _Run(tolerances, time_tolerance)
+    comparator = _Comparator(tolerances, time_tolerance)
     only = Selection(endpoints)
     sides = [_items(a, only), _items(b, only)]
     over = [False, False]
@@ -146,18 +146,18 @@ def compare(
             item = next(sides[side], None)
             over[side] = item is None
             if item is not None:
-                run.take(side, item, alone=over[1 - side])
-    return run.result()
+                comparator.add(side, item, alone=over[1 - side])
+    return comparator.result()
 
 
 class _Item(NamedTuple):
-    """A message. `beside` is what else must be the same, by name: a board's key, a priority."""
+    """A message. `extra` is what else must be the same, by name: a board's key, a priority."""
 
     endpoint: str
     time_ns: int
     data: bytes
     schema: Schema | None
-    beside: tuple[str, Any] = ("", None)
+    extra: tuple[str, Any] = ("", None)
 
 
 def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
@@ -167,22 +167,26 @@ def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
         outputs = LogReader(outputs)
     for message in outputs:
         if message.endpoint in only:
-            item = _sent_item(message) if isinstance(message, SentMessage) else _recorded_item(message)
+            item = _item_of_sent(message) if isinstance(message, SentMessage) else _item_of_log(message)
             if item is not None:
                 yield item
 
 
-def _sent_item(message: SentMessage) -> _Item:
+def _item_of_sent(message: SentMessage) -> _Item:
     if message.kind == QUEUE.name:
-        beside = "priority", message.priority
-        return _Item(message.endpoint, message.time_ns, message.data, message.schema, beside)
-    return _Item(message.endpoint, message.time_ns, _timeless(message), message.schema, ("key", message.key))
+        extra = "priority", message.priority
+        return _Item(message.endpoint, message.time_ns, message.data, message.schema, extra)
+    return _Item(
+        message.endpoint, message.time_ns, _payload_without_time(message), message.schema, ("key", message.key)
+    )
 
 
-def _recorded_item(message: Message) -> _Item | None:
+def _item_of_log(message: Message) -> _Item | None:
     """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
     if message.kind != QUEUE.name:
-        return _Item(message.endpoint, message.publish_time, _timeless(message), message.schema, ("key", message.key))
+        return _Item(
+            message.endpoint, message.publish_time, _payload_without_time(message), message.schema, ("key", message.key)
+        )
     try:
         data, priority = payload(message.data)
     except UnplayableError:
@@ -190,7 +194,7 @@ def _recorded_item(message: Message) -> _Item | None:
     return _Item(message.endpoint, message.publish_time, data, None, ("priority", priority))
 
 
-def _timeless(message: Message | SentMessage) -> bytes:
+def _payload_without_time(message: Message | SentMessage) -> bytes:
     """Return the payload; of a vector's change without its time, which the message has, too."""
     is_change = message.kind == RECORDS.name and not message.key and len(message.data) >= _CHANGE_TIME.stop
     return (
@@ -199,70 +203,70 @@ def _timeless(message: Message | SentMessage) -> bytes:
 
 
 @dataclass(slots=True)
-class _Channel:
+class _EndpointState:
     """An endpoint in the middle of a comparison: what one side has, and the other not yet."""
 
     counts: list[int] = field(default_factory=lambda: [0, 0])
-    waiting: tuple[deque[_Item], deque[_Item]] = field(default_factory=lambda: (deque(), deque()))
+    pending: tuple[deque[_Item], deque[_Item]] = field(default_factory=lambda: (deque(), deque()))
     schema: Schema | None = None
     different: int = 0
     first: Difference | None = None
 
 
-class _Run:
+class _Comparator:
     def __init__(self, tolerances: Tolerances, time_tolerance: float | None) -> None:
         self._tolerances = {
             key: value if isinstance(value, Tolerance) else Tolerance(value) for key, value in tolerances.items()
         }
         self._time_ns = None if time_tolerance is None else time_tolerance * NS_PER_S
         self._begins: list[int | None] = [None, None]
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, _EndpointState] = {}
         self._decoders = Decoders()
         self._waiting_bytes = 0
 
-    def take(self, side: int, item: _Item, alone: bool) -> None:
+    def add(self, side: int, item: _Item, alone: bool) -> None:
         """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
-        channel = self._channels.setdefault(item.endpoint, _Channel())
+        channel = self._channels.setdefault(item.endpoint, _EndpointState())
         if self._begins[side] is None:
             self._begins[side] = item.time_ns
         channel.schema = item.schema or channel.schema
-        other = channel.waiting[1 - side]
+        other = channel.pending[1 - side]
         channel.counts[side] += 1
         if not other:
-            if not (alone and channel.waiting[side]):  # the first one is to be shown, nobody will ask for the rest
-                channel.waiting[side].append(item)
-                self._wait(item, 1)
+            if not (alone and channel.pending[side]):  # the first one is to be shown, nobody will ask for the rest
+                channel.pending[side].append(item)
+                self._count_pending(item, 1)
             return
-        self._wait(other[0], -1)
+        self._count_pending(other[0], -1)
         a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
-        found = self._differs(a, b, channel.schema)
+        found = self._find_difference(a, b, channel.schema)
         if found is not None:
             channel.different += 1
             if channel.first is None:
                 index = min(channel.counts) - 1
                 channel.first = Difference(item.endpoint, index, found[0], a.time_ns, b.time_ns, *found[1:])
 
-    def _wait(self, item: _Item, sign: int) -> None:
+    def _count_pending(self, item: _Item, sign: int) -> None:
         """Count what waits."""
         self._waiting_bytes += sign * (len(item.data) + _ITEM_BYTES)
         if self._waiting_bytes > _WAITING_BYTES_MAX:
             text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
             raise RecordingError(text, item.endpoint)
 
-    def _differs(self, a: _Item, b: _Item, schema: Schema | None) -> tuple[str, Any, Any] | None:
+    def _find_difference(self, a: _Item, b: _Item, schema: Schema | None) -> tuple[str, Any, Any] | None:
         begin_a, begin_b = self._begins
         if self._time_ns is not None and begin_a is not None and begin_b is not None:
             times = a.time_ns - begin_a, b.time_ns - begin_b
             if abs(times[0] - times[1]) > self._time_ns:
                 return (".time", *times)
-        if a.beside != b.beside:
-            return f".{a.beside[0]}", a.beside[1], b.beside[1]
+        if a.extra != b.extra:
+            return f".{a.extra[0]}", a.extra[1], b.extra[1]
         if a.data == b.data:
             return None
         value_a, value_b = self._value(a, schema), self._value(b, schema)
         if not isinstance(value_a, (bytes, Undecoded)) and not isinstance(value_b, (bytes, Undecoded)):
             try:
-                return difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
+                return find_difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
             except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
                 why = f"it cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
@@ -291,28 +295,28 @@ class _Run:
         firsts = []
         for endpoint, channel in self._channels.items():
             for side in (0, 1):
-                if channel.first is None and channel.waiting[side]:
-                    item = channel.waiting[side][0]
+                if channel.first is None and channel.pending[side]:
+                    item = channel.pending[side][0]
                     alone = (item.time_ns, None, self._value(item, channel.schema), None)
                     ends = alone if side == 0 else (alone[1], alone[0], alone[3], alone[2])
                     channel.first = Difference(endpoint, min(channel.counts), "", *ends)
             if channel.first is not None:
                 firsts.append(channel.first)
         tallies = {
-            name: Tally(channel.counts[0], channel.counts[1], channel.different)
+            name: EndpointComparison(channel.counts[0], channel.counts[1], channel.different)
             for name, channel in sorted(self._channels.items())
         }
-        return Comparison(tallies, min(firsts, key=self._elapsed, default=None))
+        return Comparison(tallies, min(firsts, key=self._time_in_run, default=None))
 
-    def _elapsed(self, found: Difference) -> int:
+    def _time_in_run(self, found: Difference) -> int:
         """Return when in its run a difference is."""
         time_ns, begin = (found.time_b, self._begins[1]) if found.time_a is None else (found.time_a, self._begins[0])
         return (time_ns or 0) - (begin or 0)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Undecoded):
-        return f"{_shown(value.data)} ({value.reason})"
+        return f"{_format_value(value.data)} ({value.reason})"
     try:
         text = repr(value)
     except Exception as error:  # as of an integer with too many digits

@@ -47,7 +47,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> Place | None:
+def find_difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> Place | None:
     """Return the first place where two values differ; None: nowhere.
 
     Parameters
@@ -74,7 +74,7 @@ def difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> Place 
 
 
 def _first(places: Iterable[Place], tolerances: Tolerances) -> Place | None:
-    found = (difference(a, b, tolerances, path) for path, a, b in places)
+    found = (find_difference(a, b, tolerances, path) for path, a, b in places)
     return next((place for place in found if place is not None), None)
 
 

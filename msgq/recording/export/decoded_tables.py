@@ -15,8 +15,8 @@ from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import RecordingError
 from msgq.kinds import FRAMES, TOPIC
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.reader.arrow_batches import batches
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.arrow_batches import read_batches
+from msgq.recording.reader.log_view import LogView
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -53,7 +53,7 @@ class DecodedBatch(NamedTuple):
     messages: int
 
 
-class _Found(NamedTuple):
+class _SchemaValues(NamedTuple):
     """Values of one schema. places : of each one, the row of its message."""
 
     schema: Schema | None
@@ -61,36 +61,36 @@ class _Found(NamedTuple):
     values: Values
 
 
-def decoded_batches(contents: Contents, rows: int = _ROWS) -> Iterator[tuple[str, DecodedBatch]]:
+def decode_batches(view: LogView, rows: int = _ROWS) -> Iterator[tuple[str, DecodedBatch]]:
     """Give what becomes of the messages of all endpoints that are wanted, of each one apart; memory is bounded.
 
     rows : messages that are decoded at once, at most; large payloads make it fewer.
     """
     decoder = ColumnDecoder()
-    for batch in batches(contents, ["channel", "data", *_FIELDS, *_SOURCE], rows, _BYTES):
-        endpoints, of_code = contents.endpoint_codes()
+    for batch in read_batches(view, ["channel", "data", *_FIELDS, *_SOURCE], rows, _BYTES):
+        endpoints, of_code = view.endpoint_codes()
         of_row = of_code[batch.column("channel").to_numpy()]
         for number in np.unique(of_row).tolist():
             mine = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
-            yield endpoints[number], _decoded(contents, decoder, mine, endpoints[number])
+            yield endpoints[number], _decode_batch(view, decoder, mine, endpoints[number])
 
 
-def _decoded(contents: Contents, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
+def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
     """Decode messages of one endpoint."""
     of_channel: dict[Schema | None, int] = {}
-    numbers = [of_channel.setdefault(channel.schema, len(of_channel)) for channel in contents.channels]
+    numbers = [of_channel.setdefault(channel.schema, len(of_channel)) for channel in view.channels]
     of_row = np.array(numbers)[batch.column("channel").to_numpy()]
     found = []
     for schema, number in of_channel.items():
         places = np.flatnonzero(of_row == number)
         data = batch.column("data") if len(places) == len(of_row) else batch.column("data").take(pa.array(places))
         for values in decoder.values(schema, data) if len(places) else ():
-            found.append(_Found(schema, places if values.rows is None else places[values.rows], values))
-    kinds = {channel.source.kind for channel in contents.channels if channel.endpoint == endpoint}
-    return _joined(_about(batch, () if kinds <= {TOPIC.name, FRAMES} else _SOURCE), found, endpoint)
+            found.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
+    kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
+    return _merge_values(_message_columns(batch, () if kinds <= {TOPIC.name, FRAMES} else _SOURCE), found, endpoint)
 
 
-def _about(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
+def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     """Return what there is of each message."""
     columns = {name: batch.column(name) for name in _FIELDS[:-1]}
     origin = batch.column("origin_time").to_numpy()
@@ -99,13 +99,13 @@ def _about(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _joined(about: pa.Table, found: Sequence[_Found], endpoint: str) -> DecodedBatch:
+def _merge_values(about: pa.Table, found: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
     """Return what was found of a batch, in the order of its messages."""
     pieces, places, aside = [], [], [UNDECODED.empty_table()]
     for one in found:
         reason, data = one.values.reason, one.values.data
         good = np.ones(len(one.places), np.bool_) if reason is None else np.asarray(reason.is_null())
-        pieces.append(_rows(about, one, good))
+        pieces.append(_build_rows(about, one, good))
         places.append(one.places[good])
         if reason is not None and data is not None and not good.all():
             bad = about.take(pa.array(one.places[~good]))
@@ -113,13 +113,13 @@ def _joined(about: pa.Table, found: Sequence[_Found], endpoint: str) -> DecodedB
             columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
             columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
             aside.append(pa.table(columns).select(UNDECODED.names).cast(UNDECODED))
-    rows, order = joined_rows(pieces), np.concatenate(places)
+    rows, order = merge_tables(pieces), np.concatenate(places)
     if (order[1:] < order[:-1]).any():
         rows = rows.take(pa.array(np.argsort(order, kind="stable")))
     return DecodedBatch(rows, pa.concat_tables(aside), about.num_rows)
 
 
-def _rows(about: pa.Table, found: _Found, good: _Rows) -> pa.Table:
+def _build_rows(about: pa.Table, found: _SchemaValues, good: _Rows) -> pa.Table:
     """Return what was decoded, beside what there is of its messages."""
     schema, places, values = found
     is_whole = good.all() and len(places) == about.num_rows and values.rows is None
@@ -134,17 +134,17 @@ def _rows(about: pa.Table, found: _Found, good: _Rows) -> pa.Table:
     return pa.table(columns | dict(zip(names, field_arrays(value), strict=True)))
 
 
-def joined_rows(pieces: Sequence[pa.Table]) -> pa.Table:
+def merge_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     """Return all rows with the columns of all, each of the type that has all its values."""
     columns = reduce(common_columns, (piece.schema for piece in pieces))
     return pa.concat_tables([with_columns(piece, columns) for piece in pieces])
 
 
-class Aside:
+class UndecodedCounter:
     """Counts what is not decoded, and says it once, as a problem of a log."""
 
-    def __init__(self, contents: Contents) -> None:
-        self._contents = contents
+    def __init__(self, view: LogView) -> None:
+        self._view = view
         self._found: dict[str, tuple[int, str]] = {}
 
     def add(self, endpoint: str, undecoded: pa.Table) -> None:
@@ -153,20 +153,20 @@ class Aside:
             count, reason = self._found.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
             self._found[endpoint] = (count + undecoded.num_rows, reason)
 
-    def tell(self, where: str) -> None:
+    def report(self, where: str) -> None:
         """Note what was counted. where : what becomes of them."""
         for endpoint, (count, reason) in self._found.items():
             text = f"{count} messages of {endpoint!r} could not be decoded and {where}; the first one: {reason}"
-            self._contents.note(Problem(str(self._contents.files[0].path), 0, text))
+            self._view.report(Problem(str(self._view.files[0].path), 0, text))
 
 
-def table(contents: Contents, endpoint: str) -> pa.Table:
+def read_table(view: LogView, endpoint: str) -> pa.Table:
     """See LogReader.to_arrow."""
-    pieces, aside = [], Aside(contents)
-    for _, batch in decoded_batches(contents.only(endpoint)):
+    pieces, aside = [], UndecodedCounter(view)
+    for _, batch in decode_batches(view.select_endpoint(endpoint)):
         pieces.append(batch.rows)
         aside.add(endpoint, batch.undecoded)
     if not pieces:
         raise RecordingError("the log has no messages of it", endpoint)
-    aside.tell("are left out")
-    return joined_rows(pieces)
+    aside.report("are left out")
+    return merge_tables(pieces)

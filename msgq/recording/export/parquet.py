@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from msgq.decoding.arrow_types import common_columns, with_columns
 from msgq.errors import RecordingError
-from msgq.recording.export.decoded_tables import Aside, decoded_batches, joined_rows
+from msgq.recording.export.decoded_tables import UndecodedCounter, decode_batches, merge_tables
 from msgq.recording.mcap_io.recording_files import safe_file_name
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.log_view import LogView
 
 SUFFIX = ".parquet"
 _UNDECODED = "_undecoded"  # which is the name of no endpoint
@@ -34,18 +34,18 @@ def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq
     return pq.ParquetWriter(where, columns, filesystem=filesystem, **options)
 
 
-def write_parquet(contents: Contents, output: Path) -> int:
+def write_parquet(view: LogView, output: Path) -> int:
     """See LogReader.to_parquet. Files are named by `safe_file_name`."""
     is_file = output.suffix == SUFFIX
-    aside = output.with_suffix(f".undecoded{SUFFIX}")
-    with _working_directory(output, *([aside] if is_file else [])) as directory:
+    counter = output.with_suffix(f".undecoded{SUFFIX}")
+    with _working_directory(output, *([counter] if is_file else [])) as directory:
         tables = _Tables(directory)
-        count = _fill(tables, contents, is_file)
+        count = _fill(tables, view, is_file)
         tables.finish()
         if not is_file:
             directory.rename(output)
         for found in directory.glob(f"*{SUFFIX}"):
-            os.link(found, aside if found.stem == _UNDECODED else output)
+            os.link(found, counter if found.stem == _UNDECODED else output)
     return count
 
 
@@ -65,10 +65,10 @@ def _working_directory(output: Path, *others: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _fill(tables: _Tables, contents: Contents, is_one: bool) -> int:
+def _fill(tables: _Tables, view: LogView, is_one: bool) -> int:
     """Write all messages; return how many. is_one : there may be only one endpoint."""
-    count, aside, known = 0, Aside(contents), ""
-    for endpoint, batch in decoded_batches(contents):
+    count, counter, known = 0, UndecodedCounter(view), ""
+    for endpoint, batch in decode_batches(view):
         if is_one and known not in ("", endpoint):
             text = "choose one (--endpoint), or give a directory: a name without .parquet"
             raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
@@ -76,11 +76,11 @@ def _fill(tables: _Tables, contents: Contents, is_one: bool) -> int:
         tables.add(safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
             tables.add(_UNDECODED, batch.undecoded)
-        aside.add(endpoint, batch.undecoded)
+        counter.add(endpoint, batch.undecoded)
         count += batch.messages
     if is_one and not known:
         raise RecordingError("there are no messages, and nobody knows the columns of an empty file")
-    aside.tell("are in a file of their own")
+    counter.report("are in a file of their own")
     return count
 
 
@@ -108,7 +108,7 @@ class _Table:
         """Write what waits as a row group."""
         if not self.waiting:
             return
-        rows = joined_rows(self.waiting)
+        rows = merge_tables(self.waiting)
         columns = common_columns(self.columns, rows.schema)
         if columns != self.columns:
             self.close()

@@ -32,7 +32,7 @@ class _Key(NamedTuple):
     tail: bytes
 
 
-class _Said(NamedTuple):
+class _SchemaFields(NamedTuple):
     """A schema. tail : fields that MCAP does not define yet."""
 
     name: str
@@ -42,7 +42,7 @@ class _Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class OfFile:
+class FileMapping:
     """What became of a file's channels.
 
     Attributes
@@ -62,7 +62,7 @@ class OfFile:
     learnt: tuple[int, int, int] = (0, 0, 0)
 
 
-class NewChannels:
+class ChannelMapping:
     """The channels of a new file, as they are found in others.
 
     Epochs of several logs, and of several runs in one, are kept apart: one that another has already gets another
@@ -74,125 +74,129 @@ class NewChannels:
     """
 
     def __init__(self, continued: Collection[int] = ()) -> None:
-        """Begin empty. continued : numbers of logs whose beginning, with its losses, is in another file."""
+        """Begin empty. continued : numbers of logs owner_mapping beginning, with its losses, is in another file."""
         self._continued = continued
         self.channels: dict[int, EncodedChannel] = {}
-        self._files: dict[McapFile, OfFile] = {}
+        self._files: dict[McapFile, FileMapping] = {}
         self._schemas: dict[int, Schema] = {}
         self._keys: dict[int, _Key | None] = {}  # None: an id that is kept free
-        self._by_key: dict[_Key, tuple[int, OfFile]] = {}
+        self._by_key: dict[_Key, tuple[int, FileMapping]] = {}
         self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
 
-    def of(self, log: int, file: McapFile) -> OfFile:
+    def map_file(self, log: int, file: McapFile) -> FileMapping:
         """Return what becomes of a file's channels, as far as they are known now. log : its number.
 
         Raises
         ------
         RecordingError : no id is left, after 65536.
         """
-        described = file.registry
-        learnt = (len(described.channels), len(described.schemas), described.changes)
-        known = self._files.setdefault(file, OfFile(log))
+        registry = file.registry
+        learnt = (len(registry.channels), len(registry.schemas), registry.changes)
+        known = self._files.setdefault(file, FileMapping(log))
         if known.learnt == learnt:
             return known
         known.learnt = learnt
-        known.unchanged &= described.changes == 0
-        for number, schema in described.schemas.items():
-            said = _Said(schema.name, schema.encoding, schema.data, described.tails.get((Opcode.SCHEMA, number), b""))
+        known.unchanged &= registry.changes == 0
+        for number, schema in registry.schemas.items():
+            said = _SchemaFields(
+                schema.name, schema.encoding, schema.data, registry.tails.get((Opcode.SCHEMA, number), b"")
+            )
             self._add_schema(known, number, said)
-        for number, channel in described.channels.items():
-            code = int(described.codes[number])
+        for number, channel in registry.channels.items():
+            code = int(registry.codes[number])
             if code < 0:  # others' chunks may describe it all the same
-                is_ours = described.header.profile == metadata_keys.PROFILE
+                is_ours = registry.header.profile == metadata_keys.PROFILE
                 known.unchanged &= is_ours and self._keys.setdefault(number, None) is None
             elif (number, code) not in known.numbers:
-                tail = described.tails.get((Opcode.CHANNEL, number), b"")
-                self._add_channel(known, number, code, channel, described.schema_ids[number], tail)
+                tail = registry.tails.get((Opcode.CHANNEL, number), b"")
+                self._add_channel(known, number, code, channel, registry.schema_ids[number], tail)
         known.by_code = np.zeros(1 + max((code for _, code in known.numbers), default=0), np.uint16)
         for (_, code), new in reversed(known.numbers.items()):
             known.by_code[code] = new
         return known
 
-    def _add_schema(self, of: OfFile, number: int, said: _Said) -> None:
-        now = of.schemas.get(number)
-        if not number or (now is not None and _said(self._schemas[now]) == said):
+    def _add_schema(self, mapping: FileMapping, number: int, said: _SchemaFields) -> None:
+        now = mapping.schemas.get(number)
+        if not number or (now is not None and _schema_fields(self._schemas[now]) == said):
             return  # MCAP has no schema 0
         before = self._schemas.get(number)
-        if before is None or _said(before) == said:
+        if before is None or _schema_fields(before) == said:
             new = number
         else:
-            same = (one for one, other in self._schemas.items() if _said(other) == said)
-            new = next(same, None) or _free(self._schemas, _SCHEMA_IDS, "schemas")
-        of.schemas[number] = new
-        of.unchanged &= new == number
+            same = (one for one, other in self._schemas.items() if _schema_fields(other) == said)
+            new = next(same, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
+        mapping.schemas[number] = new
+        mapping.unchanged &= new == number
         self._schemas[new] = Schema(id=new, name=said.name, encoding=said.encoding, data=said.data, tail=said.tail)
 
-    def _add_channel(self, of: OfFile, number: int, code: int, channel: Channel, schema_id: int, tail: bytes) -> None:
-        new_schema = of.schemas[schema_id] if channel.record.schema is not None else 0
+    def _add_channel(
+        self, mapping: FileMapping, number: int, code: int, channel: Channel, schema_id: int, tail: bytes
+    ) -> None:
+        new_schema = mapping.schemas[schema_id] if channel.record.schema is not None else 0
         said = channel.record.metadata
-        if of.log in self._continued:
+        if mapping.log in self._continued:
             said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED)
-        metadata = self._metadata(of, channel, said)
+        metadata = self._metadata(mapping, channel, said)
         key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
-        new = self._number(of, number, key)
+        new = self._number(mapping, number, key)
         self._keys[new] = key
-        self._by_key.setdefault(key, (new, of))
-        of.numbers[number, code] = new
-        of.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
+        self._by_key.setdefault(key, (new, mapping))
+        mapping.numbers[number, code] = new
+        mapping.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
         if new not in self.channels:
-            described = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
-            self.channels[new] = EncodedChannel(described, self._schemas[new_schema] if new_schema else None)
+            record = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
+            self.channels[new] = EncodedChannel(record, self._schemas[new_schema] if new_schema else None)
 
-    def _number(self, of: OfFile, number: int, key: _Key) -> int:
+    def _number(self, mapping: FileMapping, number: int, key: _Key) -> int:
         """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
         if self._keys.get(number) == key:
             return number
-        equal, whose = self._by_key.get(key, (None, of))
-        if equal is not None and whose is not of:
+        equal, owner_mapping = self._by_key.get(key, (None, mapping))
+        if equal is not None and owner_mapping is not mapping:
             return equal
         if number not in self._keys:
             return number
-        return equal if equal is not None else _free(self._keys, CHANNEL_IDS, "channels")
+        return equal if equal is not None else _find_free_id(self._keys, CHANNEL_IDS, "channels")
 
-    def _metadata(self, of: OfFile, channel: Channel, pairs: _Pairs) -> _Pairs:
+    def _metadata(self, mapping: FileMapping, channel: Channel, pairs: _Pairs) -> _Pairs:
         """Return a channel's metadata, with the epoch that it has in the new file."""
         said = dict(pairs)
         if said.get(metadata_keys.EPOCH) != str(channel.epoch):
             return pairs
         epochs = self._epochs.setdefault(channel.endpoint, {})
-        owner = (of.log, channel.run, channel.epoch)
+        owner = (mapping.log, channel.run, channel.epoch)
         if owner not in epochs:
             taken = epochs.values()
             epochs[owner] = max(taken) + 1 if channel.epoch in taken else channel.epoch
         return tuple((said | {metadata_keys.EPOCH: str(epochs[owner])}).items())
 
-    def numbers(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
+    def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
         """Return the new id of each message that a scan found. content : what was scanned."""
-        of = self.of(log, file)
-        codes = {code for _, code in of.numbers}
-        if len(codes) == len(of.numbers) or file.registry.changes:
-            return of.by_code[columns.code[: columns.rows]]
-        return _twins(of, content, columns)
+        mapping = self.map_file(log, file)
+        codes = {code for _, code in mapping.numbers}
+        if len(codes) == len(mapping.numbers) or file.registry.changes:
+            return mapping.by_code[columns.code[: columns.rows]]
+        return _map_by_channel_id(mapping, content, columns)
 
     def by_code(self, log: int) -> dict[int, int]:
         """Return the new id of each code of a log that has one alone."""
         found: dict[int, set[int]] = {}
-        for of in self._files.values():
-            for (_, code), new in of.numbers.items() if of.log == log else ():
+        for mapping in self._files.values():
+            for (_, code), new in mapping.numbers.items() if mapping.log == log else ():
                 found.setdefault(code, set()).add(new)
         return {code: new.pop() for code, new in found.items() if len(new) == 1}
 
-    def unused_schemas(self) -> Iterator[Schema]:
+    def iter_unused_schemas(self) -> Iterator[Schema]:
         """Give the schemas that no channel of any file has."""
-        for file, of in self._files.items():
-            for number in of.schemas.keys() - set(file.registry.schema_ids.values()):
-                yield self._schemas[of.schemas[number]]
+        for file, mapping in self._files.items():
+            for number in mapping.schemas.keys() - set(file.registry.schema_ids.values()):
+                yield self._schemas[mapping.schemas[number]]
 
 
-def _twins(of: OfFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
+def _map_by_channel_id(mapping: FileMapping, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
     """Return the new ids where a file has channels that differ by theirs alone: from the messages themselves."""
     table = np.zeros(CHANNEL_IDS, np.uint16)
-    for (number, _), new in of.numbers.items():
+    for (number, _), new in mapping.numbers.items():
         table[number] = new
     data = np.frombuffer(content, np.uint8)
     at = columns.offset[: columns.rows] - 22  # a message begins with its channel
@@ -200,11 +204,11 @@ def _twins(of: OfFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, 
     return numbers
 
 
-def _said(schema: Schema) -> _Said:
-    return _Said(schema.name, schema.encoding, schema.data, schema.tail)
+def _schema_fields(schema: Schema) -> _SchemaFields:
+    return _SchemaFields(schema.name, schema.encoding, schema.data, schema.tail)
 
 
-def _free(taken: dict[int, Any], end: int, what: str) -> int:
+def _find_free_id(taken: dict[int, Any], end: int, what: str) -> int:
     following = max(taken) + 1
     if following < end:
         return following

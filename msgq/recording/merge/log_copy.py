@@ -21,10 +21,10 @@ from msgq.recording.mcap_io.mcap_file import ExtraRecord, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.scan import TIME_MAX
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
-from msgq.recording.merge.channel_mapping import NewChannels
-from msgq.recording.merge.merge import Merge, Untouched
-from msgq.recording.reader.log_view import HOST, Contents
-from msgq.recording.reader.totals import Sums
+from msgq.recording.merge.channel_mapping import ChannelMapping
+from msgq.recording.merge.merge import CopyableChunk, LogMerger
+from msgq.recording.reader.log_view import HOST, LogView
+from msgq.recording.reader.totals import EndpointTotals
 
 _CHUNK_BYTES = 1 << 20
 
@@ -48,7 +48,7 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None 
     ------
     RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
     """
-    return _write(logs, output, compression, [(log.contents.start, log.contents.end) for log in logs])
+    return _write(logs, output, compression, [(log.view.start, log.view.end) for log in logs])
 
 
 def write_pieces(
@@ -68,12 +68,12 @@ def write_pieces(
         directory.mkdir()
     except OSError as error:
         raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
-    begin, index, attached = log.start_time or 0, 0, log.contents.start
+    begin, index, attached = log.start_time or 0, 0, log.view.start
     while True:
         end = begin + every_ns
         first = log.between(end).start_time
         following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
-        until = log.contents.end if following is None else following
+        until = log.view.end if following is None else following
         path = recording_files.segment_path(directory, index)
         yield path, _write([log.between(begin, end)], path, compression, [(attached, until)])
         if following is None:
@@ -85,7 +85,7 @@ def _write(
     logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
 ) -> int:
     """See `write_mcap`. attached : of each log, of which time attachments are wanted."""
-    if any(log.contents.clock != HOST for log in logs):
+    if any(log.view.clock != HOST for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
     tails = {file.registry.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
@@ -94,11 +94,11 @@ def _write(
         profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
         segment = SegmentWriter(unfinished, compressor, profile=profile, header_tail=tail)
         try:
-            _copy_extras(segment, [log.contents for log in logs], attached)
+            _copy_extra_records(segment, [log.view for log in logs], attached)
             name = {"none": "", None: None}.get(compression, compression)
-            with _keeping_unknown(segment, logs):
+            with _copy_unknown_in_chunks(segment, logs):
                 continued = [number for number, (start, _) in enumerate(attached) if start > 0]
-                _copy_messages(segment, [log.contents for log in logs], name, continued)
+                _copy_messages(segment, [log.view for log in logs], name, continued)
         except BaseException:
             segment.abandon()
             raise
@@ -107,7 +107,7 @@ def _write(
 
 
 @contextmanager
-def _keeping_unknown(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
+def _copy_unknown_in_chunks(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
     """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
 
     They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
@@ -115,7 +115,7 @@ def _keeping_unknown(segment: SegmentWriter, logs: Sequence[LogReader]) -> Itera
     for log in logs:
         for file in log.files:
             file.on_unknown_record = partial(
-                _keep_unknown, segment=segment, file=file, log=log.contents, room=MetadataBudget()
+                _copy_unknown_record, segment=segment, file=file, log=log.view, room=MetadataBudget()
             )
     try:
         yield
@@ -125,43 +125,45 @@ def _keeping_unknown(segment: SegmentWriter, logs: Sequence[LogReader]) -> Itera
                 file.on_unknown_record = None
 
 
-def _keep_unknown(record: bytes, segment: SegmentWriter, file: McapFile, log: Contents, room: MetadataBudget) -> None:
+def _copy_unknown_record(
+    record: bytes, segment: SegmentWriter, file: McapFile, log: LogView, room: MetadataBudget
+) -> None:
     if room.reserve_more(len(record)):
         segment.add_unknown(record)
         return
     file.on_unknown_record = None
     text = f"{METADATA_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
-    log.note(Problem(str(file.path), 0, text))
+    log.report(Problem(str(file.path), 0, text))
 
 
 def _copy_messages(
-    segment: SegmentWriter, logs: Sequence[Contents], compression: str | None, continued: Sequence[int]
+    segment: SegmentWriter, logs: Sequence[LogView], compression: str | None, continued: Sequence[int]
 ) -> None:
-    channels = NewChannels(continued)
+    channels = ChannelMapping(continued)
     for number, log in enumerate(logs):
         for file in log.files:
-            channels.of(number, file)
+            channels.map_file(number, file)
     chunk_writer = ChunkWriter(segment, channels.channels, _CHUNK_BYTES)
-    for piece in Merge(logs, channels, compression):
-        if not isinstance(piece, Untouched):
+    for piece in LogMerger(logs, channels, compression):
+        if not isinstance(piece, CopyableChunk):
             chunk_writer.append_rows(piece.rows, piece.contents)
             continue
         chunk_writer.flush()
         copy_chunk = partial(segment.copy_chunk, found=piece.found, channels=channels.channels)
         _copy_from(piece.file, piece.found.chunk, copy_chunk, logs[piece.log])
     chunk_writer.flush()
-    segment.write_channels(channels.channels.values(), channels.unused_schemas())
-    segment.adopt_tallies(_figures(logs, channels))
+    segment.write_channels(channels.channels.values(), channels.iter_unused_schemas())
+    segment.adopt_tallies(_collect_tallies(logs, channels))
 
 
-def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
+def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[int, Any]:
     """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
     found: dict[int, Any] = {}
     for number, log in enumerate(logs):
-        sums, new = Sums(log), channels.by_code(number)
-        if not all(map(sums.add_said, log.files)):
+        totals, new = EndpointTotals(log), channels.by_code(number)
+        if not all(map(totals.add_stored, log.files)):
             return {}
-        for code, tally in sums.tallies():
+        for code, tally in totals.tallies():
             if code not in new or new[code] in found:
                 return {}
             found[new[code]] = tally
@@ -171,7 +173,7 @@ def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
 # Beside the messages
 
 
-def _copy_extras(segment: SegmentWriter, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
+def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attached: Sequence[tuple[int, int]]) -> None:
     """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
     runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for log in logs for file in log.files}
     for log, times in zip(logs, attached, strict=True):
@@ -205,17 +207,17 @@ def _copy_unknown(source: int, segment: SegmentWriter, extra: ExtraRecord) -> No
     segment.copy_unknown(source, extra.offset, extra.length, extra.in_summary)
 
 
-def _copy_from(file: McapFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:
+def _copy_from(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
     """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(file.source.open())
         except RecordingError as error:
-            log.note(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
+            log.report(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
             return
         try:
             copy(source)
         except (ValueError, EOFError) as error:
-            log.note(Problem(str(file.path), offset, f"it was skipped: {error}"))
+            log.report(Problem(str(file.path), offset, f"it was skipped: {error}"))
         except OSError as error:
-            log.note(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))
+            log.report(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))

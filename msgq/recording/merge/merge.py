@@ -13,16 +13,16 @@ from msgq.recording.mcap_io.chunk_buffer import ROW
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
 from msgq.recording.mcap_io.scan import TIME_MAX, UNKNOWN, ScanColumns
-from msgq.recording.merge.channel_mapping import NewChannels
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.merge.channel_mapping import ChannelMapping
+from msgq.recording.reader.log_view import LogView
 
 _ROWS = 1 << 16
 _OVERLAP = 4  # largest chunks whose messages may wait at the same time
-_WAITING_MAX = 4096  # blocks; each of them is looked at for each that begins
+_PENDING_MAX = 4096  # blocks; each of them is looked at for each that begins
 _Rows = np.ndarray[Any, Any]
 
 
-class Untouched(NamedTuple):
+class CopyableChunk(NamedTuple):
     """A chunk all of whose messages are wanted, and which means the same in the new file."""
 
     log: int
@@ -30,7 +30,7 @@ class Untouched(NamedTuple):
     found: RawChunk
 
 
-class Touched(NamedTuple):
+class DecodedRows(NamedTuple):
     """Messages that are wanted, of dtype ROW, and the bytes that they lie in."""
 
     rows: _Rows
@@ -38,7 +38,7 @@ class Touched(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingBlock:
     """Messages of a block in the order of log_time, from row `done` on."""
 
     content: bytes
@@ -51,46 +51,46 @@ class _Waiting:
         """Bytes that it takes."""
         return len(self.content) + self.rows.nbytes + self.times.nbytes
 
-    def until(self, time: int) -> _Rows:
+    def pop_until(self, time: int) -> _Rows:
         """Return the rows whose log_time is not behind `time`, once."""
         begin, self.done = self.done, int(np.searchsorted(self.times, time, "right"))
         return self.rows[begin : self.done]
 
 
-class Merge:
+class LogMerger:
     """Messages of several logs, in the order of log_time; those of one time are in the order of logs and files.
 
     The memory is bounded. Where more overlaps in time than may wait, the oldest that waits goes on, out of order.
     """
 
-    def __init__(self, logs: Sequence[Contents], channels: NewChannels, compression: str | None) -> None:
+    def __init__(self, logs: Sequence[LogView], channels: ChannelMapping, compression: str | None) -> None:
         """Begin. compression : that a chunk must have to be copied as it is; None: any."""
         self._logs, self._channels, self._compression = logs, channels, compression
         self._columns = ScanColumns(_ROWS)
-        self._waiting: list[_Waiting] = []
+        self._pending: list[_PendingBlock] = []
         self._most = _OVERLAP * max(log.max_chunk_bytes for log in logs)
 
-    def __iter__(self) -> Iterator[Untouched | Touched]:
+    def __iter__(self) -> Iterator[CopyableChunk | DecodedRows]:
         blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
         blocks.sort(key=lambda found: found[2].start)
         nexts = [block.start for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
         for (number, file, block), following in zip(blocks, nexts, strict=True):
-            yield from self._until(block.start)
-            untouched = None if self._waiting else self._untouched(number, file, block, following)
-            if untouched is not None:
-                yield untouched
+            yield from self._pop_until(block.start)
+            copyable = None if self._pending else self._find_copyable_chunk(number, file, block, following)
+            if copyable is not None:
+                yield copyable
                 continue
-            found = self._read(number, file, block)
+            found = self._read_block(number, file, block)
             if found is not None:
-                self._waiting.append(found)
-            while len(self._waiting) > _WAITING_MAX or sum(one.size for one in self._waiting) > self._most:
-                yield from self._until(min(int(one.times[-1]) for one in self._waiting))
-        yield from self._until(TIME_MAX)
+                self._pending.append(found)
+            while len(self._pending) > _PENDING_MAX or sum(one.size for one in self._pending) > self._most:
+                yield from self._pop_until(min(int(one.times[-1]) for one in self._pending))
+        yield from self._pop_until(TIME_MAX)
 
-    def _until(self, time: int) -> Iterator[Touched]:
+    def _pop_until(self, time: int) -> Iterator[DecodedRows]:
         """Give what waits and is not behind `time`."""
-        found = [(one.content, rows) for one in self._waiting if len(rows := one.until(time))]
-        self._waiting = [one for one in self._waiting if one.done < len(one.rows)]
+        found = [(one.content, rows) for one in self._pending if len(rows := one.pop_until(time))]
+        self._pending = [one for one in self._pending if one.done < len(one.rows)]
         if not found:
             return
         for number, (_, rows) in enumerate(found):
@@ -99,15 +99,17 @@ class Merge:
         if len(found) > 1:
             together = np.concatenate([rows for _, rows in found])
             together = together[np.argsort(together["log_time"], kind="stable")]
-        yield Touched(together, [content for content, _ in found])
+        yield DecodedRows(together, [content for content, _ in found])
 
-    def _untouched(self, number: int, file: McapFile, block: DataBlock, following: int) -> Untouched | None:
+    def _find_copyable_chunk(
+        self, number: int, file: McapFile, block: DataBlock, following: int
+    ) -> CopyableChunk | None:
         """Return a chunk that can be copied as it is; `following` is when the next one begins."""
         log, described = self._logs[number], file.registry
         if not block.is_chunk or not block.channels or block.end > following or file.has_compressed_payloads:
             return None
         codes = [int(described.codes[one]) if one in described.channels else UNKNOWN for one in block.channels]
-        if min(codes) < 0 or not self._channels.of(number, file).unchanged:
+        if min(codes) < 0 or not self._channels.map_file(number, file).unchanged:
             return None
         if not log.start <= block.start <= block.end < log.end:
             return None
@@ -120,9 +122,9 @@ class Merge:
             return None
         if file.on_read is not None:
             file.on_read(block.length)
-        return Untouched(number, file, found)
+        return CopyableChunk(number, file, found)
 
-    def _read(self, number: int, file: McapFile, block: DataBlock) -> _Waiting | None:
+    def _read_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:
         """Return the wanted messages of a block; None: there are none."""
         pieces = []
         content = b""
@@ -130,7 +132,7 @@ class Merge:
             columns = self._columns
             rows = np.empty(columns.rows, ROW)
             if columns.rows:
-                rows["channel"] = self._channels.numbers(number, file, content, columns)
+                rows["channel"] = self._channels.map_rows(number, file, content, columns)
             for name in ("log_time", "publish_time", "origin_time", "offset", "length", "sequence"):
                 rows[name] = getattr(columns, name)[: columns.rows]
             pieces.append(rows)
@@ -141,4 +143,4 @@ class Merge:
         if (times[1:] < times[:-1]).any():
             order = np.argsort(times, kind="stable")
             rows, times = rows[order], times[order]
-        return _Waiting(content, rows, times)
+        return _PendingBlock(content, rows, times)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from msgq.kinds import TOPIC
-from msgq.recording.player.ring_sender import Direct
-from msgq.recording.player.schedule import Schedule, ages
+from msgq.recording.player.ring_sender import RingSender
+from msgq.recording.player.schedule import Schedule, compute_ages
 from msgq.recording.player.writers import Writers
 from msgq.recording.reader.column_batches import MessageBatch
 
@@ -14,7 +14,7 @@ _ONE_BY_ONE = 64
 _BYTES = 1 << 18  # at once, on topics: some 30 us
 
 
-class Sending:
+class BatchSender:
     """Sends bursts, a part at a time: what goes to topics on rings without an object for each message.
 
     Attributes
@@ -25,28 +25,30 @@ class Sending:
 
     def __init__(self, writers: Writers) -> None:
         self._writers = writers
-        self._direct = Direct()
+        self._ring_sender = RingSender()
         self._others: Counter[str] = Counter()
         self._other_bytes = 0
 
     def begin(self, schedule: Schedule, batch: MessageBatch) -> None:
         """Let what is sent be of a batch of this schedule."""
-        for name in schedule.names[len(self._direct) :]:
-            self._direct.add(self._writers.publisher(name))
+        for name in schedule.names[len(self._ring_sender) :]:
+            self._ring_sender.add(self._writers.publisher(name))
         self._schedule, self.batch = schedule, batch
         self.times: memoryview[int] = batch.time.data
-        self._ages = ages(batch)
+        self._ages = compute_ages(batch)
 
     def send(self, row: int, end: int) -> int:
         """Send rows from one to before another, or some of them, but at least one; return which row is next."""
-        following = self._direct.send(self.batch, self._ages, row, end, _BYTES)
+        following = self._ring_sender.send(self.batch, self._ages, row, end, _BYTES)
         return following if following > row else self._send_others(row, min(end, row + _ONE_BY_ONE))
 
     def _send_others(self, row: int, end: int) -> int:
         """Send what is no topic on a ring, message by message; and the first in any case."""
         codes = self.batch.code[row:end].tolist()
-        count = next((place for place, code in enumerate(codes) if place and self._direct.takes(code)), len(codes))
-        for message in self._schedule.messages(self.batch, slice(row, row + count)):
+        count = next(
+            (place for place, code in enumerate(codes) if place and self._ring_sender.has_ring(code)), len(codes)
+        )
+        for message in self._schedule.build_messages(self.batch, slice(row, row + count)):
             if self._writers.send(message):
                 self._others[message.source.kind] += 1
                 self._other_bytes += len(message.data)
@@ -55,9 +57,9 @@ class Sending:
     @property
     def by_kind(self) -> dict[str, int]:
         """How many messages were sent, by the kind of their endpoints."""
-        return dict(self._others + Counter({TOPIC.name: self._direct.messages}))
+        return dict(self._others + Counter({TOPIC.name: self._ring_sender.messages}))
 
     @property
     def bytes(self) -> int:
         """Of the payloads of all that was sent."""
-        return self._other_bytes + self._direct.bytes
+        return self._other_bytes + self._ring_sender.bytes

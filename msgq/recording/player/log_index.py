@@ -17,7 +17,7 @@ from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.record_structs import HEAD
 from msgq.recording.mcap_io.scan import ScanColumns
-from msgq.recording.reader.totals import told
+from msgq.recording.reader.totals import read_statistics
 from msgq.topic.playback import RING_BYTES, ring_bytes
 
 _ROWS = 16384
@@ -28,7 +28,7 @@ _Offsets = np.ndarray[Any, np.dtype[np.int64]]
 _INDEX = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
 
 
-class Outlined(NamedTuple):
+class IndexedEndpoint(NamedTuple):
     """An endpoint of a log.
 
     Attributes
@@ -45,7 +45,7 @@ class Outlined(NamedTuple):
     largest: int
 
 
-class _Large(NamedTuple):
+class _LargeChunk(NamedTuple):
     """A chunk, and the channels of it of whose messages it is to be found out how large they are."""
 
     size: int
@@ -54,7 +54,7 @@ class _Large(NamedTuple):
     numbers: Set[int]
 
 
-class Outline:
+class LogIndex:
     """What a log has. One thread at a time.
 
     Attributes
@@ -64,61 +64,61 @@ class Outline:
 
     def __init__(self, log: LogReader) -> None:
         """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
-        self._contents, self._columns = log.contents, ScanColumns(_ROWS)
+        self._view, self._columns = log.view, ScanColumns(_ROWS)
         self._largest: dict[int, int] = {}  # by code
-        large: list[_Large] = []
+        large: list[_LargeChunk] = []
         for file in log.files:
-            large += self._go_through(file)
-        self._look_into(large)
-        found: dict[str, Outlined] = {}
+            large += self._index_file(file)
+        self._measure_large(large)
+        found: dict[str, IndexedEndpoint] = {}
         for code in sorted(self._largest):
             channel = log.channels[code]
-            found[channel.endpoint] = _together(found.get(channel.endpoint), channel, self._largest[code])
+            found[channel.endpoint] = _merge_channel(found.get(channel.endpoint), channel, self._largest[code])
         self.endpoints = dict(sorted(found.items()))
 
-    def _go_through(self, file: McapFile) -> list[_Large]:
+    def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Note what a file has; return the chunks whose messages may be large."""
-        contents, figures = self._contents, _figures(file)
+        view, figures = self._view, _largest_payloads(file)
         known, there, large, sizes = set(figures), set[int](), [], [0]
-        wanted = [block for block in file.blocks if file.may_have_messages(block, contents.start, contents.end)]
+        wanted = [block for block in file.blocks if file.may_have_messages(block, view.start, view.end)]
         for block in wanted:
-            channels = self._channels(file, block)
+            channels = self._block_channels(file, block)
             if channels is None:
-                self._read(file, block, self._largest)
+                self._scan_block(file, block, self._largest)
                 continue
             there |= channels
-            sizes.append(min(block.size, contents.max_chunk_bytes))
+            sizes.append(min(block.size, view.max_chunk_bytes))
             if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
-                large.append(_Large(sizes[-1], file, block, channels - known))
+                large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
         for number in there:
-            self._note(file, number, min(figures.get(number, enough), max(sizes)))
+            self._record_size(file, number, min(figures.get(number, enough), max(sizes)))
         return large
 
-    def _channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
+    def _block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
         """Return the channels of a block; None: only reading it tells."""
         described = file.registry.channels.keys()
-        if file.has_compressed_payloads or block.start < self._contents.start or block.end >= self._contents.end:
+        if file.has_compressed_payloads or block.start < self._view.start or block.end >= self._view.end:
             return None
         if block.channels is None and file.statistics is not None and described:
             return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
         return block.channels if block.channels and block.channels <= described else None
 
-    def _note(self, file: McapFile, number: int, size: int) -> None:
+    def _record_size(self, file: McapFile, number: int, size: int) -> None:
         code = int(file.registry.codes[number])
         if code >= 0:
             self._largest[code] = max(self._largest.get(code, 0), size)
 
-    def _read(self, file: McapFile, block: DataBlock, largest: dict[int, int]) -> None:
+    def _scan_block(self, file: McapFile, block: DataBlock, largest: dict[int, int]) -> None:
         """Look at each message of a block."""
         columns = self._columns
-        for _ in self._contents.scan_block(file, block, columns):
-            sizes = np.full(len(self._contents.channels), -1, np.int64)
+        for _ in self._view.scan_block(file, block, columns):
+            sizes = np.full(len(self._view.channels), -1, np.int64)
             np.maximum.at(sizes, columns.code[: columns.rows], columns.length[: columns.rows])
             for code in np.flatnonzero(sizes >= 0).tolist():
                 largest[code] = max(largest.get(code, 0), int(sizes[code]))
 
-    def _look_into(self, large: list[_Large]) -> None:
+    def _measure_large(self, large: list[_LargeChunk]) -> None:
         """Find out how large messages of large chunks are, the largest chunks first. Where such chunks are very many,
         messages of the smaller ones may be as large as these.
         """
@@ -126,50 +126,50 @@ class Outline:
         for size, file, block, numbers in sorted(large, key=lambda one: -one.size):
             found: dict[int, int] = {}
             if room > 0:
-                found, used = _indexed(file, block, room)
+                found, used = _measure_by_index(file, block, room)
                 room -= max(used, _LOOK_BYTES)
             for number in numbers:
-                self._note(file, number, found.get(number, size - _MESSAGE_BYTES))
+                self._record_size(file, number, found.get(number, size - _MESSAGE_BYTES))
 
     def largest(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
         largest: dict[int, int] = {}
-        for file, block in self._contents.blocks():
+        for file, block in self._view.blocks():
             numbers = file.registry.channels.keys() if block.channels is None else block.channels
-            if not numbers or any(may_be(file, number, {endpoint}) for number in numbers):
-                self._read(file, block, largest)
-        channels = self._contents.channels
+            if not numbers or any(may_match(file, number, {endpoint}) for number in numbers):
+                self._scan_block(file, block, largest)
+        channels = self._view.channels
         return max((size for code, size in largest.items() if channels[code].endpoint == endpoint), default=0)
 
 
-def may_be(file: McapFile, number: int, endpoints: Set[str]) -> bool:
+def may_match(file: McapFile, number: int, endpoints: Set[str]) -> bool:
     """Return whether a channel may be one of some endpoints."""
     channel = file.registry.channels.get(number)
     return channel is None or channel.endpoint in endpoints
 
 
-def _together(before: Outlined | None, channel: Channel, largest: int) -> Outlined:
+def _merge_channel(before: IndexedEndpoint | None, channel: Channel, largest: int) -> IndexedEndpoint:
     """Return what there is of an endpoint, with one more of its channels."""
     kind, options = channel.source.kind, channel.source.parse_options()
     if before is None:
-        return Outlined(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
+        return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
     described = channel.schema or before.schema, options or before.options, before.tracked or channel.tracked
-    return Outlined(channel.endpoint, kind, *described, max(before.largest, largest))
+    return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest, largest))
 
 
-def _figures(file: McapFile) -> dict[int, int]:
+def _largest_payloads(file: McapFile) -> dict[int, int]:
     """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
-    return {number: figure["largest"] for number, figure in (told(file) or {}).items()}
+    return {number: figure["largest"] for number, figure in (read_statistics(file) or {}).items()}
 
 
-def _indexed(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int], int]:
+def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int], int]:
     """Return the bytes of the largest payload of each channel of a chunk, as the message indexes behind it tell, and
     how many bytes these have; no payload, if they make no sense, or have more bytes than there is room.
     """
     begin = block.offset + block.length
     try:
         with file.source.open() as fd:
-            indexes, end = _message_indexes(fd, begin, begin + room)
+            indexes, end = _read_message_indexes(fd, begin, begin + room)
     except (RecordingError, OSError):
         return {}, 0
     if not indexes:
@@ -185,7 +185,7 @@ def _indexed(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int
     return {number: int(largest[number]) for number, _ in indexes}, end - begin
 
 
-def _message_indexes(fd: int, here: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
+def _read_message_indexes(fd: int, here: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
     """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
     found: list[tuple[int, _Offsets]] = []
     while True:

@@ -12,8 +12,8 @@ from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.scan import ScanColumns
-from msgq.recording.player.log_index import Outline, may_be
-from msgq.recording.player.remapping import Names, Remap
+from msgq.recording.player.log_index import LogIndex, may_match
+from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
 
 _RAW = "/image"
@@ -23,7 +23,7 @@ _NO_INDEX = "the index of its file does not say that it is there; reindex the fi
 _ROWS = 4096
 
 
-class Plan(NamedTuple):
+class PlaybackPlan(NamedTuple):
     """What is played.
 
     Attributes
@@ -31,13 +31,13 @@ class Plan(NamedTuple):
     specs : by the new name.
     skipped : why an endpoint of the log is not played, by its name there.
     former : the names in the log, by the new ones.
-    outline : of the log.
+    log_index : of the log.
     """
 
     specs: dict[str, EndpointSpec]
     skipped: dict[str, str]
     former: dict[str, str]
-    outline: Outline
+    log_index: LogIndex
 
     def skip(self, name: str, why: str) -> None:
         """Let an endpoint, by its new name, not be played."""
@@ -50,13 +50,13 @@ class Plan(NamedTuple):
             self.skipped.setdefault(endpoint, _NO_INDEX)
 
 
-def played_endpoints(log: LogReader, remap: Remap) -> set[str]:
+def list_played_endpoints(log: LogReader, remap: Remap) -> set[str]:
     """Return the names of endpoints of a log when it is played, also of those that cannot be."""
-    names = Names(remap)
-    return {names.of(old, info.kind) or old for old, info in Outline(log).endpoints.items()}
+    names = EndpointRemapping(remap)
+    return {names.new_name(old, info.kind) or old for old, info in LogIndex(log).endpoints.items()}
 
 
-def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
+def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
     """Return what of a log is played, and where. Of the log it reads as little as tells that.
 
     Parameters
@@ -70,13 +70,13 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
     InvalidValueError : what is remapped is not there, or two endpoints would be played to one.
     RecordingError : nothing of it can be played.
     """
-    outline = Outline(log)
-    infos = dict(sorted({**Outline(before).endpoints, **outline.endpoints}.items()))
-    if unused := names.unused(infos):
+    log_index = LogIndex(log)
+    infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))
+    if unused := names.find_unused(infos):
         raise InvalidValueError(f"{', '.join(unused)} cannot be remapped: it is not played")
-    found = Plan({}, {}, {}, outline)
+    found = PlaybackPlan({}, {}, {}, log_index)
     for old, info in infos.items():
-        name = names.of(old, info.kind)
+        name = names.new_name(old, info.kind)
         if name is None:
             found.skipped[old] = _NO_NAME
             continue
@@ -91,18 +91,18 @@ def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
             info.options,
             info.largest,
             info.tracked,
-            _told("publisher", old, log) if info.kind == CHANNEL.name else (),
-            tuple(key for key in _told("key", old, before, log) if key),
+            _collect_source_field("publisher", old, log) if info.kind == CHANNEL.name else (),
+            tuple(key for key in _collect_source_field("key", old, before, log) if key),
         )
-    _leave_out_announcements(found)
-    _look_inside(log, found)
+    _skip_announcements(found)
+    _sample_messages(log, found)
     if not found.specs:
         reasons = some((f"{name!r}: {why}" for name, why in found.skipped.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return found
 
 
-def _leave_out_announcements(found: Plan) -> None:
+def _skip_announcements(found: PlaybackPlan) -> None:
     """Leave out topics of streams whose pictures go back into frames: their server publishes there."""
     pictures = [old for name, old in found.former.items() if found.specs[name].kind == FRAMES and old.endswith(_RAW)]
     announced = {old.removesuffix(_RAW) for old in pictures}
@@ -111,20 +111,20 @@ def _leave_out_announcements(found: Plan) -> None:
             found.skip(name, _ANNOUNCES)
 
 
-def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
+def _collect_source_field(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
     channels = (channel for channel in channels if not channel.boundary_losses.unrecorded)
     return tuple(dict.fromkeys(getattr(channel.source, what) for channel in channels))
 
 
-def _look_inside(log: LogReader, found: Plan) -> None:
+def _sample_messages(log: LogReader, found: PlaybackPlan) -> None:
     """Find a picture of each stream, and the queues whose events have no payloads."""
     new = {old: name for name, old in found.former.items()}
     kinds = {old: found.specs[name].kind for old, name in new.items()}
     wanted = {old for old, kind in kinds.items() if kind in (FRAMES, QUEUE.name)}
     undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
-    for endpoint, data in _first(log, wanted):
+    for endpoint, data in _iter_first_messages(log, wanted):
         if kinds[endpoint] == FRAMES:
             name = new[endpoint]
             found.specs[name] = found.specs[name]._replace(sample=data)
@@ -140,19 +140,19 @@ def _look_inside(log: LogReader, found: Plan) -> None:
         found.skip(new[endpoint], NO_PAYLOAD)
 
 
-def _first(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
+def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
-    contents, columns = log.contents, ScanColumns(_ROWS)
-    for file, block in sorted(contents.blocks(), key=lambda pair: pair[1].start):
+    view, columns = log.view, ScanColumns(_ROWS)
+    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
         if not endpoints:
             return
-        if block.channels and not any(may_be(file, number, endpoints) for number in block.channels):
+        if block.channels and not any(may_match(file, number, endpoints) for number in block.channels):
             continue
-        for content in contents.scan_block(file, block, columns):
+        for content in view.scan_block(file, block, columns):
             rows = slice(columns.rows)
             offsets = columns.offset[rows]
             ends = (offsets + columns.length[rows]).tolist()
             for code, begin, end in zip(columns.code[rows].tolist(), offsets.tolist(), ends, strict=True):
-                endpoint = contents.channels[code].endpoint
+                endpoint = view.channels[code].endpoint
                 if endpoint in endpoints:
                     yield endpoint, content[begin:end]

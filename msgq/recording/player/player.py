@@ -20,9 +20,9 @@ from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import RECORDS
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
-from msgq.recording.player.batch_sender import Sending
-from msgq.recording.player.remapping import Names, Remap
-from msgq.recording.player.schedule import TIME_SOURCES, Schedule, Ticks, latched, timed
+from msgq.recording.player.batch_sender import BatchSender
+from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, Schedule, find_latest_state, order_batches
 from msgq.recording.player.writers import Writers
 
 _LONG_S = 60.0  # a wait of its own in longer ones
@@ -123,7 +123,7 @@ class Player:
         time_source : the time that orders messages, "publish_time" or "log_time".
         rate : how much faster than it was recorded; inf: as fast as possible.
         loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
-        remap : new names of endpoints, each of the same kind, by their names or by compiled expressions; see `Names`.
+        remap : new names of endpoints, each of the same kind, by name or compiled expression; see `EndpointRemapping`.
         start_paused : wait for `resume`, or for `step`.
         wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
             need one. Vectors, boards and work queues need none: what they were given stays.
@@ -147,15 +147,15 @@ class Player:
         """
         _check(rate, clock_hz, start, duration, loops, time_source)
         self._pid = os.getpid()
-        self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, Names(remap)
+        self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, EndpointRemapping(remap)
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
-        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, time_source)
+        self._log, self._first_ns, self._begin_ns, self._end_ns = _resolve_range(log, start, duration, time_source)
         place = PlaybackTarget(backend or naming.backend_name(), naming.resolve_prefix(prefix), segment_size, take_over)
         self._records = self._log.full_history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
         self._writers = Writers(self._log, before, self._names, clock_endpoint, place)
-        self._sending = Sending(self._writers)
+        self._batch_sender = BatchSender(self._writers)
         self.endpoints = tuple(name for name in self._writers.by_name if name != clock_endpoint)
         self.skipped: Mapping[str, str] = self._writers.plan.skipped
         self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
@@ -170,12 +170,12 @@ class Player:
         self._target_ns: int | None = None  # of a seek
         self._next_ns = self._position_ns = self._begin_ns
         self._passes = self._late_ns = self._late_max_ns = 0
-        self._anchor(self._begin_ns)
+        self._set_anchor(self._begin_ns)
 
     # ---- what any thread may ask ----
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _request(self) -> Iterator[None]:
         """Change something, and let the thread that plays know."""
         self._asking.append(None)
         is_asking = True
@@ -191,17 +191,17 @@ class Player:
 
     def pause(self) -> None:
         """Send nothing, until `resume` or `step`."""
-        with self._asked():
+        with self._request():
             if not self._paused:
                 self._paused = True
                 self._position_ns = self._now_in_log()
 
     def resume(self) -> None:
         """Go on where it was."""
-        with self._asked():
+        with self._request():
             if self._paused:
                 self._paused, self._steps = False, 0
-                self._anchor(self._position_ns)
+                self._set_anchor(self._position_ns)
 
     def step(self, count: int = 1) -> None:
         """Send the next messages at once, one after the other; pauses, if it is not paused yet.
@@ -212,19 +212,19 @@ class Player:
         """
         if count < 1:
             raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
-        with self._asked():
+        with self._request():
             self.pause()
             self._steps += count
 
     def seek(self, position: float) -> None:
         """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
-        with self._asked():
+        with self._request():
             target = self._first_ns + round(position * NS_PER_S)
             self._target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
         """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
-        with self._asked():
+        with self._request():
             here = self._target_ns
             if here is None:
                 here = self._position_ns if self._paused else self._now_in_log()
@@ -232,7 +232,7 @@ class Player:
 
     def stop(self) -> None:
         """Let `run` end soon."""
-        with self._asked():
+        with self._request():
             self._stopping = True
 
     def set_rate(self, rate: float) -> None:
@@ -244,9 +244,9 @@ class Player:
         """
         if not rate > 0:
             raise InvalidValueError(f"a rate of {rate} is not possible; give more than 0, or pause")
-        with self._asked():
+        with self._request():
             if not self._paused:
-                self._anchor(self._now_in_log())
+                self._set_anchor(self._now_in_log())
             self._rate = rate
 
     @property
@@ -264,9 +264,9 @@ class Player:
         position = (self._position_ns - self._first_ns) / NS_PER_S
         unplayed = dict(self._writers.unplayed)
         late = self._late_ns, self._late_max_ns
-        by_kind = self._sending.by_kind
+        by_kind = self._batch_sender.by_kind
         messages = sum(by_kind.values())
-        return PlayerStats(messages, self._sending.bytes, self._passes, position, *late, unplayed, by_kind)
+        return PlayerStats(messages, self._batch_sender.bytes, self._passes, position, *late, unplayed, by_kind)
 
     def close(self) -> None:
         """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
@@ -305,9 +305,9 @@ class Player:
             self._wait_for_readers()
             begin: int | None = self._begin_ns
             with self._changed:
-                self._anchor(self._begin_ns)
+                self._set_anchor(self._begin_ns)
             while begin is not None:
-                begin = self._pass(begin)
+                begin = self._play_pass(begin)
         finally:
             with self._changed:
                 self._running = False
@@ -320,16 +320,16 @@ class Player:
             while not self._stopping and not self._writers.by_name[name].wait_for_readers(_LOOK_S):
                 pass
 
-    def _pass(self, begin_ns: int) -> int | None:
+    def _play_pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
-        self._writers.restore(latched(self._records.between(None, begin_ns), self._names))
+        self._writers.restore(find_latest_state(self._records.between(None, begin_ns), self._names))
         schedule = Schedule(
             self._log.between(begin_ns), self._time_source, self._names, self._writers.by_name.__contains__
         )
-        ticks = Ticks(*self._tick, begin_ns)
+        ticks = ClockTicks(*self._tick, begin_ns)
         for batch in schedule:
             # What was published before, and recorded after we begin, comes now.
-            self._sending.begin(schedule, batch.not_before(begin_ns))
+            self._batch_sender.begin(schedule, batch.clamp_to(begin_ns))
             self._writers.plan.skip_others(schedule.left_out)
             if not self._play(ticks):
                 break
@@ -338,44 +338,44 @@ class Player:
                 return None
             if self._target_ns is not None:
                 target, self._target_ns = self._target_ns, None
-                self._anchor(target)
+                self._set_anchor(target)
                 return target
             self._passes += 1
             if self._passes == self._loops:
                 return None
             # The next pass begins when this one was to end, not when it happened to be done: nothing adds up.
-            self._origin = (self._begin_ns, self._due(self._position_ns))
+            self._origin = (self._begin_ns, self._due_ns(self._position_ns))
             self._next_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
-    def _play(self, ticks: Ticks) -> bool:
+    def _play(self, ticks: ClockTicks) -> bool:
         """Send a batch, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
-        row, times = 0, self._sending.times
+        row, times = 0, self._batch_sender.times
         while row < len(times):
             with self._changed:
                 is_tick = ticks.next_ns <= times[row]
-                most = self._await(int(ticks.next_ns) if is_tick else times[row])
+                most = self._wait_until_due(int(ticks.next_ns) if is_tick else times[row])
                 if most == 0:
                     return False
                 if is_tick:
-                    self._writers.send(ticks.take())
+                    self._writers.send(ticks.next_tick())
                     continue
                 self._steps -= self._paused
                 row = self._send_due(row, min(row + most, len(times)), ticks.next_ns)
         return True
 
-    def _await(self, time_ns: int) -> int:
+    def _wait_until_due(self, time_ns: int) -> int:
         """Wait until it is time for what comes next; return how many messages may be sent at once. 0: not even that."""
         self._next_ns = time_ns
         while not self._stopping and self._target_ns is None:
             if self._asking:
                 self._changed.wait(_ASKING_S)
             elif self._paused and self._steps:
-                self._anchor(time_ns)
+                self._set_anchor(time_ns)
                 return 1
             elif self._paused:
                 self._changed.wait(_LONG_S)
-            elif (early_ns := self._due(time_ns) - self._clock.now_ns()) > 0:
+            elif (early_ns := self._due_ns(time_ns) - self._clock.now_ns()) > 0:
                 self._clock.wait(self._changed, min(early_ns / NS_PER_S, _LONG_S))
             else:
                 self._position_ns = time_ns
@@ -385,27 +385,27 @@ class Player:
 
     def _send_due(self, row: int, end: int, before_ns: float) -> int:
         """Send the message of a row, and of those that follow what is due and before a time; return the next row."""
-        times = self._sending.times
+        times = self._batch_sender.times
         if times[end - 1] >= before_ns:
             end = bisect_left(times, before_ns, row + 1, end)
         now = self._clock.now_ns()
-        if end > row + 1 and self._due(times[end - 1]) > now:
-            end = bisect_right(times, now, row + 1, end, key=self._due)
-        row = self._sending.send(row, end)
+        if end > row + 1 and self._due_ns(times[end - 1]) > now:
+            end = bisect_right(times, now, row + 1, end, key=self._due_ns)
+        row = self._batch_sender.send(row, end)
         self._position_ns = times[row - 1]
         if not self._paused:
-            self._late_ns = now - self._due(self._position_ns)
+            self._late_ns = now - self._due_ns(self._position_ns)
         self._next_ns = times[row] if row < len(times) else self._position_ns
         return row
 
     # ---- log time and real time ----
 
-    def _anchor(self, log_ns: int) -> None:
+    def _set_anchor(self, log_ns: int) -> None:
         """Let a time of the log be now."""
         self._origin = (log_ns, self._clock.now_ns())
         self._position_ns, self._late_ns, self._late_max_ns = log_ns, 0, 0
 
-    def _due(self, log_ns: int) -> int:
+    def _due_ns(self, log_ns: int) -> int:
         """Return when it is a time of the log."""
         log_origin, origin = self._origin
         return origin + round((log_ns - log_origin) / self._rate)
@@ -431,12 +431,12 @@ def _check(
         )
 
 
-def _range(
+def _resolve_range(
     log: LogReader | str | PathLike[str], start: float, duration: float | None, time_source: str
 ) -> tuple[LogReader, int, int, int]:
     """Return the log with what is to be played; when it begins; when what is played begins and ends."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
-    first = next(iter(timed(reader, time_source)), None)
+    first = next(iter(order_batches(reader, time_source)), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     first_ns = int(first.time[0])

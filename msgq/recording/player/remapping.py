@@ -9,11 +9,11 @@ from msgq.common.selection import EndpointPattern
 from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.kinds import FRAMES, KINDS, RECORDED_PICTURES, TOPIC, kind_of
 
-#: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `Names`.
+#: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `EndpointRemapping`.
 Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
 
 
-class Names:
+class EndpointRemapping:
     r"""The new names of endpoints.
 
     An endpoint that is named in `remap` gets exactly that name. Of one in which an expression is found, the first such,
@@ -28,7 +28,7 @@ class Names:
         self._patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
         self._known: dict[tuple[str, str], str | None] = {}
 
-    def of(self, endpoint: str, kind: str) -> str | None:
+    def new_name(self, endpoint: str, kind: str) -> str | None:
         """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
 
         Raises
@@ -38,21 +38,21 @@ class Names:
         """
         asked = endpoint, kind
         if asked not in self._known:
-            self._known[asked] = self._new(endpoint, kind)
+            self._known[asked] = self._compute_name(endpoint, kind)
         return self._known[asked]
 
-    def _new(self, endpoint: str, kind: str) -> str | None:
+    def _compute_name(self, endpoint: str, kind: str) -> str | None:
         if endpoint in self._exact:
-            return _checked(self._exact[endpoint], kind, endpoint)
+            return _validate(self._exact[endpoint], kind, endpoint)
         for pattern, new in self._patterns:
             if pattern.search(endpoint):
-                return _checked(_without_slashes(_replaced(pattern, new, endpoint), kind), kind, endpoint)
+                return _validate(_without_slashes(_substitute(pattern, new, endpoint), kind), kind, endpoint)
         try:
-            return _checked(_without_slashes(endpoint, kind), kind, endpoint)
+            return _validate(_without_slashes(endpoint, kind), kind, endpoint)
         except (EndpointNameError, InvalidValueError):
             return None
 
-    def unused(self, endpoints: Iterable[str]) -> list[str]:
+    def find_unused(self, endpoints: Iterable[str]) -> list[str]:
         """Return what of the remapping applies to none of these endpoints."""
         there = set(endpoints)
         missing = sorted(set(self._exact) - there)
@@ -61,7 +61,7 @@ class Names:
         ]
 
 
-def _replaced(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
+def _substitute(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
     try:
         return pattern.sub(new, endpoint, count=1)
     except (re.error, IndexError) as error:
@@ -73,7 +73,7 @@ def _without_slashes(name: str, kind: str) -> str:
     return name.strip("/").replace("/", ".") if kind == TOPIC.name else name
 
 
-def _checked(name: str, kind: str, former: str) -> str:
+def _validate(name: str, kind: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
     if kind == FRAMES:
         if not RECORDED_PICTURES.fullmatch(name):

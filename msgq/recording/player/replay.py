@@ -19,9 +19,9 @@ from msgq.kinds.playback import UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.player.plan import Plan, plan
-from msgq.recording.player.remapping import Names, Remap
-from msgq.recording.player.schedule import Schedule, latched
+from msgq.recording.player.plan import PlaybackPlan, make_plan
+from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.recording.player.schedule import Schedule, find_latest_state
 from msgq.simulation import Faults, SentMessage, Simulation
 from msgq.topic.playback import RING_BYTES, ring_bytes
 from msgq.workqueue.playback import sent_event
@@ -67,20 +67,20 @@ def replay(
     RecordingError : the log has no message of what was chosen.
     What a program raises, with a note that names it.
     """
-    names = Names(remap)
-    first = next(Schedule(log, time_source, names).each(), None)
+    names = EndpointRemapping(remap)
+    first = next(Schedule(log, time_source, names).iter_messages(), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     with Simulation(seed, faults) as sim, sim.clock.patch_time():
         sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
         before = log.full_history(RECORDS.name).between(None, log.start_time)
-        found = plan(log, before, names)
+        found = make_plan(log, before, names)
         _prepare(sim, found)
-        state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
+        state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, names)]
         for program in programs:
             sim.add(program)
         schedule = Schedule(log, time_source, names, found.specs.__contains__)
-        sim.play(chain((message for message in state if message.endpoint in found.specs), schedule.each()))
+        sim.play(chain((message for message in state if message.endpoint in found.specs), schedule.iter_messages()))
         if not sim.run_until_idle(idle_timeout, max_runtime):
             _log.warning(
                 "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
@@ -91,7 +91,7 @@ def replay(
         return [message for message in sim.sent_messages if message.node != "play"]
 
 
-def _prepare(sim: Simulation, found: Plan) -> None:
+def _prepare(sim: Simulation, found: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
     for name, one in list(found.specs.items()):
         try:

@@ -9,13 +9,13 @@ from msgq.recording.reader.column_batches import MessageBatch
 #: The age of what nobody knows the age of.
 NO_AGE: int
 
-def published(
+def order_publish_times(
     log_time: np.ndarray[Any, np.dtype[np.int64]],
     publish_time: np.ndarray[Any, np.dtype[np.int64]],
     code: np.ndarray[Any, np.dtype[np.int32]],
     endpoints: np.ndarray[Any, np.dtype[np.int32]],
     latest: np.ndarray[Any, np.dtype[np.int64]],
-    believed_ns: int,
+    max_skew_ns: int,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return when messages were published, as far as that is believed; those of an endpoint keep their order.
 
@@ -24,11 +24,11 @@ def published(
     log_time, publish_time, code : of each message, in the order of log_time.
     endpoints : of each code, the index of its endpoint.
     latest : of each endpoint, the time of its last message so far; brought up to date.
-    believed_ns : how far publish_time may be from log_time; beyond that, log_time counts.
+    max_skew_ns : how far publish_time may be from log_time; beyond that, log_time counts.
     """
 
 @final
-class Direct:
+class RingSender:
     """Sends messages to the rings of topics, without a Python object for each. One thread at a time.
 
     Attributes
@@ -46,7 +46,7 @@ class Direct:
     def add(self, socket: object) -> None:
         """Say what publishes the messages of the next code; what is no `PubSocket` of rings, publishes none here."""
 
-    def takes(self, code: int) -> bool:
+    def has_ring(self, code: int) -> bool:
         """Whether messages of this code are sent here."""
 
     def send(

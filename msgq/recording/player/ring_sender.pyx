@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""What is done with each message that is played, below Python. See the type stub (rows.pyi)."""
+"""What is done with each message that is played, below Python. See the type stub (ring_sender.pyi)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MIN, int32_t, int64_t
@@ -15,8 +15,8 @@ from msgq.errors import InvalidValueError, MessageTooLargeError
 NO_AGE = INT64_MIN
 
 
-def published(const int64_t[::1] log_time, const int64_t[::1] publish_time, const int32_t[::1] code,
-              const int32_t[::1] endpoints, int64_t[::1] latest, int64_t believed_ns):
+def order_publish_times(const int64_t[::1] log_time, const int64_t[::1] publish_time, const int32_t[::1] code,
+                        const int32_t[::1] endpoints, int64_t[::1] latest, int64_t max_skew_ns):
     cdef Py_ssize_t row, rows = log_time.shape[0]
     cdef int64_t time
     cdef int32_t endpoint
@@ -26,7 +26,7 @@ def published(const int64_t[::1] log_time, const int64_t[::1] publish_time, cons
     cdef int64_t[::1] into = times
     for row in range(rows):
         time = log_time[row]
-        if -believed_ns <= publish_time[row] - time <= believed_ns:
+        if -max_skew_ns <= publish_time[row] - time <= max_skew_ns:
             time = publish_time[row]
         _check(code[row], endpoints.shape[0])
         endpoint = endpoints[code[row]]
@@ -42,7 +42,7 @@ cdef inline int _check(int64_t index, Py_ssize_t count) except -1:
     return 0
 
 
-cdef class Direct:
+cdef class RingSender:
     """See the type stub."""
 
     cdef readonly int64_t messages
@@ -58,7 +58,7 @@ cdef class Direct:
     def add(self, socket):
         self._sockets.append(socket if type(socket) is PubSocket else None)
 
-    def takes(self, Py_ssize_t code):
+    def has_ring(self, Py_ssize_t code):
         return self._sockets[code] is not None
 
     def send(self, batch, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):

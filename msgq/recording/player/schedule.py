@@ -19,13 +19,13 @@ from msgq.errors import InvalidValueError
 from msgq.kinds import QUEUE
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
-from msgq.recording.player.remapping import Names, Remap
-from msgq.recording.player.ring_sender import NO_AGE, published
-from msgq.recording.reader.column_batches import MessageBatch, Waiting
+from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.recording.player.ring_sender import NO_AGE, order_publish_times
+from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
 
 TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
-BELIEVED_NS = NS_PER_S
+MAX_PUBLISH_SKEW_NS = NS_PER_S
 _WAITING_BYTES = 128 << 20  # of a log that may wait for that; of more than this, the older half does not wait so long
 _ROWS = 4096  # of which tuples are made at once
 
@@ -41,7 +41,11 @@ class Schedule:
     """
 
     def __init__(
-        self, log: LogReader, time_source: str, names: Names, is_wanted: Callable[[str], bool] = lambda _: True
+        self,
+        log: LogReader,
+        time_source: str,
+        names: EndpointRemapping,
+        is_wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Take what is played. is_wanted : asked of each new name."""
         if time_source not in TIME_SOURCES:
@@ -54,31 +58,31 @@ class Schedule:
 
     def __iter__(self) -> Iterator[MessageBatch]:
         """Give the messages. Events of work queues that are not of messages that were sent are left out."""
-        for batch in timed(self.log, self._time_source):
+        for batch in order_batches(self.log, self._time_source):
             self._name_channels()
             wanted = self._is_named[batch.code]
             if not wanted.all():
                 self.left_out.update(self.log.channels[code].endpoint for code in np.unique(batch.code[~wanted]))
             queued = self._is_queue[batch.code]
             if queued.any():
-                wanted &= ~queued | _are_sent(batch)
+                wanted &= ~queued | _find_sent_events(batch)
             if wanted.all():
                 yield batch
             elif wanted.any():
-                yield batch.rows(wanted)
+                yield batch.select(wanted)
 
     def _name_channels(self) -> None:
         if len(self.names) == len(self.log.channels):
             return
         for channel in self.log.channels[len(self.names) :]:
-            name = self._names.of(channel.endpoint, channel.source.kind)
+            name = self._names.new_name(channel.endpoint, channel.source.kind)
             self.names.append(name if name is not None and self._is_wanted(name) else None)
         self._is_named = np.array([name is not None for name in self.names])
         self._is_queue = np.array([channel.source.kind == QUEUE.name for channel in self.log.channels])
 
-    def messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
+    def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
         """Return some messages of a batch one by one."""
-        chosen = batch.rows(rows)
+        chosen = batch.select(rows)
         codes, begins = chosen.code.tolist(), chosen.offset.tolist()
         ends = (chosen.offset + chosen.length).tolist()
         contents, channels = batch.contents, self.log.channels
@@ -86,18 +90,18 @@ class Schedule:
             chosen.time.tolist(),
             [self.names[code] for code in codes],
             [contents[i][b:e] for i, b, e in zip(chosen.content.tolist(), begins, ends, strict=True)],
-            [None if age == NO_AGE else age for age in ages(chosen).tolist()],
+            [None if age == NO_AGE else age for age in compute_ages(chosen).tolist()],
             [channels[code].source for code in codes],
             [channels[code].schema for code in codes],
             strict=True,
         )
         return list(map(PlaybackMessage._make, fields))
 
-    def each(self) -> Iterator[PlaybackMessage]:
+    def iter_messages(self) -> Iterator[PlaybackMessage]:
         """Give the messages one by one."""
         for batch in self:
             for begin in range(0, len(batch), _ROWS):
-                yield from self.messages(batch, slice(begin, begin + _ROWS))
+                yield from self.build_messages(batch, slice(begin, begin + _ROWS))
 
 
 def playback_messages(
@@ -119,10 +123,10 @@ def playback_messages(
     ------
     InvalidValueError : `time_source` is neither; a new name is of another kind.
     """
-    return Schedule(log, time_source, Names(remap)).each()
+    return Schedule(log, time_source, EndpointRemapping(remap)).iter_messages()
 
 
-def latched(before: LogReader, names: Names) -> list[PlaybackMessage]:
+def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[PlaybackMessage]:
     """Return the last change of each element of a vector, and of each key of a board; oldest first.
 
     Parameters
@@ -131,7 +135,7 @@ def latched(before: LogReader, names: Names) -> list[PlaybackMessage]:
     names : where endpoints are played.
     """
     found: dict[tuple[str, str, bytes], PlaybackMessage] = {}
-    for message in Schedule(before, "log_time", names).each():
+    for message in Schedule(before, "log_time", names).iter_messages():
         key = message.source.key
         what = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
         found.pop(what, None)
@@ -139,35 +143,37 @@ def latched(before: LogReader, names: Names) -> list[PlaybackMessage]:
     return list(found.values())
 
 
-def timed(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
+def order_batches(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
     """Give messages in the order of the time that counts, which their `time` is then."""
-    return _published(log) if time_source == "publish_time" else log.iter_batches()
+    return _order_by_publish_time(log) if time_source == "publish_time" else log.iter_batches()
 
 
-def _published(log: LogReader) -> Iterator[MessageBatch]:
+def _order_by_publish_time(log: LogReader) -> Iterator[MessageBatch]:
     """Give messages in the order in which they were published, as far as that is believed."""
-    waiting, endpoints, latest, shown = Waiting(), np.empty(0, np.int32), np.empty(0, np.int64), 0
+    waiting, endpoints, latest, shown = BatchMergeBuffer(), np.empty(0, np.int32), np.empty(0, np.int64), 0
     for batch in log.iter_batches():
         if len(endpoints) < len(log.channels):
-            names, endpoints = log.contents.endpoint_codes()
+            names, endpoints = log.view.endpoint_codes()
             latest = np.concatenate((latest, np.zeros(len(names) - len(latest), np.int64)))
-        times = published(batch.log_time, batch.publish_time, batch.code, endpoints, latest, BELIEVED_NS)
+        times = order_publish_times(
+            batch.log_time, batch.publish_time, batch.code, endpoints, latest, MAX_PUBLISH_SKEW_NS
+        )
         waiting.add(replace(batch, time=times))
-        certain = int(batch.log_time[-1]) - BELIEVED_NS  # nothing that follows can be earlier
-        for ready in chain(waiting.until(certain), _more_than_may_wait(waiting)):
-            yield ready.not_before(shown)
+        certain = int(batch.log_time[-1]) - MAX_PUBLISH_SKEW_NS  # nothing that follows can be earlier
+        for ready in chain(waiting.pop_until(certain), _pop_excess(waiting)):
+            yield ready.clamp_to(shown)
             shown = max(shown, int(ready.time[-1]))
-    for ready in waiting.until():
-        yield ready.not_before(shown)
+    for ready in waiting.pop_until():
+        yield ready.clamp_to(shown)
 
 
-def _more_than_may_wait(waiting: Waiting) -> Iterator[MessageBatch]:
+def _pop_excess(waiting: BatchMergeBuffer) -> Iterator[MessageBatch]:
     """Give the older half of what waits, in time, until that is no more than may."""
     while waiting.size > _WAITING_BYTES:
-        yield from waiting.until((waiting.first_time + waiting.last_time) // 2)
+        yield from waiting.pop_until((waiting.first_time + waiting.last_time) // 2)
 
 
-class Ticks:
+class ClockTicks:
     """The log's time, between its messages: u64 nanoseconds, little endian, at a steady rate of log time.
 
     Being of the log's time and not of ours, they are the same each time; and each stands before what happens then.
@@ -182,19 +188,19 @@ class Ticks:
         self._count = 0
         self.next_ns: float = math.inf if endpoint is None else begin_ns
 
-    def take(self) -> PlaybackMessage:
-        """Return the next one, as a message that is due then; it is taken."""
+    def next_tick(self) -> PlaybackMessage:
+        """Return the next tick as a message that is due then, and advance."""
         time_ns, self._count = int(self.next_ns), self._count + 1
         self.next_ns = self._begin_ns + round(self._count * NS_PER_S / self._rate_hz)
         return PlaybackMessage(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
 
 
-def ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+def compute_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return how old, when it was published, that was which each message comes from; `NO_AGE`: nobody knows."""
     return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, NO_AGE)
 
 
-def _are_sent(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _find_sent_events(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return of each message whether it is an event that says that a message was sent."""
     first = np.zeros(len(batch), np.uint8)
     for number, content in enumerate(batch.contents):

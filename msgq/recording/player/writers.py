@@ -13,8 +13,8 @@ from msgq.errors import InvalidValueError, QueueFullError, RecordingError, Segme
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.recording.log_reader import LogReader
-from msgq.recording.player.plan import plan
-from msgq.recording.player.remapping import Names
+from msgq.recording.player.plan import make_plan
+from msgq.recording.player.remapping import EndpointRemapping
 from msgq.topic.playback import TopicWriter
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class Writers:
     """
 
     def __init__(
-        self, log: LogReader, before: LogReader, names: Names, clock_endpoint: str | None, target: PlaybackTarget
+        self,
+        log: LogReader,
+        before: LogReader,
+        names: EndpointRemapping,
+        clock_endpoint: str | None,
+        target: PlaybackTarget,
     ) -> None:
         """Open them all, or none; log, before and names are those of `plan`, the others those of `Player`."""
         self.by_name: dict[str, EndpointWriter] = {}
@@ -44,7 +49,7 @@ class Writers:
         self.closed = False
         self._place = target
         self._servers: dict[str, VisionIpcServer] = {}
-        self.plan = plan(log, before, names)
+        self.plan = make_plan(log, before, names)
         if clock_endpoint in self.plan.specs:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
         with ExitStack() as stack:
@@ -65,7 +70,7 @@ class Writers:
             try:
                 writer = open_writer(wanted, self._place, self._servers)
             except SegmentSizeError:  # what is there is smaller than the largest message could be: how large is it?
-                largest = self.plan.outline.largest(self.plan.former[wanted.endpoint])
+                largest = self.plan.log_index.largest(self.plan.former[wanted.endpoint])
                 writer = open_writer(wanted._replace(largest=largest), self._place, self._servers)
             self.by_name[wanted.endpoint] = writer
         except UnplayableError as error:

@@ -11,12 +11,12 @@ import pyarrow as pa
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import LOST_MAX
 from msgq.recording.mcap_io.scan import ScanColumns
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.log_view import LogView
 
-NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
+DEFAULT_COLUMNS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
 _SOURCE = ("kind", "publisher", "key")  # fields of MessageSource
-HIDDEN = ("lost_before", "lost_after")
-_TYPES = dict.fromkeys((*NAMES, "origin_time", "byte_offset", *HIDDEN), pa.int64()) | {
+LOSS_COLUMNS = ("lost_before", "lost_after")
+_TYPES = dict.fromkeys((*DEFAULT_COLUMNS, "origin_time", "byte_offset", *LOSS_COLUMNS), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),
@@ -28,59 +28,59 @@ _BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more
 
 def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of batches with these columns; None is all of them."""
-    names = NAMES if columns is None else tuple(columns)
+    names = DEFAULT_COLUMNS if columns is None else tuple(columns)
     if unknown := [name for name in names if name not in _TYPES]:
         raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_TYPES)}")
     return pa.schema([(name, _TYPES[name]) for name in names])
 
 
-class _Hidden:
-    """Losses next to messages that are no gaps. side : the index in `HIDDEN`."""
+class _LossColumn:
+    """Losses next to messages that are no gaps. side : the index in `LOSS_COLUMNS`."""
 
-    def __init__(self, contents: Contents, side: int) -> None:
-        self._contents, self._side = contents, side
+    def __init__(self, view: LogView, side: int) -> None:
+        self._view, self._side = view, side
         self._known = -1  # channels that were there when these were made:
-        self._numberings = self._places = self._lost = np.empty(0, np.int64)
+        self._numberings = self._positions = self._lost = np.empty(0, np.int64)
 
     def column(self, codes: _Array, sequences: _Array) -> Any:
         """Return the losses next to each message; null: none."""
-        if self._known != len(self._contents.channels):
-            self._learn()
-        if not len(self._places):
+        if self._known != len(self._view.channels):
+            self._refresh()
+        if not len(self._positions):
             return pa.nulls(len(codes), pa.int64())
         wanted = self._numberings[codes] << 32 | sequences
-        found = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
-        lost = np.where(self._places[found] == wanted, self._lost[found], 0)
+        found = np.minimum(np.searchsorted(self._positions, wanted), len(self._positions) - 1)
+        lost = np.where(self._positions[found] == wanted, self._lost[found], 0)
         return pa.array(lost, mask=lost == 0)
 
-    def _learn(self) -> None:
-        channels = self._contents.channels
+    def _refresh(self) -> None:
+        channels = self._view.channels
         ends = [
             (code, end) for code, channel in enumerate(channels) if (end := channel.boundary_losses.ends[self._side])
         ]
         self._known = len(channels)
-        self._numberings = self._contents.numberings().astype(np.int64) if ends else self._numberings
+        self._numberings = self._view.numberings().astype(np.int64) if ends else self._numberings
         stated: dict[int, set[int]] = {}
         for code, end in ends:
             stated.setdefault(int(self._numberings[code]) << 32 | end.sequence, set()).add(end.lost or 0)
-        self._places = np.array(sorted(stated), np.int64)
-        self._lost = np.array([min(sum(stated[place]), LOST_MAX) for place in self._places.tolist()], np.int64)
+        self._positions = np.array(sorted(stated), np.int64)
+        self._lost = np.array([min(sum(stated[place]), LOST_MAX) for place in self._positions.tolist()], np.int64)
 
 
 class _Batch:
     """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
 
     def __init__(
-        self, contents: Contents, schema: pa.Schema, rows: int, room: int, hidden: Mapping[str, _Hidden]
+        self, view: LogView, schema: pa.Schema, rows: int, room: int, loss_columns: Mapping[str, _LossColumn]
     ) -> None:
-        self._contents, self._schema, self._hidden = contents, schema, hidden
+        self._view, self._schema, self._loss_columns = view, schema, loss_columns
         self.columns = ScanColumns(rows)
         self._ends = np.zeros(rows + 1, np.int32)
         self._wants_data = "data" in schema.names
         self._data = np.empty(room if self._wants_data else 0, np.uint8)
         self._used = 0
         self._gathered = 0
-        self._places: list[int] = []  # offsets of blocks, and of each the rows
+        self._positions: list[int] = []  # offsets of blocks, and of each the rows
         self._counts: list[int] = []
 
     @property
@@ -95,7 +95,7 @@ class _Batch:
     def gather(self, content: bytes, place: int) -> None:
         """Copy the payloads of the rows that came since; place : of the block that they are in."""
         first, self._gathered = self._gathered, self.columns.rows
-        self._places.append(place)
+        self._positions.append(place)
         self._counts.append(self._gathered - first)
         if not self._wants_data:
             return
@@ -115,38 +115,38 @@ class _Batch:
             buffers = [None, pa.py_buffer(self._ends[: rows + 1]), pa.py_buffer(self._data[: self._used])]
             return pa.Array.from_buffers(pa.binary(), rows, buffers)
         if name == "endpoint":
-            names, of_code = self._contents.endpoint_codes()
+            names, of_code = self._view.endpoint_codes()
             return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(names, pa.string()))
         if name in _SOURCE:
-            texts, of_code = self._contents.source_codes(name)
+            texts, of_code = self._view.source_codes(name)
             return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(texts, pa.string()))
         if name == "epoch":
-            epochs = np.array([channel.epoch for channel in self._contents.channels], np.int64)
+            epochs = np.array([channel.epoch for channel in self._view.channels], np.int64)
             return pa.array(epochs[self.columns.code[:rows]])
-        if name in HIDDEN:
-            return self._hidden[name].column(self.columns.code[:rows], self.columns.sequence[:rows])
+        if name in LOSS_COLUMNS:
+            return self._loss_columns[name].column(self.columns.code[:rows], self.columns.sequence[:rows])
         if name == "byte_offset":
-            return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
+            return pa.array(np.repeat(np.array(self._positions, np.int64), self._counts))
         return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])
 
 
-def batches(
-    contents: Contents, columns: Sequence[str] | None, rows: int, size: int = _BYTES_MAX
+def read_batches(
+    view: LogView, columns: Sequence[str] | None, rows: int, size: int = _BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
     schema = arrow_schema(columns)
     room = 1 << 20
-    hidden = {name: _Hidden(contents, side) for side, name in enumerate(HIDDEN)}
-    batch = _Batch(contents, schema, rows, room, hidden)
-    for file, block in contents.blocks():
+    loss_columns = {name: _LossColumn(view, side) for side, name in enumerate(LOSS_COLUMNS)}
+    batch = _Batch(view, schema, rows, room, loss_columns)
+    for file, block in view.blocks():
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
             if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
                 yield batch.finish()
                 room = max(1 << 20, min(batch.used + batch.used // 8, size))
-                batch = _Batch(contents, schema, rows, room, hidden)
-            position = file.scan(block, content, position, batch.columns, contents.start, contents.end)
+                batch = _Batch(view, schema, rows, room, loss_columns)
+            position = file.scan(block, content, position, batch.columns, view.start, view.end)
             batch.gather(content, block.offset)
     if batch.columns.rows:
         yield batch.finish()

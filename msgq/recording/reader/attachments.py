@@ -17,7 +17,7 @@ from msgq.recording.mcap_io.mcap_file import ExtraRecord
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_structs import HEAD
 from msgq.recording.mcap_io.scan import TIME_MAX, crc32
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.log_view import LogView
 
 
 class Header(NamedTuple):
@@ -86,25 +86,25 @@ class Attachment:
         return content[-CRC_BYTES - self.size : -CRC_BYTES]
 
 
-def attachments(contents: Contents) -> Iterator[Attachment]:
+def iter_attachments(view: LogView) -> Iterator[Attachment]:
     """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
-    for path, extra, found in _read(contents, Opcode.ATTACHMENT, attachment_index):
-        if contents.start <= min(found.log_time, TIME_MAX - 1) < contents.end:
+    for path, extra, found in _read_records(view, Opcode.ATTACHMENT, attachment_index):
+        if view.start <= min(found.log_time, TIME_MAX - 1) < view.end:
             times = found.log_time, found.create_time
             places = extra.offset, extra.length, crc_offset(found) - found.data_size
             yield Attachment(found.name, found.media_type, *times, found.data_size, path, *places)
 
 
-def metadata(contents: Contents) -> Iterator[Metadata]:
+def iter_metadata(view: LogView) -> Iterator[Metadata]:
     """Give all metadata, in the order of the files; what makes no sense is noted."""
-    for _, _, found in _read(contents, Opcode.METADATA, read_metadata):
+    for _, _, found in _read_records(view, Opcode.METADATA, read_metadata):
         yield Metadata(found.name, found.metadata)
 
 
-def _read(
-    contents: Contents, opcode: int, read: Callable[[int, int, int], Any]
+def _read_records(
+    view: LogView, opcode: int, read: Callable[[int, int, int], Any]
 ) -> Iterator[tuple[Path, ExtraRecord, Any]]:
-    for file in contents.files:
+    for file in view.files:
         for extra in file.extra_records:
             if extra.opcode != opcode:
                 continue
@@ -112,6 +112,6 @@ def _read(
                 with file.source.open() as fd:
                     found = read(fd, extra.offset, extra.length)
             except (ValueError, RecordingError) as error:
-                contents.note(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
+                view.report(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
             else:
                 yield file.path, extra, found

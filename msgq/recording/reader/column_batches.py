@@ -12,8 +12,8 @@ import numpy as np
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.scan import ScanColumns
-from msgq.recording.reader.log_view import Contents
-from msgq.recording.reader.time_order import FoundMessages
+from msgq.recording.reader.log_view import LogView
+from msgq.recording.reader.time_order import BlockMessages
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _ROWS = 65536
@@ -52,25 +52,25 @@ class MessageBatch:
         """Bytes that it keeps in memory."""
         return sum(map(len, self.contents)) + sum(int(getattr(self, name).nbytes) for name in _COLUMNS)
 
-    def rows(self, which: slice | _Array) -> MessageBatch:
+    def select(self, selection: slice | _Array) -> MessageBatch:
         """Return some of the rows: a slice, or their indexes, or a bool for each."""
-        return MessageBatch(self.contents, *(getattr(self, name)[which] for name in _COLUMNS))
+        return MessageBatch(self.contents, *(getattr(self, name)[selection] for name in _COLUMNS))
 
-    def not_before(self, time_ns: int) -> MessageBatch:
+    def clamp_to(self, time_ns: int) -> MessageBatch:
         """Return it without times before this one: what would come earlier, comes then."""
         return self if self.time[0] >= time_ns else replace(self, time=np.maximum(self.time, time_ns))
 
-    def in_order(self) -> MessageBatch:
+    def sort(self) -> MessageBatch:
         """Return it in the order of time; rows of the same time stay in theirs."""
         if (self.time[1:] >= self.time[:-1]).all():
             return self
-        return self.rows(np.argsort(self.time, kind="stable"))
+        return self.select(np.argsort(self.time, kind="stable"))
 
 
 _COLUMNS = tuple(field.name for field in fields(MessageBatch) if field.name != "contents")
 
 
-def together(batches: Sequence[MessageBatch]) -> MessageBatch:
+def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
     """Return the rows of all in the order of time; rows of the same time in the order given."""
     if len(batches) == 1:
         return batches[0]
@@ -80,11 +80,11 @@ def together(batches: Sequence[MessageBatch]) -> MessageBatch:
         places = [contents.setdefault(id(one), (len(contents), one))[0] for one in batch.contents]
         shifted.append(replace(batch, content=np.array(places, np.int32)[batch.content]))
     columns = (np.concatenate([getattr(batch, name) for batch in shifted]) for name in _COLUMNS)
-    return MessageBatch(tuple(one for _, one in contents.values()), *columns).in_order()
+    return MessageBatch(tuple(one for _, one in contents.values()), *columns).sort()
 
 
-class Waiting:
-    """Bursts that overlap in time, on their way into one order. False while there are none.
+class BatchMergeBuffer:
+    """Merges batches that overlap in time. False while it is empty.
 
     Attributes
     ----------
@@ -109,48 +109,48 @@ class Waiting:
         """Let a batch wait. Among rows of the same time, those that were added first are first."""
         self.size += batch.size
         self._added += 1
-        ordered = batch.in_order()
+        ordered = batch.sort()
         self.last_time = max(self.last_time, int(ordered.time[-1]))
         self._push(self._added, ordered, batch.size)
 
     def _push(self, number: int, rest: MessageBatch, size: int) -> None:
         heappush(self._heap, (int(rest.time[0]), number, rest, size))
 
-    def until(self, time: int | None = None) -> Iterator[MessageBatch]:
+    def pop_until(self, time: int | None = None) -> Iterator[MessageBatch]:
         """Give what is not later than a time, as one batch in order; None: all. Nothing, if there is none."""
         heads: dict[int, MessageBatch] = {}
         while self._heap and (time is None or self._heap[0][0] <= time):
             _, number, batch, size = heappop(self._heap)
             count = len(batch) if time is None else int(np.searchsorted(batch.time, time, "right"))
-            heads[number] = batch.rows(slice(count))
+            heads[number] = batch.select(slice(count))
             if count < len(batch):
-                self._push(number, batch.rows(slice(count, None)), size)
+                self._push(number, batch.select(slice(count, None)), size)
             else:
                 self.size -= size
         if heads:
-            yield together([heads[number] for number in sorted(heads)])
+            yield merge_batches([heads[number] for number in sorted(heads)])
 
 
-def log_order(contents: Contents) -> Iterator[MessageBatch]:
+def read_in_log_order(view: LogView) -> Iterator[MessageBatch]:
     """Give the messages in the order of log_time, those of one time in the order of the files."""
-    columns, waiting = ScanColumns(_ROWS), Waiting()
-    most = OVERLAP * contents.max_chunk_bytes
-    for file, block in sorted(contents.blocks(), key=lambda pair: pair[1].start):
-        yield from waiting.until(block.start)  # those of the same time stand before what follows
-        for batch in _found(contents, file, block, columns):
+    columns, waiting = ScanColumns(_ROWS), BatchMergeBuffer()
+    most = OVERLAP * view.max_chunk_bytes
+    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
+        yield from waiting.pop_until(block.start)  # those of the same time stand before what follows
+        for batch in _read_block(view, file, block, columns):
             if waiting and waiting.size + batch.size > most:
                 text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                contents.note(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
+                view.report(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
             else:
                 waiting.add(batch)
-    yield from waiting.until()
+    yield from waiting.pop_until()
 
 
-def _found(contents: Contents, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[MessageBatch]:
+def _read_block(view: LogView, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[MessageBatch]:
     """Give the messages of a block as one batch, if there are any."""
-    scans = contents.scan_block(file, block, columns)
-    parts = [FoundMessages.of(content, columns) for content in scans if columns.rows]
+    scans = view.scan_block(file, block, columns)
+    parts = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
     if parts:
-        found = FoundMessages.together(parts)
+        found = BlockMessages.merge(parts)
         times = found.log_time, found.code, found.log_time, found.publish_time, found.origin_time
         yield MessageBatch((found.content,), np.zeros(found.rows, np.int32), *times, found.offset, found.length)

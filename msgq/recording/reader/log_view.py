@@ -23,7 +23,7 @@ HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000
 
 
-class Contents:
+class LogView:
     """The files of a log, and of them the endpoints and the time that are wanted. One thread at a time.
 
     Attributes
@@ -59,10 +59,10 @@ class Contents:
         self.channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
         self.files = [
-            McapFile(path, self._assign_code, self.note, span, max_chunk_bytes, clock == WALL) for path in paths
+            McapFile(path, self._assign_code, self.report, span, max_chunk_bytes, clock == WALL) for path in paths
         ]
 
-    def note(self, problem: Problem) -> None:
+    def report(self, problem: Problem) -> None:
         """Add a problem, if it is a new one and there is room."""
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
             self.problems.append(problem)
@@ -143,60 +143,60 @@ class Contents:
         for file in self.files:
             yield from self.scan_file(file, columns)
 
-    def between(self, start: int | None, end: int | None) -> Contents:
+    def between(self, start: int | None, end: int | None) -> LogView:
         """Return the same within a narrower time; None leaves it as it is. One thread at a time for both."""
         narrower = copy(self)
         narrower.start = min(max(self.start, start or 0), TIME_MAX)
         narrower.end = min(self.end, TIME_MAX if end is None else max(0, end))
         return narrower
 
-    def only(self, endpoint: str) -> Contents:
+    def select_endpoint(self, endpoint: str) -> LogView:
         """Return one endpoint of the same files and time, whether it is wanted here or not; it costs nothing. What is
         skipped is listed here as well. One thread at a time for both.
         """
         one = copy(self)
         one._selection, one._kind = Selection([endpoint]), ""
         one.channels, one._codes = [], {}
-        one.files = [file.select_blocks(file.blocks, one._assign_code, one.note) for file in self.files]
+        one.files = [file.select_blocks(file.blocks, one._assign_code, one.report) for file in self.files]
         for file in one.files:
             file.registry.refresh_codes()
         return one
 
-    def full_history(self, kind: str) -> Contents:
+    def full_history(self, kind: str) -> LogView:
         """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
-        paths = [file.path for file in self.files if _may_have(file, kind)]
+        paths = [file.path for file in self.files if _may_have_kind(file, kind)]
         more = (self.max_chunk_bytes, kind, self.clock, self._schemas)
-        return Contents(paths, self._selection, None, None, None, *more)
+        return LogView(paths, self._selection, None, None, None, *more)
 
-    def split(self, size: int) -> list[Contents]:
+    def split(self, size: int) -> list[LogView]:
         """Return pieces, in the order of this, each of at least one block; see `LogReader.split`.
 
         What is compressed as a whole is in one piece: who reads any of it has to decompress all.
         """
-        pieces: list[Contents] = []
+        pieces: list[LogView] = []
         room = 0
         for file, block in self.blocks():
             room -= block.size
             belongs = file.source.is_copy and pieces and pieces[-1].files[-1].path == file.path
             if not pieces or (room < 0 and not belongs):
-                pieces.append(self._empty())
+                pieces.append(self._start_piece())
                 room = size - block.size
-            pieces[-1]._add(file, block)
+            pieces[-1]._add_block(file, block)
         return pieces
 
-    def _empty(self) -> Contents:
+    def _start_piece(self) -> LogView:
         piece = copy(self)
         piece.problems, piece.files = [], []
         piece.channels, piece._codes = list(self.channels), dict(self._codes)
         return piece
 
-    def _add(self, file: McapFile, block: DataBlock) -> None:
+    def _add_block(self, file: McapFile, block: DataBlock) -> None:
         if not self.files or self.files[-1].path != file.path:
-            self.files.append(file.select_blocks([], self._assign_code, self.note))
+            self.files.append(file.select_blocks([], self._assign_code, self.report))
         self.files[-1].blocks.append(block)
 
 
-def _may_have(file: McapFile, kind: str) -> bool:
+def _may_have_kind(file: McapFile, kind: str) -> bool:
     """Return whether a file may have endpoints of a kind: a summary has all channels, or none."""
     channels = file.registry.channels.values()
     return not file.complete or not channels or any(channel.source.kind == kind for channel in channels)

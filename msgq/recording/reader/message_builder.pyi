@@ -3,10 +3,10 @@
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.recording.reader.message import Message
-from msgq.recording.reader.time_order import FoundMessages
+from msgq.recording.reader.time_order import BlockMessages
 
-def messages(
-    found: FoundMessages, begin: int, end: int, channels: list[tuple[str, int, Schema | None, MessageSource]]
+def build_messages(
+    found: BlockMessages, begin: int, end: int, channels: list[tuple[str, int, Schema | None, MessageSource]]
 ) -> list[Message]:
     """Return the messages of some rows, each with a copy of its payload.
 

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Rows of a scan as messages: see messages.pyi."""
+"""Rows of a scan as messages: see message_builder.pyi."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -25,7 +25,7 @@ cdef inline int _put(object message, Py_ssize_t field, object value) except -1:
     return 0
 
 
-def messages(object found not None, Py_ssize_t begin, Py_ssize_t end, list channels not None):
+def build_messages(object found not None, Py_ssize_t begin, Py_ssize_t end, list channels not None):
     cdef const uint8_t[::1] content = found.content
     cdef const int32_t[::1] code = found.code
     cdef const int64_t[::1] sequence = found.sequence, log_time = found.log_time

@@ -16,7 +16,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMessages:
+class BlockMessages:
     """Where the messages of a block are in its content; the columns are those of a scan."""
 
     content: bytes
@@ -29,12 +29,12 @@ class FoundMessages:
     origin_time: _Array
 
     @classmethod
-    def of(cls, content: bytes, columns: ScanColumns) -> FoundMessages:
+    def copy_from(cls, content: bytes, columns: ScanColumns) -> BlockMessages:
         """Return what a scan found, copied."""
         return cls(content, *(getattr(columns, name)[: columns.rows].copy() for name in _COLUMNS))
 
     @classmethod
-    def together(cls, found: Sequence[FoundMessages]) -> FoundMessages:
+    def merge(cls, found: Sequence[BlockMessages]) -> BlockMessages:
         """Return what all scans of a content found, in the order of log_time; those of one time stay in their order."""
         columns = [np.concatenate([getattr(one, name) for one in found]) for name in _COLUMNS]
         times = columns[_COLUMNS.index("log_time")]
@@ -59,19 +59,19 @@ class FoundMessages:
         return len(self.content) + sum(int(getattr(self, name).nbytes) for name in _COLUMNS)
 
 
-_COLUMNS = tuple(field.name for field in fields(FoundMessages) if field.name != "content")
+_COLUMNS = tuple(field.name for field in fields(BlockMessages) if field.name != "content")
 
 
-class Waiting:
+class MergeBuffer:
     """Messages of blocks that overlap in time. False while there are none.
 
     Attributes
     ----------
-    most : bytes that the blocks may take together.
+    max_bytes : bytes that the blocks may take together.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self._bytes = 0
         self._heap: list[tuple[int, int, Iterator[Message], Message, int]] = []
 
@@ -80,7 +80,7 @@ class Waiting:
 
     def add(self, number: int, messages: Iterator[Message], size: int) -> bool:
         """Let messages of a block wait; return whether there was room. Among those of one time, `number` counts."""
-        if self._heap and self._bytes + size > self.most:
+        if self._heap and self._bytes + size > self.max_bytes:
             return False
         self._bytes += size
         self._push(number, messages, size)
@@ -93,7 +93,7 @@ class Waiting:
         else:
             heappush(self._heap, (following.log_time, number, rest, following, size))
 
-    def before(self, time: int) -> Iterator[Message]:
+    def pop_before(self, time: int) -> Iterator[Message]:
         """Give what waits and is older than `time`, oldest first."""
         while self._heap and self._heap[0][0] < time:
             _, number, rest, message, size = heappop(self._heap)

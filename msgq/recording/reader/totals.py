@@ -17,24 +17,24 @@ from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.channel_statistics import OFFSET_KEY
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, ScanColumns
-from msgq.recording.reader.log_view import Contents
+from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 
 _ROWS = 16384
-_SUMMED = ("messages", "bytes", "largest", "lost")
-_FIGURES = ("messages", "bytes", "largest", "first_time", "last_time")
+_COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
+_STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
-def said(contents: Contents, file: McapFile) -> dict[int, dict[str, Any]] | None:
+def stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
-    if contents.start > 0 or contents.end < TIME_MAX:
+    if view.start > 0 or view.end < TIME_MAX:
         return None
     if file.wall_times is not None and file.wall_times.is_stepped:  # only their messages tell which were first and last
         return None
-    return told(file)
+    return read_statistics(file)
 
 
-def told(file: McapFile) -> dict[int, dict[str, Any]] | None:
+def read_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id, whatever is wanted of it; None: nothing, or not enough.
 
     It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
@@ -47,15 +47,17 @@ def told(file: McapFile) -> dict[int, dict[str, Any]] | None:
     if not places or record.get(OFFSET_KEY) != str(places[-1]):
         return None
     figures = {
-        int(number): _figure(text) for number, text in record.items() if number != OFFSET_KEY and number.isdigit()
+        int(number): _parse_statistics(text)
+        for number, text in record.items()
+        if number != OFFSET_KEY and number.isdigit()
     }
     counts = {number: figure.get("messages") for number, figure in figures.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
         return None
-    return figures if all(figure.keys() >= set(_FIGURES) for figure in figures.values()) else None
+    return figures if all(figure.keys() >= set(_STATISTICS_FIELDS) for figure in figures.values()) else None
 
 
-def _figure(text: str) -> dict[str, Any]:
+def _parse_statistics(text: str) -> dict[str, Any]:
     """Return the figures of a channel; none where they are no such, for anybody may have written them."""
     try:
         figure = json.loads(text)
@@ -66,7 +68,7 @@ def _figure(text: str) -> dict[str, Any]:
     sequences = figure.get("sequences", [0, 0])
     if not isinstance(sequences, list) or len(sequences) != 2:
         return {}
-    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _SUMMED]
+    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _COUNT_FIELDS]
     times = [figure.get(name) for name in ("first_time", "last_time")]
     bounds = [*((count, 2**48) for count in counts), *((time, 2**63) for time in times)]  # no file has more bytes
     is_whole = all(_is_count(value, bound) for value, bound in [*bounds, *((one, 2**32) for one in sequences)])
@@ -77,11 +79,11 @@ def _is_count(value: Any, bound: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < bound
 
 
-def counts(contents: Contents) -> dict[str, int] | None:
+def message_counts(view: LogView) -> dict[str, int] | None:
     """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
     found: dict[str, int] = {}
-    for file in contents.files:
-        if file.statistics is None or contents.start > 0 or contents.end < TIME_MAX:
+    for file in view.files:
+        if file.statistics is None or view.start > 0 or view.end < TIME_MAX:
             return None
         for number, count in file.statistics.channel_message_counts.items():
             channel = file.registry.channels.get(number)
@@ -92,26 +94,26 @@ def counts(contents: Contents) -> dict[str, int] | None:
     return dict(sorted(found.items()))
 
 
-class Sums:
+class EndpointTotals:
     """Adds up files of a log, in its order."""
 
-    def __init__(self, contents: Contents) -> None:
-        self._contents = contents
+    def __init__(self, view: LogView) -> None:
+        self._view = view
         self._tallies = np.zeros(0, TALLY)
 
     def add(self, file: McapFile, read: bool) -> None:
         """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
-        if read or not self.add_said(file):
-            self._read(file)
+        if read or not self.add_stored(file):
+            self._scan(file)
 
-    def add_said(self, file: McapFile) -> bool:
+    def add_stored(self, file: McapFile) -> bool:
         """Add what a file says that it has; return whether it says enough."""
-        figures = said(self._contents, file)
+        figures = stored_statistics(self._view, file)
         for number, figure in (figures or {}).items():
             code = int(file.registry.codes[number]) if number < len(file.registry.codes) else -1
             if code >= 0:
                 self._grow()
-                self._take(code, figure, file)
+                self._add_statistics(code, figure, file)
         return figures is not None
 
     def tallies(self) -> Iterator[tuple[int, Any]]:
@@ -120,19 +122,19 @@ class Sums:
             yield code, self._tallies[code]
 
     def _grow(self) -> None:
-        more = len(self._contents.channels) - len(self._tallies)
+        more = len(self._view.channels) - len(self._tallies)
         if more > 0:
             self._tallies = np.concatenate((self._tallies, np.zeros(more, TALLY)))
 
-    def _read(self, file: McapFile) -> None:
+    def _scan(self, file: McapFile) -> None:
         columns = ScanColumns(_ROWS)
-        for _ in self._contents.scan_file(file, columns):
+        for _ in self._view.scan_file(file, columns):
             self._grow()
-            columns.count(self._tallies, 0, self._contents.numberings())
+            columns.count(self._tallies, 0, self._view.numberings())
 
-    def _take(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
+    def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
         """Add the figures of a channel; see tally.h."""
-        tally, numbering = self._tallies[code], self._tallies[self._contents.numberings()[code]]
+        tally, numbering = self._tallies[code], self._tallies[self._view.numberings()[code]]
         if "sequences" in figure:
             first, last = figure["sequences"]
             step = (first + 1 - int(numbering["following"]) + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
@@ -156,35 +158,35 @@ class Sums:
         """Return what was added up, by the names of endpoints."""
         found: dict[str, EndpointInfo] = {}
         for info in self._channels():
-            found[info.endpoint] = _together(found.get(info.endpoint), info)
-        for channel in self._unrecorded():
+            found[info.endpoint] = _merge_infos(found.get(info.endpoint), info)
+        for channel in self._channels_without_messages():
             endpoint, before = channel.endpoint, found.get(channel.endpoint)
             info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
-            found[endpoint] = _with_lost(before or info, channel.boundary_losses.unrecorded)
+            found[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded)
         return dict(sorted(found.items()))
 
-    def _unrecorded(self) -> Iterator[Channel]:
+    def _channels_without_messages(self) -> Iterator[Channel]:
         """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
-        if self._contents.start > 0:
+        if self._view.start > 0:
             return
-        numberings = self._contents.numberings().tolist()
+        numberings = self._view.numberings().tolist()
         begun = {numberings[code] for code, _ in self.tallies()}
-        for channel, numbering in zip(self._contents.channels, numberings, strict=True):
+        for channel, numbering in zip(self._view.channels, numberings, strict=True):
             if channel.boundary_losses.unrecorded and numbering not in begun:
                 begun.add(numbering)
                 yield channel
 
     def _channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
-        hidden = self._contents.boundary_losses()
-        channels = zip(self._contents.channels, self._tallies, self._contents.numberings().tolist(), strict=False)
+        hidden = self._view.boundary_losses()
+        channels = zip(self._view.channels, self._tallies, self._view.numberings().tolist(), strict=False)
         for channel, tally, numbering in channels:
             if tally["messages"]:
-                lost = self._lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
+                lost = self._count_lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
                 yield _info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
 
-    def _lost(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
+    def _count_lost(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
         """Return the losses of a numbering: gaps, and losses at its ends."""
         tally = self._tallies[numbering]
         at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
@@ -210,15 +212,15 @@ def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> Endpoi
     )
 
 
-def _with_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
+def _add_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
     return replace(info, lost=None if info.lost is None else info.lost + lost)
 
 
-def _there(*times: int | None) -> list[int]:
+def _drop_none(*times: int | None) -> list[int]:
     return [time for time in times if time is not None]
 
 
-def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
+def _merge_infos(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
     if before is None:
         return info
     return replace(
@@ -226,8 +228,8 @@ def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
         schema=info.schema or before.schema,
         messages=before.messages + info.messages,
         bytes=before.bytes + info.bytes,
-        first_time=min(_there(before.first_time, info.first_time), default=None),
-        last_time=max(_there(before.last_time, info.last_time), default=None),
+        first_time=min(_drop_none(before.first_time, info.first_time), default=None),
+        last_time=max(_drop_none(before.last_time, info.last_time), default=None),
         lost=None if before.lost is None or info.lost is None else before.lost + info.lost,
         epochs=before.epochs + info.epochs,
         largest=max(before.largest, info.largest),

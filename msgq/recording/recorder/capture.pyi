@@ -4,7 +4,7 @@ from typing import final
 
 from msgq.impl.sources.source import Source
 from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
-from msgq.recording.recorder.file_watcher import Arrivals
+from msgq.recording.recorder.file_watcher import FileWatcher
 
 TURN: int  # messages that a source may give before the next one's turn
 NO_CHANNEL: str  # why messages are `unnumbered`
@@ -24,7 +24,7 @@ class Capture:
         """Of the host's clock to CLOCK_MONOTONIC: log_time is the latter plus this, and so never goes back."""
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Bytes of the largest message for which a chunk had no room; 0: all had."""
 
     def add(self, source: Source, publish_offset: int = -1) -> int:
@@ -37,13 +37,13 @@ class Capture:
             say it; -1: nowhere.
         """
 
-    def let_go(self, source: int) -> None:
+    def remove(self, source: int) -> None:
         """Take no more from a source, by its number, which another one may get. Its channels keep theirs."""
 
-    def watch(self, arrivals: Arrivals | None) -> None:
+    def watch(self, watcher: FileWatcher | None) -> None:
         """Open files that come while a run is under way, and end it then."""
 
-    def redescribed(self) -> list[int]:
+    def sources_with_new_schema(self) -> list[int]:
         """Return the sources, by their numbers, whose schema has changed since it was read last.
 
         Nothing is taken from them before `describe`, so that no message is recorded with a schema of the past.
@@ -110,11 +110,11 @@ class Capture:
         were lost before that one where no gap in the numbering shows them (None: unknown).
         """
 
-    def ended(self, source: int) -> bool:
+    def is_ended(self, source: int) -> bool:
         """Return whether nothing comes from the source any more, because somebody made its file smaller."""
 
-    def passed(self, source: int) -> int:
+    def count_skipped(self, source: int) -> int:
         """Return the messages that were taken from a source and are in no chunk."""
 
-    def unnumbered(self, source: int) -> bool:
+    def lacks_channel(self, source: int) -> bool:
         """Return whether some of those are in none since no channel was left."""

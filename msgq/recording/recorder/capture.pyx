@@ -12,7 +12,7 @@ from msgq.impl.base.core cimport mq_now_ns
 from msgq.impl.sources.core cimport mq_source, mq_source_is_described
 from msgq.impl.sources.source cimport RecordSource, Source
 from msgq.recording.mcap_io.chunk_buffer cimport ChunkBuffer, mq_log_chunk
-from msgq.recording.recorder.file_watcher cimport Arrivals, mq_arrivals
+from msgq.recording.recorder.file_watcher cimport FileWatcher, mq_file_watcher
 
 import os
 
@@ -52,7 +52,7 @@ cdef extern from "recorder/capture.h" nogil:
         uint32_t channel_count
         int64_t clock_offset_ns
         int interrupt
-        mq_arrivals *arrivals
+        mq_file_watcher *watcher
         uint32_t stuck
         uint64_t needed
     ctypedef enum mq_capture_end:
@@ -90,7 +90,7 @@ cdef class Capture:
 
     cdef mq_capture _capture
     cdef list _sources, _free
-    cdef Arrivals _arrivals
+    cdef FileWatcher _file_watcher
 
     def __cinit__(self):
         memset(&self._capture, 0, sizeof(self._capture))
@@ -117,12 +117,12 @@ cdef class Capture:
         return self._capture.clock_offset_ns
 
     @property
-    def needed(self):
+    def needed_bytes(self):
         return self._capture.needed
 
-    def watch(self, Arrivals arrivals):
-        self._capture.arrivals = NULL if arrivals is None else &arrivals.c
-        self._arrivals = arrivals
+    def watch(self, FileWatcher watcher):
+        self._capture.arrivals = NULL if watcher is None else &watcher.c
+        self._file_watcher = watcher
 
     def add(self, Source source not None, int64_t publish_offset=-1):
         cdef uint32_t number = self._free.pop() if self._free else self._new_tap()
@@ -146,7 +146,7 @@ cdef class Capture:
         self._capture.tap_count = count + 1
         return count
 
-    def let_go(self, uint32_t source):
+    def remove(self, uint32_t source):
         self._tap(source).ended = True
         self._sources[source] = None
         self._free.append(source)
@@ -156,7 +156,7 @@ cdef class Capture:
             raise InvalidValueError(f"source {source} of {self._capture.tap_count}")
         return &self._capture.taps[source]
 
-    def redescribed(self):
+    def sources_with_new_schema(self):
         return [i for i in range(self._capture.tap_count)
                 if not (self._capture.taps[i].ended or mq_source_is_described(&self._capture.taps[i].from_))]
 
@@ -219,11 +219,11 @@ cdef class Capture:
                 for i in range(start, self._capture.channel_count + 1)
                 for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 
-    def ended(self, uint32_t source):
+    def is_ended(self, uint32_t source):
         return self._capture.taps[source].ended
 
-    def passed(self, uint32_t source):
+    def count_skipped(self, uint32_t source):
         return self._capture.taps[source].passed
 
-    def unnumbered(self, uint32_t source):
+    def lacks_channel(self, uint32_t source):
         return self._capture.taps[source].unnumbered

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
-from msgq.recording.recorder.snapshot_buffer import Memory
+from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 
 _FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written
 _SPARE = 8  # written ones that are kept, to be filled again
@@ -15,20 +15,20 @@ _SPARE = 8  # written ones that are kept, to be filled again
 class ChunkQueue:
     """What is recorded and not written yet. One thread fills chunks, another writes them; any may ask for figures.
 
-    How much waits is bounded: who fills waits for who writes, and the rings hold what comes meanwhile. With a memory
+    How much waits is bounded: who fills waits for who writes, and the rings hold what comes meanwhile. With a buffer
     nothing waits before that is released, and then as much as it had.
     """
 
-    def __init__(self, most: int, enough: int, memory: Memory | None) -> None:
+    def __init__(self, max_bytes: int, chunk_bytes: int, snapshot_buffer: SnapshotBuffer | None) -> None:
         """Begin, empty.
 
         Parameters
         ----------
-        most : bytes that may wait to be written, or two chunks if these are more.
-        enough : bytes from which on a chunk is full.
-        memory : keeps what is put until `release`; None: it is to be written.
+        max_bytes : bytes that may wait to be written, or two chunks if these are more.
+        chunk_bytes : bytes from which on a chunk is full.
+        snapshot_buffer : keeps what is put until `release`; None: it is to be written.
         """
-        self._most, self._enough, self._memory = most, enough, memory
+        self._max_bytes, self._chunk_bytes, self._snapshot_buffer = max_bytes, chunk_bytes, snapshot_buffer
         self._waiting: deque[ChunkBuffer] = deque()
         self._unwritten = self._unwritten_bytes = 0  # those that wait, and the one that is being written
         self._open: ChunkBuffer | None = None
@@ -41,7 +41,7 @@ class ChunkQueue:
     @property
     def waiting_bytes(self) -> int:
         """Of chunks that were put and are not written, those in memory included."""
-        return self._unwritten_bytes + (self._memory.bytes if self._memory is not None else 0)
+        return self._unwritten_bytes + (self._snapshot_buffer.bytes if self._snapshot_buffer is not None else 0)
 
     @property
     def at_risk_bytes(self) -> int:
@@ -66,29 +66,29 @@ class ChunkQueue:
         with self._changed:
             while self._spare:
                 self._open = self._spare.pop()
-                if self._open.room >= self._enough + largest:
+                if self._open.room >= self._chunk_bytes + largest:
                     return self._open
-            self._open = ChunkBuffer(self._enough, largest)
+            self._open = ChunkBuffer(self._chunk_bytes, largest)
             return self._open
 
     def put(self, chunk: ChunkBuffer) -> None:
         """Hand on a chunk, which is not to be filled any more; wait while too much waits."""
         with self._changed:
             self._open = None
-            if self._memory is not None:
-                for old in self._memory.keep(chunk):
+            if self._snapshot_buffer is not None:
+                for old in self._snapshot_buffer.add(chunk):
                     self._recycle(old)
                 return
             self._append(chunk)
             self._changed.wait_for(
-                lambda: self._unwritten_bytes <= self._most or self._unwritten <= _FEWEST or self._abandoned
+                lambda: self._unwritten_bytes <= self._max_bytes or self._unwritten <= _FEWEST or self._abandoned
             )
 
     def release(self) -> None:
         """Let what is in memory be written."""
-        if self._memory is not None:
+        if self._snapshot_buffer is not None:
             with self._changed:
-                for chunk in self._memory.take():
+                for chunk in self._snapshot_buffer.drain():
                     self._append(chunk)
 
     def _append(self, chunk: ChunkBuffer) -> None:
@@ -101,8 +101,8 @@ class ChunkQueue:
         """Say that nothing more is put. What is in memory, and was not released, is not wanted any more."""
         with self._changed:
             self._ended, self._open = True, None
-            if self._memory is not None:
-                self._memory.take()
+            if self._snapshot_buffer is not None:
+                self._snapshot_buffer.drain()
             self._changed.notify_all()
 
     # ---- the thread that writes ----
@@ -119,10 +119,10 @@ class ChunkQueue:
             if not self._waiting:
                 return None
             chunk = self._waiting.popleft()
-            behind = self._memory is None and self._unwritten_bytes - chunk.used > self._most // 2
+            behind = self._snapshot_buffer is None and self._unwritten_bytes - chunk.used > self._max_bytes // 2
             return chunk, behind
 
-    def written(self, chunk: ChunkBuffer) -> None:
+    def recycle(self, chunk: ChunkBuffer) -> None:
         """Give back a chunk that needs not be kept any more."""
         with self._changed:
             self._unwritten -= 1

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
-from msgq.recording.recorder.file_watcher import Arrival, Arrivals
+from msgq.recording.recorder.file_watcher import FileArrival, FileWatcher
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
@@ -60,7 +60,7 @@ class RecordedEndpoint:
         return self.source.endpoint
 
 
-def _path(file: Arrival) -> str:
+def _path(file: FileArrival) -> str:
     return f"{file.directory}/{file.name}"
 
 
@@ -69,7 +69,7 @@ def _sum(*losses: int | None) -> int | None:
     return None if None in losses else sum(loss for loss in losses if loss is not None)
 
 
-def _hidden(first: int, lost_before: int | None) -> BoundaryLosses | None:
+def _losses_before(first: int, lost_before: int | None) -> BoundaryLosses | None:
     """Return the losses to store in a channel; None without any."""
     return None if lost_before == 0 else BoundaryLosses(before=BoundaryLoss(first, lost_before))
 
@@ -105,110 +105,110 @@ class RecordedEndpoints:
         self._lock = threading.Lock()  # of `all` and `_lost`, which belong together
         self._epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()
-        self._arrivals = self._watch()
+        self._file_watcher = self._watch()
 
     # ---- noticing ----
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """Join endpoints that appeared or were made anew, and part from those that are gone."""
-        self._meet([], look=True)
+        self._check_files([], look=True)
         for number, recorded in self.all.items():
-            if self._capture.unnumbered(number):
+            if self._capture.lacks_channel(number):
                 self.refused[recorded.endpoint] = NO_CHANNEL
 
-    def notice(self) -> bool:
+    def handle_changes(self) -> bool:
         """See to what ended a run, if it was one of these: a file appeared, a schema changed. Say whether it was.
 
         To be called when the channels of that run are known.
         """
-        redescribed = self._capture.redescribed()
-        for number in redescribed:
-            self._describe(number)
+        sources_with_new_schema = self._capture.sources_with_new_schema()
+        for number in sources_with_new_schema:
+            self._update_schema(number)
         for number, since_ns in list(self._former.items()):
-            if self._capture.ended(number) or self.all[number].source.over(since_ns):
-                self._let_go(number)
-        arrivals, look = self._arrived()
+            if self._capture.is_ended(number) or self.all[number].source.over(since_ns):
+                self._remove_source(number)
+        arrivals, look = self._poll_watcher()
         if arrivals or look or self._unfinished:
-            self._meet(arrivals, look)
-        return bool(redescribed or arrivals or look)
+            self._check_files(arrivals, look)
+        return bool(sources_with_new_schema or arrivals or look)
 
-    def patience(self, seconds: float) -> float:
+    def max_wait(self, seconds: float) -> float:
         """Return how long a run may take, `seconds` at most."""
         return min(seconds, _AGAIN_S) if self._unfinished else seconds
 
     def rejoin(self) -> None:
         """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
         for number in list(self.all):
-            self._let_go(number, wants_unread=False)
+            self._remove_source(number, wants_unread=False)
         self._named.clear()
         self._new.clear()
         self._began = False
-        self.look()
+        self.rescan()
 
-    def _watch(self) -> Arrivals | None:
+    def _watch(self) -> FileWatcher | None:
         places = {kind.files(self._prefix) for kind in self._kinds} | {naming.side_files(self._prefix)}
         try:
-            arrivals = Arrivals(places, naming.SHARED_MEMORY)
+            arrivals = FileWatcher(places, naming.SHARED_MEMORY)
         except OSError as error:
-            self._go_blind(error)
+            self._watch_by_scans(error)
             return None
         self._capture.watch(arrivals)
         return arrivals
 
-    def _go_blind(self, error: OSError) -> None:
+    def _watch_by_scans(self, error: OSError) -> None:
         """Notice by looks alone what appears."""
         self._capture.watch(None)
-        self._arrivals = None
+        self._file_watcher = None
         text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
         _log.warning(text, error.strerror)
 
-    def _arrived(self) -> tuple[list[Arrival], bool]:
+    def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
         """Return files that have appeared, and whether to look at all."""
         try:
-            return self._arrivals.take() if self._arrivals is not None else ([], False)
+            return self._file_watcher.poll() if self._file_watcher is not None else ([], False)
         except OSError as error:
-            self._go_blind(error)
+            self._watch_by_scans(error)
             return [], True
 
     # ---- what is there ----
 
-    def _meet(self, arrivals: list[Arrival], look: bool) -> None:
+    def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
         """Look at files that have just appeared, and at all if that is wanted."""
         began = self._began
         if look:
-            arrivals = arrivals + self._meet_all()
+            arrivals = arrivals + self._check_all()
         for at, arrival in enumerate(arrivals):  # which may grow meanwhile
-            for endpoint in self._called(arrival.directory, arrival.name):
+            for endpoint in self._endpoints_of_file(arrival.directory, arrival.name):
                 if arrival.gone:
-                    self._meet_gone(endpoint, arrivals, began)
+                    self._check_gone(endpoint, arrivals, began)
                 elif arrival.inode is None or arrival.inode != self._inodes.get(endpoint):
-                    self._meet_arrival(endpoint, arrivals, at)
+                    self._check_arrival(endpoint, arrivals, at)
         self._found.clear()
         for endpoint in list(self._unfinished):
-            self._meet_named(endpoint)
+            self._check_named(endpoint)
 
-    def _meet_all(self) -> list[Arrival]:
+    def _check_all(self) -> list[FileArrival]:
         """Look at all that is there; return what has appeared just now."""
-        arrivals: list[Arrival] = []
+        arrivals: list[FileArrival] = []
         look = True
         while look:
             self._scan()
-            more, look = self._arrived()
+            more, look = self._poll_watcher()
             arrivals += more
         return arrivals
 
     def _scan(self) -> None:
-        there = dict(self._there())
+        there = dict(self._scan_directories())
         for endpoint, inode in there.items():
             if self._inodes.get(endpoint) != inode:
                 self._found[endpoint] = inode
-            self._meet_file(endpoint, inode)
+            self._check_file(endpoint, inode)
         for endpoint, number in list(self._named.items()):
             if there.get(endpoint) != self.all[number].source.inode:
-                self._part(endpoint)
+                self._mark_unlinked(endpoint)
         self._began = True
 
-    def _meet_gone(self, endpoint: str, arrivals: list[Arrival], began: bool) -> None:
+    def _check_gone(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
         """A file appeared, and had gone when it was to be opened: unless a look found it meanwhile, it was missed."""
         inode = self._found.get(endpoint)
         if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
@@ -216,21 +216,21 @@ class RecordedEndpoints:
         elif began:
             self._miss(endpoint)
 
-    def _meet_arrival(self, endpoint: str, arrivals: list[Arrival], at: int) -> None:
+    def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int) -> None:
         """Join the file that appeared, by its name if it still has that."""
         inode = arrivals[at].inode
         if inode is None or inode == self._inode(endpoint):
-            self._meet_named(endpoint)
+            self._check_named(endpoint)
         if inode is not None and self._number(endpoint, inode) is None and self._inode(endpoint) != inode:
-            more, look = self._arrived()  # its side segment was made after it
-            arrivals += more + (self._meet_all() if look else [])
+            more, look = self._poll_watcher()  # its side segment was made after it
+            arrivals += more + (self._check_all() if look else [])
             self._join_former(endpoint, arrivals[at:])
 
-    def _there(self) -> Iterator[tuple[str, int]]:
+    def _scan_directories(self) -> Iterator[tuple[str, int]]:
         """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
         for directory in {kind.files(self._prefix)[0] for kind in self._kinds}:
             for name, inode in self._files(directory):
-                for endpoint in self._called(directory, name):
+                for endpoint in self._endpoints_of_file(directory, name):
                     yield endpoint, inode
 
     def _files(self, directory: str) -> list[tuple[str, int]]:
@@ -245,7 +245,7 @@ class RecordedEndpoints:
             self.refused[directory] = f"cannot list {directory}: {error.strerror}"
             return []
 
-    def _called(self, directory: str, file: str) -> Iterator[str]:
+    def _endpoints_of_file(self, directory: str, file: str) -> Iterator[str]:
         """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
         for kind in self._kinds:
             where, start = kind.files(self._prefix)
@@ -272,14 +272,14 @@ class RecordedEndpoints:
         except OSError:
             return None
 
-    def _meet_named(self, endpoint: str) -> None:
+    def _check_named(self, endpoint: str) -> None:
         inode = self._inode(endpoint)
         if inode is None:
             self._unfinished.pop(endpoint, None)
         else:
-            self._meet_file(endpoint, inode)
+            self._check_file(endpoint, inode)
 
-    def _meet_file(self, endpoint: str, inode: int) -> None:
+    def _check_file(self, endpoint: str, inode: int) -> None:
         """Join what is called so now, unless that is joined already."""
         if self._inodes.get(endpoint) != inode:
             self._inodes[endpoint] = inode
@@ -288,10 +288,10 @@ class RecordedEndpoints:
                 self._new.add(endpoint)
                 self._unfinished[endpoint] = time.monotonic() + _UNFINISHED_S
         number = self._number(endpoint, inode)
-        if number is None or self._capture.ended(number):
+        if number is None or self._capture.is_ended(number):
             self._join(endpoint)
         elif number in self._former:  # its directory was kept from us for a while
-            self._part(endpoint)
+            self._mark_unlinked(endpoint)
             self._named[endpoint] = number
             del self._former[number]
 
@@ -317,7 +317,7 @@ class RecordedEndpoints:
         self._new.discard(endpoint)
         self._unfinished.pop(endpoint, None)
         self.refused.pop(endpoint, None)
-        self._part(endpoint)
+        self._mark_unlinked(endpoint)
         self._named[endpoint] = self._add(found, schema)
 
     def _add(self, found: Source, schema: Schema | None) -> int:
@@ -327,7 +327,7 @@ class RecordedEndpoints:
             self._lost.setdefault(found.endpoint, 0)
         return number
 
-    def _join_former(self, endpoint: str, arrivals: list[Arrival]) -> None:
+    def _join_former(self, endpoint: str, arrivals: list[FileArrival]) -> None:
         """Take what is in a file, the first of these, that has lost its name since."""
         file, others = arrivals[0], arrivals[1:]
         files = {_path(file): file.fd}
@@ -359,29 +359,29 @@ class RecordedEndpoints:
         with self._lock:
             self._lost[endpoint] = None
 
-    def _part(self, endpoint: str) -> None:
+    def _mark_unlinked(self, endpoint: str) -> None:
         """The file of an endpoint, if one was joined, has no name any more: take it to its end."""
         number = self._named.pop(endpoint, None)
         if number is not None:
             self._former[number] = time.monotonic_ns()
 
-    def _let_go(self, number: int, wants_unread: bool = True) -> None:
+    def _remove_source(self, number: int, wants_unread: bool = True) -> None:
         source = self.all[number].source
         if wants_unread:  # there are some if the file was cut
             source.pass_pending()
         with self._lock:
-            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.passed(number))
+            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.count_skipped(number))
             self._lost[source.endpoint] = lost
             del self.all[number]
         self._former.pop(number, None)
-        self._capture.let_go(number)
+        self._capture.remove(number)
 
     def pass_pending(self) -> None:
         """Count pending messages as lost: no more messages are taken."""
         for recorded in self.all.values():
             recorded.source.pass_pending()
 
-    def _describe(self, number: int) -> None:
+    def _update_schema(self, number: int) -> None:
         """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
         numbering does as well.
         """
@@ -408,7 +408,7 @@ class RecordedEndpoints:
             if recorded.source.kind != kinds.TOPIC.name:
                 described = message_source.MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
-            yield channel, encode_channel(channel, *fields, boundary_losses=_hidden(first, lost_before))
+            yield channel, encode_channel(channel, *fields, boundary_losses=_losses_before(first, lost_before))
 
     def _epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
         """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""
@@ -424,16 +424,16 @@ class RecordedEndpoints:
         return len(self._lost)
 
     @property
-    def overlooked(self) -> bool:
+    def may_have_missed(self) -> bool:
         """Whether endpoints may have come and gone of which nobody was told."""
-        return self._arrivals is not None and self._arrivals.overflown
+        return self._file_watcher is not None and self._file_watcher.overflowed
 
     def losses(self) -> dict[str, int | None]:
         """Return what each endpoint has lost so far; None: unknown."""
         with self._lock:
             losses = dict(self._lost)
             for number, recorded in self.all.items():
-                lost = losses[recorded.endpoint], recorded.source.lost, self._capture.passed(number)
+                lost = losses[recorded.endpoint], recorded.source.lost, self._capture.count_skipped(number)
                 losses[recorded.endpoint] = _sum(*lost)
         return losses
 
@@ -441,4 +441,4 @@ class RecordedEndpoints:
     def largest(self) -> int:
         """Bytes of the largest message that is to be expected, or for which there was no room."""
         expected = max((recorded.source.largest for recorded in self.all.values()), default=0)
-        return max(self._capture.needed, min(expected, _EXPECTED_BYTES))
+        return max(self._capture.needed_bytes, min(expected, _EXPECTED_BYTES))

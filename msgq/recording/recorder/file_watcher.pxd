@@ -1,30 +1,30 @@
 cdef extern from "recorder/file_watcher.h" nogil:
     enum:
-        MQ_ARRIVALS_MASK
-        MQ_ARRIVAL_PLACES
-        MQ_ARRIVAL_START
-    ctypedef struct mq_arrival_place:
+        MQ_FILE_ARRIVALS_MASK
+        MQ_WATCHED_DIRECTORIES
+        MQ_NAME_START_MAX
+    ctypedef struct mq_watched_directory:
         int watch
         const char *directory
         char start[16]
-    ctypedef struct mq_arrival:
+    ctypedef struct mq_file_arrival:
         unsigned place
         int fd
         int error
         char name[256]
-    ctypedef struct mq_arrivals:
+    ctypedef struct mq_file_watcher:
         int fd
         unsigned places, count, open
-        bint overflown, changed
-        mq_arrival_place place[8]
-        mq_arrival arrived[256]
-    bint mq_arrivals_gather(mq_arrivals *a)
-    void mq_arrivals_taken(mq_arrivals *a)
+        bint overflowed, changed
+        mq_watched_directory place[8]
+        mq_file_arrival arrived[256]
+    bint mq_file_watcher_poll(mq_file_watcher *a)
+    void mq_file_watcher_clear(mq_file_watcher *a)
 
 
-cdef class Arrivals:
-    cdef mq_arrivals c
-    cdef readonly bint overflown
+cdef class FileWatcher:
+    cdef mq_file_watcher c
+    cdef readonly bint overflowed
     cdef list _places       # directories, by place ...
     cdef list _paths        # ... and as C has them
     cdef int _watch(self, str directory, const char *path) except -2

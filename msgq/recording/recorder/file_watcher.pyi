@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import final
 
 @final
-class Arrival:
+class FileArrival:
     """A file that got a name."""
 
     @property
@@ -24,7 +24,7 @@ class Arrival:
         """Whether it had no such name any more."""
 
 @final
-class Arrivals:
+class FileWatcher:
     """Tells of files that are made in some directories, or moved there, and opens them at once.
 
     For one thread at a time. `Capture.watch` has it look while a run is under way.
@@ -45,10 +45,10 @@ class Arrivals:
         """
 
     @property
-    def overflown(self) -> bool:
+    def overflowed(self) -> bool:
         """Whether files ever came that nobody was told of: the kernel keeps so many only."""
 
-    def take(self) -> tuple[list[Arrival], bool]:
+    def poll(self) -> tuple[list[FileArrival], bool]:
         """Return the files that got their names since, in this order, without waiting: 256 at most, the next ones then.
 
         And whether some were not told (a directory has just come, or they were too many): look at all.

@@ -16,8 +16,8 @@ cdef extern from "sys/inotify.h" nogil:
     int inotify_rm_watch(int fd, int watch)
 
 
-cdef class Arrival:
-    """See arrivals.pyi."""
+cdef class FileArrival:
+    """See file_watcher.pyi."""
 
     cdef readonly str directory, name
     cdef readonly int fd
@@ -29,16 +29,16 @@ cdef class Arrival:
             close(self.fd)
 
 
-cdef object _arrival(str directory, const mq_arrival *arrived):
-    cdef Arrival arrival = Arrival.__new__(Arrival)
+cdef object _arrival(str directory, const mq_file_arrival *arrived):
+    cdef FileArrival arrival = FileArrival.__new__(FileArrival)
     arrival.fd, arrival.gone = arrived.fd, arrived.error == ENOENT
     arrival.directory, arrival.name = directory, os.fsdecode(<bytes> arrived.name)
     arrival.inode = os.fstat(arrived.fd).st_ino if arrived.fd >= 0 else None
     return arrival
 
 
-cdef class Arrivals:
-    """See arrivals.pyi."""
+cdef class FileWatcher:
+    """See file_watcher.pyi."""
 
     def __cinit__(self):
         memset(&self.c, 0, sizeof(self.c))
@@ -46,13 +46,13 @@ cdef class Arrivals:
 
     def __init__(self, places, parent):
         places = list(places)
-        if len(places) > MQ_ARRIVAL_PLACES:
-            raise ValueError(f"{len(places)} places; {MQ_ARRIVAL_PLACES} are possible")
+        if len(places) > MQ_WATCHED_DIRECTORIES:
+            raise ValueError(f"{len(places)} places; {MQ_WATCHED_DIRECTORIES} are possible")
         self._places = [directory for directory, _ in places]
         self._paths = [os.fsencode(directory) for directory in self._places]
         for number, (_, start) in enumerate(places):
             self.c.place[number].watch, self.c.place[number].directory = -1, <bytes> self._paths[number]
-            strncpy(self.c.place[number].start, <bytes> start.encode(), MQ_ARRIVAL_START - 1)
+            strncpy(self.c.place[number].start, <bytes> start.encode(), MQ_NAME_START_MAX - 1)
         self.c.places = len(places)
         self.c.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
         if self.c.fd < 0:
@@ -70,14 +70,14 @@ cdef class Arrivals:
 
     cdef int _watch(self, str directory, const char *path) except -2:
         """Watch a directory; -1: there is none, or none for us. One that is watched has the same number again."""
-        cdef int watch = inotify_add_watch(self.c.fd, path, MQ_ARRIVALS_MASK)
+        cdef int watch = inotify_add_watch(self.c.fd, path, MQ_FILE_ARRIVALS_MASK)
         if watch < 0 and errno not in (ENOENT, ENOTDIR, EACCES):
             raise OSError(errno, os.strerror(errno), directory)
         return watch
 
     cdef bint _cover(self) except -1:
         """Watch the directories that are there; True: one has come. One that is gone lives as long as its files."""
-        cdef mq_arrival_place *place
+        cdef mq_watched_directory *place
         cdef int watch
         cdef bint come = False
         for i in range(self.c.places):
@@ -89,10 +89,10 @@ cdef class Arrivals:
             place.watch = watch
         return come
 
-    def take(self):
-        mq_arrivals_gather(&self.c)
+    def poll(self):
+        mq_file_watcher_poll(&self.c)
         arrived = [_arrival(self._places[self.c.arrived[i].place], &self.c.arrived[i]) for i in range(self.c.count)]
-        changed, overflown = self.c.changed, self.c.overflown
-        mq_arrivals_taken(&self.c)
-        self.overflown |= overflown
-        return arrived, (changed and self._cover()) or overflown
+        changed, overflowed = self.c.changed, self.c.overflowed
+        mq_file_watcher_clear(&self.c)
+        self.overflowed |= overflowed
+        return arrived, (changed and self._cover()) or overflowed

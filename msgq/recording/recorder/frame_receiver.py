@@ -63,7 +63,7 @@ def _opencv() -> Any:
     return cv2
 
 
-def message(frame: VisionBuf, choice: FrameStream) -> bytes:
+def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     """Return a frame as the message that is recorded.
 
     Raises
@@ -71,15 +71,15 @@ def message(frame: VisionBuf, choice: FrameStream) -> bytes:
     MissingLibraryError : OpenCV is needed for this format, and not installed.
     RecordingError : OpenCV cannot compress it.
     """
-    if choice.format == RAW:
+    if stream.format == RAW:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
         sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
         layout = Geometry(frame.format, *sizes, channels)
         return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
     cv2 = _opencv()
-    done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, choice.quality])
+    done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:
-        raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", choice.endpoint)
+        raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", stream.endpoint)
     header = recorded.header(frame.frame_id, frame.timestamp_sof)
     return recorded.message(COMPRESSED_IMAGE, {"header": header, "format": "jpeg", "data": data})
 
@@ -97,15 +97,15 @@ class FrameReceiver:
 
     Attributes
     ----------
-    choice : what is received.
+    stream : what is received.
     lost : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What a rate
         passes over is no loss.
     error : what ended it; None: nothing.
     wanted : False: frames are let go, and are no loss.
     """
 
-    def __init__(self, choice: FrameStream, prefix: str) -> None:
-        self.choice = choice
+    def __init__(self, stream: FrameStream, prefix: str) -> None:
+        self.stream = stream
         self.error: Exception | None = None
         self._dropped = 0
         self._missed: int | None = 0
@@ -113,7 +113,7 @@ class FrameReceiver:
         self._prefix = prefix
         self._waiting: deque[RecordedFrame] = deque()
         self.wanted = True
-        self._over = False
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="msgq frames", daemon=True)
         self._thread.start()
 
@@ -134,12 +134,12 @@ class FrameReceiver:
             self.error = error
 
     def _receive(self) -> None:
-        period = 0.0 if self.choice.rate is None else 1 / self.choice.rate
+        period = 0.0 if self.stream.rate is None else 1 / self.stream.rate
         following = time.monotonic()
-        with VisionIpcClient(self.choice.server, self.choice.stream, period > 0) as client:
-            while not self._over and not _connected(client):
+        with VisionIpcClient(self.stream.server, self.stream.stream, period > 0) as client:
+            while not self._stopping and not _try_connect(client):
                 time.sleep(_POLL_MS / 1000)
-            while not self._over:
+            while not self._stopping:
                 if (delay := following - time.monotonic()) > 0:
                     time.sleep(min(delay, _POLL_MS / 1000))
                     continue
@@ -151,7 +151,7 @@ class FrameReceiver:
                 following = max(following + period, time.monotonic())
                 with frame:
                     stamp = frame.timestamp_eof or frame.timestamp_sof
-                    self._keep(RecordedFrame(message(frame, self.choice), _since_epoch(stamp)))
+                    self._keep(RecordedFrame(encode_frame(frame, self.stream), _since_epoch(stamp)))
 
     def _count(self, passed_over: int | None) -> None:
         if passed_over is None or self._missed is None:
@@ -171,7 +171,7 @@ class FrameReceiver:
 
     def close(self) -> None:
         """Stop receiving."""
-        self._over = True
+        self._stopping = True
         self._thread.join()
 
 
@@ -182,7 +182,7 @@ def _since_epoch(stamp: int) -> int:
     return found if stamp and found < 1 << 64 else now
 
 
-def _connected(client: VisionIpcClient) -> bool:
+def _try_connect(client: VisionIpcClient) -> bool:
     try:
         return client.connect(False)
     except IpcError:  # it is just starting, or has not made the stream yet

@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 
 
 @dataclass(slots=True)
-class _Shown:
+class _StoredLosses:
     """Of an endpoint. lost : by gaps and by channels; None: unknown. channel, last : of the newest numbering."""
 
     lost: int | None
@@ -28,7 +28,7 @@ class _Shown:
     last: int
 
 
-class Ledger:
+class LossAccounting:
     """Counts written messages and their losses. For one thread at a time.
 
     Losses after the last message of an endpoint, such as those of a full disk, leave no gap, and neither do those of an
@@ -46,7 +46,7 @@ class Ledger:
             self._statistics.add_channel(channels[number].channel)
         self._statistics.count(chunk)
 
-    def stating(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
+    def channels_with_losses(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
         """Yield channels for the losses that no file stores yet.
 
         Parameters
@@ -55,15 +55,15 @@ class Ledger:
         used : the greatest number that a channel has.
         """
         numbers = iter(range(used + 1, CHANNEL_IDS))
-        yield from map(_numbered, numbers, self._hidden(losses))
+        yield from map(_with_id, numbers, self._missing_losses(losses))
 
-    def _hidden(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
+    def _missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
         """Yield these channels, without their numbers."""
-        for endpoint, shown in self._shown().items():
+        for endpoint, stored in self._stored_losses().items():
             lost = losses.get(endpoint, 0)
-            hidden = None if lost is None or shown.lost is None else lost - shown.lost
-            if shown.lost is not None and (hidden is None or hidden > 0):
-                yield _stating(self._channels[shown.channel], BoundaryLoss(shown.last, hidden))
+            missing = None if lost is None or stored.lost is None else lost - stored.lost
+            if stored.lost is not None and (missing is None or missing > 0):
+                yield _add_loss_after(self._channels[stored.channel], BoundaryLoss(stored.last, missing))
         recorded = {channel.channel.topic for channel in self._channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
@@ -72,33 +72,33 @@ class Ledger:
                     0, endpoint, None, 1, PUBLISHED, source=source, boundary_losses=BoundaryLosses(unrecorded=lost)
                 )
 
-    def _shown(self) -> dict[str, _Shown]:
-        stated = self._stated()
-        found: dict[str, _Shown] = {}
+    def _stored_losses(self) -> dict[str, _StoredLosses]:
+        stated = self._losses_by_numbering()
+        found: dict[str, _StoredLosses] = {}
         for numbering in self._statistics.numberings():
             endpoint = self._channels[numbering.channel].channel.topic
             lost = count_boundary_losses(stated.get(numbering.channel, ()), numbering.first, numbering.last)
             lost = None if lost is None else lost + numbering.lost
             before = found[endpoint].lost if endpoint in found else 0
             both = None if before is None or lost is None else before + lost
-            found[endpoint] = _Shown(both, numbering.channel, numbering.last)
+            found[endpoint] = _StoredLosses(both, numbering.channel, numbering.last)
         return found
 
-    def _stated(self) -> dict[int, list[BoundaryLosses]]:
+    def _losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
         stated: dict[int, list[BoundaryLosses]] = {}
         for number, channel in self._channels.items():
-            hidden = parse_boundary_losses(channel.channel.metadata)
-            if any(hidden):
-                stated.setdefault(self._statistics.numbering_of(number), []).append(hidden)
+            missing = parse_boundary_losses(channel.channel.metadata)
+            if any(missing):
+                stated.setdefault(self._statistics.numbering_of(number), []).append(missing)
         return stated
 
 
-def _stating(like: EncodedChannel, hidden: BoundaryLoss) -> EncodedChannel:
+def _add_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChannel:
     """Return a channel of the same numbering that states losses after its last message."""
     metadata = {name: text for name, text in like.channel.metadata.items() if name not in (FIRST_SEQUENCE, LOST_BEFORE)}
-    channel = replace(like.channel, metadata=metadata | BoundaryLosses(after=hidden).metadata())
+    channel = replace(like.channel, metadata=metadata | BoundaryLosses(after=missing).metadata())
     return EncodedChannel(channel, like.schema)
 
 
-def _numbered(number: int, like: EncodedChannel) -> EncodedChannel:
+def _with_id(number: int, like: EncodedChannel) -> EncodedChannel:
     return EncodedChannel(replace(like.channel, id=number), like.schema)

@@ -30,9 +30,9 @@ from msgq.recording.recorder.capture import TURN, Capture
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
-from msgq.recording.recorder.loss_accounting import Ledger
-from msgq.recording.recorder.rolling_writer import Output, RecordingLimits
-from msgq.recording.recorder.snapshot_buffer import Memory
+from msgq.recording.recorder.loss_accounting import LossAccounting
+from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
+from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.wall_clock import WallClock
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
@@ -145,7 +145,7 @@ class Recorder:
         where = naming.resolve_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, Selection(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
-        self._output = Output(
+        self._writer = RollingWriter(
             Path(path),
             limits or RecordingLimits(),
             Compressor(compression, level),
@@ -154,14 +154,14 @@ class Recorder:
             where,
         )
         self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
-        memory = Memory(snapshot_seconds, snapshot_bytes) if self._keeps else None
-        self._queue = ChunkQueue(cache_bytes, chunk_bytes, memory)
+        snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps else None
+        self._queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
         self._channels: dict[int, EncodedChannel] = {}
         self._messages = self._bytes = self._corrupt = 0
-        self._ledger = Ledger()
+        self._loss_accounting = LossAccounting()
         self._unwritten: Counter[str] = Counter()  # by endpoint: number of messages that were taken and not written
         self._unwritten_bytes = 0
-        self._losing = threading.Lock()  # of the next two fields
+        self._loss_lock = threading.Lock()  # of the next two fields
         self._has_failed = False  # to write a chunk
         self._paused = self._was_paused = start_paused  # the latter as far as the thread that takes has noticed
         self._stopping = self._stopped = False
@@ -169,23 +169,23 @@ class Recorder:
         self._error: Exception | None = None
         self._closed = threading.Event()  # the files are
         self._changed = threading.Condition()
-        self._sources.look()
+        self._sources.rescan()
         self._chunk = self._queue.next_chunk(self._sources.largest)
-        self._receivers = [(FrameReceiver(choice, where), self._frame_channel(choice)) for choice in frames]
-        self._want_frames()
+        self._receivers = [(FrameReceiver(stream, where), self._frame_channel(stream)) for stream in frames]
+        self._update_receivers()
         self._recorded = dict.fromkeys((number for _, number in self._receivers), 0)
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), name="msgq record", daemon=True)
-            for work in (self._take, self._write, self._sync)
+            threading.Thread(target=self._run_guarded, args=(work,), name="msgq record", daemon=True)
+            for work in (self._capture_loop, self._write, self._sync)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _frame_channel(self, choice: FrameStream) -> int:
+    def _frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.new_channel()
         described = MessageSource(kinds.FRAMES)
         self._channels[number] = encode_channel(
-            number, choice.endpoint, choice.schema, 1, metadata_keys.RECEIVED, source=described
+            number, stream.endpoint, stream.schema, 1, metadata_keys.RECEIVED, source=described
         )
         return number
 
@@ -193,29 +193,29 @@ class Recorder:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise ForkedSocketError(f"the recorder of {self._output.path} is the parent's; make one here")
+            raise ForkedSocketError(f"the recorder of {self._writer.path} is the parent's; make one here")
 
     def pause(self) -> None:
         """Record nothing, until `resume`. What comes meanwhile is no loss."""
         self._check_process()
         self._paused = True
-        self._want_frames()
-        self._rouse()
+        self._update_receivers()
+        self._wake()
 
     def resume(self) -> None:
         """Go on at the present."""
         self._check_process()
         self._paused = False
-        self._want_frames()
-        self._rouse()
+        self._update_receivers()
+        self._wake()
 
-    def _rouse(self) -> None:
+    def _wake(self) -> None:
         """Let the thread that takes see what has just been asked for."""
         with self._changed:
             self._changed.notify_all()
         self._capture.interrupt()
 
-    def _want_frames(self) -> None:
+    def _update_receivers(self) -> None:
         for receiver, _ in self._receivers:
             receiver.wanted = not self._paused
 
@@ -237,33 +237,37 @@ class Recorder:
         if not self._keeps:
             raise StateError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
         self._snapshot_wanted = True
-        self._rouse()
+        self._wake()
 
     def stats(self) -> RecorderStats:
         """Return what was done so far."""
         self._check_process()
         losses = self._losses().values()
-        lost = None if None in losses or self._sources.overlooked else sum(loss for loss in losses if loss is not None)
-        output = self._output
+        lost = (
+            None
+            if None in losses or self._sources.may_have_missed
+            else sum(loss for loss in losses if loss is not None)
+        )
+        writer = self._writer
         return RecorderStats(
             self._messages - self._unwritten.total(),
             self._bytes - self._unwritten_bytes,
-            output.bytes,
+            writer.bytes,
             self._queue.waiting_bytes,
             self._queue.at_risk_bytes,
-            output.uncompressed_chunks,
+            writer.uncompressed_chunks,
             lost,
             self._sources.count + len(self._receivers),
-            output.segments,
-            output.removed_segments,
-            output.free_bytes(),
-            self._refused(),
+            writer.segments,
+            writer.removed_segments,
+            writer.free_bytes(),
+            self._refused_endpoints(),
             self._corrupt,
         )
 
-    def _refused(self) -> dict[str, str]:
+    def _refused_endpoints(self) -> dict[str, str]:
         broken = {
-            receiver.choice.endpoint: str(receiver.error)
+            receiver.stream.endpoint: str(receiver.error)
             for receiver, _ in self._receivers
             if receiver.error is not None
         }
@@ -287,7 +291,7 @@ class Recorder:
         """
         self._check_process()
         self._stopping = True
-        self._rouse()
+        self._wake()
         for thread in self._threads:
             thread.join()
         for receiver, _ in self._receivers:
@@ -306,7 +310,7 @@ class Recorder:
         if self._pid == os.getpid():
             self.stop()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
@@ -315,18 +319,18 @@ class Recorder:
     def _fail(self, error: Exception) -> None:
         """End the recording."""
         if isinstance(error, OSError):  # of the disk, without a more specific error
-            text = f"cannot write {self._output.path}: {error.strerror}"
+            text = f"cannot write {self._writer.path}: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
         self._stopping = True
-        self._rouse()
+        self._wake()
         self._queue.abandon()
 
     # ---- the thread that takes ----
 
-    def _take(self) -> None:
+    def _capture_loop(self) -> None:
         try:
-            self._take_all()
+            self._capture_until_stop()
             if self._error is not None:
                 self._lose_pending()
         except BaseException:
@@ -348,12 +352,12 @@ class Recorder:
         if not (self._was_paused or self._keeps):
             self._sources.pass_pending()
 
-    def _take_all(self) -> None:
+    def _capture_until_stop(self) -> None:
         looked = time.monotonic()
         while not self._stopping:
-            self._wall_clock.look()
+            self._wall_clock.sample()
             if self._snapshot_due():
-                self._write_memory()
+                self._write_snapshot()
             if self._paused:
                 self._was_paused = True
                 with self._changed:
@@ -364,15 +368,15 @@ class Recorder:
             if self._was_paused:
                 self._was_paused = False
                 self._sources.rejoin()
-            self._fill(self._sources.patience(self._chunk_seconds))
-            self._sources.notice()
-            self._hand_on()
+            self._fill(self._sources.max_wait(self._chunk_seconds))
+            self._sources.handle_changes()
+            self._submit_chunk()
             if time.monotonic() - looked >= _LOOK_S:
                 looked = time.monotonic()
-                self._sources.look()
+                self._sources.rescan()
         if not self._was_paused:  # else, also if somebody has just resumed: what is there now came before
-            self._sources.look()
-            self._take_rest()
+            self._sources.rescan()
+            self._capture_rest()
         if self._snapshot_wanted:
             self._queue.release()
 
@@ -380,13 +384,13 @@ class Recorder:
         """Whether one is to be written now: while another is, memory keeps what is wanted, and no more."""
         return self._snapshot_wanted and self._queue.is_idle
 
-    def _write_memory(self) -> None:
+    def _write_snapshot(self) -> None:
         self._snapshot_wanted = False
         if not self._was_paused:
-            self._take_rest()
+            self._capture_rest()
         self._queue.release()
 
-    def _take_rest(self) -> None:
+    def _capture_rest(self) -> None:
         """Take what was published until now, and hand it on."""
         until = time.monotonic() + _LAST_S
         for _ in range(_LAST_ROUNDS):
@@ -396,10 +400,10 @@ class Recorder:
             full = self._fill(0)
             turned = len(self._chunk) - before >= TURN  # some source may have more
             if full:
-                self._hand_on()
-            elif not self._sources.notice() and not turned and last:
+                self._submit_chunk()
+            elif not self._sources.handle_changes() and not turned and last:
                 break
-        self._hand_on()
+        self._submit_chunk()
 
     def _fill(self, seconds: float) -> bool:
         """Take into the open chunk; return whether it is full."""
@@ -418,11 +422,11 @@ class Recorder:
             for frame in receiver.fetch():
                 fields = (number, self._recorded[number], self._capture.now(), frame.publish_time, frame.data)
                 if not self._chunk.append(*fields):
-                    self._hand_on(len(frame.data))
+                    self._submit_chunk(len(frame.data))
                     self._chunk.append(*fields)
                 self._recorded[number] += 1
 
-    def _hand_on(self, largest: int = 0) -> None:
+    def _submit_chunk(self, largest: int = 0) -> None:
         """Let the open chunk be written, and open another, with room for the largest message."""
         largest = max(largest, self._sources.largest)
         if len(self._chunk):
@@ -442,9 +446,9 @@ class Recorder:
         try:
             while (found := self._queue.get()) is not None:
                 self._write_or_lose(*found)
-                self._queue.written(found[0])
+                self._queue.recycle(found[0])
                 if self._snapshot_due():
-                    self._rouse()
+                    self._wake()
         finally:
             try:
                 self._close_output()
@@ -455,34 +459,38 @@ class Recorder:
         """Write a chunk. After a failure all later chunks are lost, so that the files have no holes."""
         if not self._has_failed:
             try:
-                self._output.write(chunk, self._channels, self._stated_losses, compress=not behind)
+                self._writer.write(chunk, self._channels, self._format_losses, compress=not behind)
             except Exception as error:  # from the disk or the compressor
                 self._has_failed = True
                 self._fail(error)
             else:
-                self._ledger.count(chunk, self._channels)
+                self._loss_accounting.count(chunk, self._channels)
                 return
         self._lose(chunk)
 
     def _lose(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk that is not written."""
-        with self._losing:
+        with self._loss_lock:
             for number, count in chunk.count_by_channel().items():
                 self._unwritten[self._channels[number].channel.topic] += count
             self._unwritten_bytes += chunk.used
 
     def _close_output(self) -> None:
-        stating = () if self._keeps else self._ledger.stating(self._losses(), max(self._channels, default=0))
-        self._output.close(self._stated_losses(), stating)
+        stating = (
+            ()
+            if self._keeps
+            else self._loss_accounting.channels_with_losses(self._losses(), max(self._channels, default=0))
+        )
+        self._writer.close(self._format_losses(), stating)
 
     # ---- the thread that waits for the disk ----
 
     def _sync(self) -> None:
         synced = 0
         while not self._closed.wait(_SYNC_S):
-            written = self._output.bytes
+            written = self._writer.bytes
             if written != synced:
-                self._output.sync()
+                self._writer.sync()
                 synced = written
 
     # ---- losses ----
@@ -490,9 +498,9 @@ class Recorder:
     def _losses(self) -> dict[str, int | None]:
         """Return the number of lost messages by endpoint; None: unknown."""
         losses = self._sources.losses()
-        losses |= {receiver.choice.endpoint: receiver.lost for receiver, _ in self._receivers}
+        losses |= {receiver.stream.endpoint: receiver.lost for receiver, _ in self._receivers}
         return {name: None if lost is None else lost + self._unwritten[name] for name, lost in losses.items()}
 
-    def _stated_losses(self) -> dict[str, str]:
+    def _format_losses(self) -> dict[str, str]:
         """Return the losses as files store them."""
         return {name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}

@@ -41,7 +41,7 @@ class RecordingLimits:
     min_free_bytes: int = 64 << 20
 
 
-class Output:
+class RollingWriter:
     """The files of a recording. For one thread at a time, apart from `sync`, and the figures."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Output:
             "segment": str(self._count),
             "started_ns": str(clock.time_ns()),
             "since_ns": str(first_ns),
-            "wall_offset_ns": str(self._wall_clock.at(first_ns).offset_ns),
+            "wall_offset_ns": str(self._wall_clock.reading_at(first_ns).offset_ns),
         }
         self._count += 1
         self._noted_ns = first_ns  # what waited may be older than what the former segment noted at its end
@@ -163,7 +163,7 @@ class Output:
 
     def _note_clock(self, segment: SegmentWriter, until_ns: int) -> None:
         """Note in a segment what the wall clock was set to up to a time."""
-        for since_ns, offset_ns in self._wall_clock.since(self._noted_ns, until_ns):
+        for since_ns, offset_ns in self._wall_clock.readings_between(self._noted_ns, until_ns):
             noted = {
                 "run": self._run["run"],
                 "since_ns": str(since_ns),

@@ -8,7 +8,7 @@ from collections import deque
 from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 
 
-class Memory:
+class SnapshotBuffer:
     """The last chunks, for a recording that is written when somebody wants it."""
 
     def __init__(self, seconds: float | None, size: int | None) -> None:
@@ -18,7 +18,7 @@ class Memory:
         self._chunks: deque[tuple[float, ChunkBuffer]] = deque()
         self.bytes = 0
 
-    def keep(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
+    def add(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
         """Keep a chunk; return those that are too old, or too many, now."""
         now = time.monotonic()
         self._chunks.append((now, chunk))
@@ -33,7 +33,7 @@ class Memory:
             dropped.append(old)
         return dropped
 
-    def take(self) -> list[ChunkBuffer]:
+    def drain(self) -> list[ChunkBuffer]:
         """Return all, oldest first, and begin anew."""
         chunks = [chunk for _, chunk in self._chunks]
         self._chunks.clear()

@@ -10,7 +10,7 @@ _STEP_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
 _READINGS_MAX = 1000
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """What the wall clock added to CLOCK_MONOTONIC, and since when, by the host's clock; 0: since the beginning."""
 
     since_ns: int
@@ -21,18 +21,18 @@ class WallClock:
     """Notices that the wall clock was set, by somebody, or by a suspend. One thread looks, another asks."""
 
     def __init__(self) -> None:
-        self._readings = [Reading(0, clock.wall_offset_ns())]
+        self._readings = [ClockReading(0, clock.wall_offset_ns())]
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Look at it: what it was set since the last look, it was just now."""
         offset = clock.wall_offset_ns()
         if abs(offset - self._readings[-1].offset_ns) > _STEP_NS:
-            self._readings = [*self._readings[1 - _READINGS_MAX :], Reading(clock.time_ns(), offset)]
+            self._readings = [*self._readings[1 - _READINGS_MAX :], ClockReading(clock.time_ns(), offset)]
 
-    def at(self, time_ns: int) -> Reading:
+    def reading_at(self, time_ns: int) -> ClockReading:
         """Return what it was at a time."""
         return next((one for one in reversed(self._readings) if one.since_ns <= time_ns), self._readings[0])
 
-    def since(self, since_ns: int, until_ns: int) -> list[Reading]:
+    def readings_between(self, since_ns: int, until_ns: int) -> list[ClockReading]:
         """Return what it was set to after a time, up to another."""
         return [one for one in self._readings if since_ns < one.since_ns <= until_ns]

@@ -19,7 +19,7 @@ from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.metadata_keys import RECORDING
 from msgq.recording.mcap_io.problem import valid_text
-from msgq.recording.reader.arrow_batches import batches
+from msgq.recording.reader.arrow_batches import read_batches
 from msgq.spark.source.origins import origin_offset, origin_times
 
 _ORIGIN = "origin_time"
@@ -101,7 +101,7 @@ def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     traced = _ORIGIN in schema.names
     if traced:
         direct += [_ORIGIN] if "data" in direct else [_ORIGIN, "data"]
-    for batch in batches(log.contents, ["channel", *direct], _ROWS, _BYTES):
+    for batch in read_batches(log.view, ["channel", *direct], _ROWS, _BYTES):
         yield _record_batch(log, schema, batch, {_ORIGIN: _origins(log, batch)} if traced else {})
 
 
@@ -125,7 +125,7 @@ def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
     decoder = ColumnDecoder(value)
-    for batch in batches(log.contents, ["channel", "data", *direct], _ROWS, _BYTES):
+    for batch in read_batches(log.view, ["channel", "data", *direct], _ROWS, _BYTES):
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
             same = batch if (codes == code).all() else batch.filter(pa.array(codes == code))

@@ -87,7 +87,7 @@ class RingFeed:
         self._look()
 
     def _look(self) -> None:
-        self._sources.look()
+        self._sources.rescan()
         self._looked = time.monotonic()
         for endpoint, reason in self._sources.refused.items() - self._refused.items():
             _log.warning("%s is not in the stream: %s", endpoint, reason)
@@ -108,7 +108,7 @@ class RingFeed:
         except SegmentError as error:
             _log.warning("%s", error)
         self.channels.update(self._sources.new_channels(len(self.channels) + 1))
-        self._sources.notice()
+        self._sources.handle_changes()
         return full
 
     def lost(self) -> int | None:
