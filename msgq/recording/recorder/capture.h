@@ -59,13 +59,13 @@ typedef struct {
 typedef struct {
     mq_tap *taps;
     uint32_t tap_count, turn;
-    mq_channel *channels;      /* MQ_CAPTURE_CHANNELS of them */
-    uint32_t channel_count;    /* of them in use; ids begin with 1 */
-    int64_t clock_offset_ns;   /* of the host's clock: to be added to CLOCK_MONOTONIC */
-    int interrupt;             /* a descriptor that ends a run when it becomes readable */
-    mq_file_watcher *arrivals; /* which end a run as well; NULL: nobody wants to know */
-    uint32_t stuck;            /* the tap that ended a run */
-    uint64_t needed;           /* bytes of the largest message for which a chunk had no room */
+    mq_channel *channels;     /* MQ_CAPTURE_CHANNELS of them */
+    uint32_t channel_count;   /* of them in use; ids begin with 1 */
+    int64_t clock_offset_ns;  /* of the host's clock: to be added to CLOCK_MONOTONIC */
+    int interrupt;            /* a descriptor that ends a run when it becomes readable */
+    mq_file_watcher *watcher; /* which end a run as well; NULL: nobody wants to know */
+    uint32_t stuck;           /* the tap that ended a run */
+    uint64_t needed;          /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
 typedef enum {
@@ -247,11 +247,11 @@ static inline bool mq_capture_must_hurry(const mq_capture *c) {
 /* Wait so long at most. True: something rouses us. */
 static inline bool mq_capture_nap(const mq_capture *c, int64_t max_sleep_ns) {
     struct pollfd on[2] = {{.fd = c->interrupt, .events = POLLIN},
-                           {.fd = c->arrivals ? c->arrivals->fd : -1, .events = POLLIN}};
+                           {.fd = c->watcher ? c->watcher->fd : -1, .events = POLLIN}};
     struct timespec nap = mq_timespec(max_sleep_ns);
     if (ppoll(on, 2, &nap, NULL) <= 0)
         return false;
-    return (on[1].revents && mq_file_watcher_gather_all(c->arrivals)) || on[0].revents;
+    return (on[1].revents && mq_file_watcher_gather_all(c->watcher)) || on[0].revents;
 }
 
 /* Give each source a turn. */
@@ -273,7 +273,7 @@ static inline mq_capture_end mq_capture_round(mq_capture *c, mq_log_chunk *chunk
 static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
     /* What was gathered before, nothing tells again: by the nap of a run that ended for another reason. */
-    bool roused = c->arrivals && mq_file_watcher_has_pending(c->arrivals);
+    bool roused = c->watcher && mq_file_watcher_has_pending(c->watcher);
     for (;;) {
         mq_capture_end end = mq_capture_round(c, chunk); /* once more when roused: for what was there before */
         int64_t now = mq_now_ns(), left = until_ns - now;

@@ -121,7 +121,7 @@ cdef class Capture:
         return self._capture.needed
 
     def watch(self, FileWatcher watcher):
-        self._capture.arrivals = NULL if watcher is None else &watcher.c
+        self._capture.watcher = NULL if watcher is None else &watcher.c
         self._file_watcher = watcher
 
     def add(self, Source source not None, int64_t publish_offset=-1):
