@@ -72,7 +72,7 @@ class Channel:
         publishers : so many at most at a time, 1 to 63; 63 by default.
         subscribers : so many at most at a time, 1 to 64, passive ones aside; any number by default.
         stamps : whether messages have the time when they were published (22 ns each); True by default.
-        schema : describes the messages; it is set if current is none.
+        schema : describes the messages; it is set if there is none.
         strict_schema : raise when current is another schema; else `schema_matches` is False.
         create : True: only make it; False: only open it; None: either.
         passive : only look on: the channel must be current, its files are opened for reading, and get no trace of us.

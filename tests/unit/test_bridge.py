@@ -64,7 +64,7 @@ class Crossing:
 
     def step(self) -> None:
         """Look, and carry a batch of what is there."""
-        self.made._look_at_s = 0  # as if a second had passed
+        self.made._next_poll_s = 0  # as if a second had passed
         with naming.overrides(self._host.prefix):
             self.made.run(0.002)
 

@@ -25,7 +25,7 @@ from msgq import Board, Channel, MessageQueue, SeqlockVector, stats
 from msgq.cli import info
 from msgq.cli import top as top_verb
 from msgq.cli.app import app
-from msgq.cli.common import board as boards
+from msgq.cli.common import live_endpoints
 from msgq.cli.common.endpoint_rows import ROWS, AnyRow
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
@@ -114,7 +114,7 @@ def cells(text: str) -> dict[str, list[str]]:
 
 
 def test_each_table_has_every_kind() -> None:
-    tables = (ROWS, boards.WATCHES, info._LINES, stats._READ)
+    tables = (ROWS, live_endpoints.WATCHES, info._LINES, stats._READ)
     assert all(set(table) == set(KINDS) for table in tables)
     assert [one.kind for one in CLEANERS] == list(KINDS)
 
@@ -206,7 +206,7 @@ def test_stat_counts_every_kind(bus: Bus) -> None:
 
 
 def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
-    board = boards.Board(EndpointSelection([], None))
+    board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert {row.rate for row in board.poll()} == {None}
     for times in (1, 3):
         for _ in range(times):
@@ -242,8 +242,8 @@ def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatc
             asked.append(1)
             return super().stats()
 
-    monkeypatch.setitem(boards.WATCHES, next(kind for kind in KINDS if kind.name == "records"), Slow)
-    board = boards.Board(EndpointSelection(["records/poses"], None))
+    monkeypatch.setitem(live_endpoints.WATCHES, next(kind for kind in KINDS if kind.name == "records"), Slow)
+    board = live_endpoints.LiveEndpoints(EndpointSelection(["records/poses"], None))
     for _ in range(10):
         board.poll()
     assert len(asked) == 1
@@ -254,7 +254,7 @@ def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatc
 @pytest.mark.parametrize("kind", ["queue", "records", "channel"])
 def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: str) -> None:
     endpoint = {"queue": "queue/jobs", "records": "records/poses", "channel": "channel/scans"}[kind]
-    board = boards.Board(EndpointSelection([], None))
+    board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert endpoint in [row.endpoint for row in board.poll()]
     path = Path(stats.endpoint(endpoint).path)
     whole = path.read_bytes()
@@ -267,7 +267,7 @@ def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: 
 
 
 def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
-    rows = boards.Board(EndpointSelection([], None, auxiliary=False)).poll()
+    rows = live_endpoints.LiveEndpoints(EndpointSelection([], None, auxiliary=False)).poll()
     head, titles, *text = top_verb.lines(rows, {}, "kind")
     assert head.startswith("6 endpoints, - messages/s, -/s; by kind")
     assert [line.split()[0] for line in text] == SHOWN
@@ -325,7 +325,7 @@ def test_nobody_who_looks_leaves_a_trace(bus: Bus, prefix: str, words: tuple[str
 def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
     for made in (msgq.pub_sock("car", 4096), Channel("scans"), SeqlockVector("poses", "<f8", 3), MessageQueue("jobs")):
         made.close()
-    board = boards.Board(EndpointSelection([], None))
+    board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     for _ in range(2):
         assert [row.endpoint for row in board.poll(fresh=True)] == [
             "car",

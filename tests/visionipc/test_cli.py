@@ -274,9 +274,9 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
 
 def test_a_picture_fits_the_terminal_and_keeps_its_shape() -> None:
     rgb = np.zeros((1080, 1920, 3), np.uint8)
-    assert view.scaled(rgb, 80, 1000).shape == (44, 80, 3)
-    assert view.scaled(rgb, 1000, 46).shape == (46, 81, 3)
-    assert view.scaled(rgb[:, :1], 5, 2).shape == (2, 1, 3)
+    assert view.scale(rgb, 80, 1000).shape == (44, 80, 3)
+    assert view.scale(rgb, 1000, 46).shape == (46, 81, 3)
+    assert view.scale(rgb[:, :1], 5, 2).shape == (2, 1, 3)
 
 
 def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:

@@ -294,7 +294,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
         try:
             file = None if create else _find_file(name, in_prefix, path, trust, writable)
             if file is None and create is False:
-                raise segment_error("current is no such channel", name, path, ENOENT)
+                raise segment_error("there is no such channel", name, path, ENOENT)
             if file is None:
                 file = _create_file(name, in_prefix, path, mode, trust, creator)
             if file is None and create:
