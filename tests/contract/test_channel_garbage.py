@@ -36,4 +36,4 @@ def test_what_garbage_held_is_free(channels: Channels) -> None:
         entangle(subscriber.receive_view(0), publisher.loan(1))
         gc.collect()
     publisher.send_many([b"message"] * 10)
-    assert subscriber.held == 0
+    assert subscriber.views_held == 0

@@ -31,8 +31,8 @@ class TestViews:
             assert (view.position, view.origin_time) == (position, 5)
             assert isinstance(view.publisher, PublisherInfo)
             assert view.publisher.name == "camera"
-            assert sub.held == 1
-        assert sub.held == 0
+            assert sub.views_held == 1
+        assert sub.views_held == 0
         assert sub.last.position == position
 
     def test_there_may_be_none(self, channels: Channels) -> None:
@@ -97,10 +97,10 @@ class TestViews:
         array = np.frombuffer(sub.receive_view(0), "u1")
         pub.send_many([bytes(7)] * 5)
         assert array.tobytes() == b"message"
-        assert sub.held == 1
+        assert sub.views_held == 1
         del array
         gc.collect()
-        assert sub.held == 0
+        assert sub.views_held == 0
 
     def test_so_many_at_once(self, channels: Channels) -> None:
         pub, sub = channels.pair(max_views=2)
@@ -162,7 +162,7 @@ class TestViews:
         sub.close()
         views.pop().release()
         (found,) = channel.diagnose().subscribers
-        assert found.held == 1
+        assert found.views_held == 1
 
 
 class TestPools:

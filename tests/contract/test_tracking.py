@@ -176,7 +176,7 @@ class TestEach:
             assert list(stage.tracer.trace_messages(queue, 0.01)) == []
         with msgq.sub_sock(stage.token) as sub:
             assert list(stage.tracer.trace_messages(sub, 0.01)) == []
-        assert stage.superseded(stage.token)
+        assert stage.untold(stage.token)
 
     @pytest.mark.needs("channels")
     def test_several_sources_and_a_poller(self, stage: Stage) -> None:
@@ -213,7 +213,7 @@ class TestEach:
                     raise ZeroDivisionError
             assert origin.origin_time() == 0
             assert stage.told(stage.token).sent
-            assert stage.superseded(stage.token)
+            assert stage.untold(stage.token)
             iterator = stage.tracer.trace_messages(queue)
             assert next(iterator)["value"] == 2
             assert origin.origin_time() != 0
@@ -365,10 +365,10 @@ class TestMisuse:
             with other.span(endpoint="a"):
                 pass
             assert stage.told("a")
-            with stage.tracer.span(endpoint="a") as untold:
+            with stage.tracer.span(endpoint="a") as span:
                 pass
-            assert untold.superseded
-            assert stage.superseded("a")
+            assert span.superseded
+            assert stage.untold("a")
 
     @pytest.mark.needs("fork")
     def test_tracker_in_forked_child_takes_over(self, stage: Stage) -> None:
@@ -387,7 +387,7 @@ class TestMisuse:
         with stage.tracer.span(endpoint="a") as span:
             pass
         assert span.superseded
-        assert stage.superseded("a")
+        assert stage.untold("a")
 
     @pytest.mark.needs("threads")
     def test_a_round_that_is_dropped_in_another_thread_leaves_that_ones_origin(self, stage: Stage) -> None:

@@ -291,7 +291,7 @@ def test_nobody_imports_the_zmq_backend_by_name() -> None:
 def test_numpy_is_imported_where_it_is_used() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
     users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
-    for path in (*users, "msgq/impl/channel/core.pyx", "visionipc/picture.py"):
+    for path in (*users, "msgq/impl/channel/subscriber.pxi", "visionipc/picture.py"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)

@@ -134,9 +134,9 @@ RECORDS = {
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns unlisted tracked",
     stats.TopicCounts: "messages bytes position_bytes subscribers lost",
-    stats.ChannelPublisher: "participant node slots slot_bytes sent bytes refused retracted messages path pool_bytes "
+    stats.ChannelPublisher: "participant node slots slot_bytes sent bytes refused evicted messages path pool_bytes "
     "left superseded",
-    stats.ChannelSubscriber: "participant node cursor lag received lost resets held",
+    stats.ChannelSubscriber: "participant node cursor lag received lost resets views_held",
     stats.ViewHolder: "participant node views outdated oldest_ns",
     stats.ChannelStats: "name prefix path kind capacity max_publishers max_subscribers stamps messages creator "
     "created_ns schema hub_bytes pool_bytes publishers subscribers viewers opened orphans",
@@ -145,7 +145,7 @@ RECORDS = {
     stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
     "in_flight held free nonsense astray oldest_ns oldest_age_ns priorities redelivered most_deliveries leases overdue "
     "sent received acknowledged returned refused handles events events_lost",
-    stats.RecordWriterInfo: "participant row written holds keys",
+    stats.RecordWriterInfo: "participant row written locked keys",
     stats.RecordKeyInfo: "key owner count bytes time_ns age_ns",
     stats.RecordStats: "name prefix path bytes mode kind creator created_ns length item_bytes copies exclusive schema "
     "written elements_written locked locked_by_dead last_ns last_age_ns last_index has_waiters key_count keys writers",

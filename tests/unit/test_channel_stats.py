@@ -135,7 +135,7 @@ def test_who_holds_which_views(channel: Channel) -> None:
         (viewer,) = channel.diagnose().viewers
         assert views[0] is not None
         assert (viewer.views, viewer.outdated, viewer.oldest_ns) == (3, 3, views[0].publish_time)
-        assert one(channel, "tester").held == 3
+        assert one(channel, "tester").views_held == 3
         for view in views:
             assert view is not None
             view.release()

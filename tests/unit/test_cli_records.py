@@ -282,7 +282,7 @@ def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> No
             assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
         vector[2] = 1
         vector[1] = 1
-        assert stats.record("v").held == 0
+        assert stats.record("v").locked == 0
         with board.declare("x"), board.declare("y"):
             assert "keys" not in checked()[1]
 

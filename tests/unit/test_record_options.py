@@ -265,13 +265,13 @@ class TestBoards:
     @pytest.mark.parametrize("key", ["", "x" * 112, "é" * 56, "a\0b", "\ud800"])
     def test_keys_that_are_none(self, key: str) -> None:
         with pytest.raises(InvalidValueError, match="key"):
-            options.checked_key(key, "status")
+            options.validate_key(key, "status")
         with pytest.raises(TypeError):
-            options.checked_key(b"key", "status")  # type: ignore[arg-type]
+            options.validate_key(b"key", "status")  # type: ignore[arg-type]
 
     def test_keys(self) -> None:
-        assert options.checked_key("x" * 111, "status") == b"x" * 111
-        assert options.checked_key("é/ ", "status") == "é/ ".encode()
+        assert options.validate_key("x" * 111, "status") == b"x" * 111
+        assert options.validate_key("é/ ", "status") == "é/ ".encode()
 
 
 def refuses(selection: Any) -> str:
@@ -470,19 +470,19 @@ class TestValues:
 class TestOut:
     def test_it_is_filled_as_it_is(self) -> None:
         out = np.zeros(3, QUOTE)
-        assert arrays.checked_out(out, QUOTE, (3,), "quotes") is out
+        assert arrays.validate_out(out, QUOTE, (3,), "quotes") is out
 
     @pytest.mark.parametrize("out", [bytearray(48), [0.0] * 3, None, np.zeros(3), np.zeros(3, "f4")], ids=str)
     def test_another_dtype(self, out: Any) -> None:
         with pytest.raises(RecordTypeError, match="out is"):
-            arrays.checked_out(out, QUOTE, (3,), "quotes")
+            arrays.validate_out(out, QUOTE, (3,), "quotes")
 
     def test_another_shape_or_place(self) -> None:
         frozen = np.zeros(3)
         frozen.flags.writeable = False
         for out in (np.zeros(2), np.zeros((3, 1)), np.zeros(6)[::2], frozen):
             with pytest.raises(InvalidValueError, match="out"):
-                arrays.checked_out(out, np.dtype("f8"), (3,), "quotes")
+                arrays.validate_out(out, np.dtype("f8"), (3,), "quotes")
 
 
 def test_what_is_handed_out_can_be_pickled() -> None:
@@ -498,17 +498,17 @@ def test_what_is_handed_out_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (options.held_error(5, "plan 7", 1.0, "q"), errors.WaitTimeoutError, "element 5.*1 s by plan 7"),
+        (options.locked_error(5, "plan 7", 1.0, "q"), errors.WaitTimeoutError, "element 5.*1 s by plan 7"),
         (options.restless_error(5, 1.0, "q"), TimeoutError, "element 5.*copies=4"),
         (options.no_instant_error(0.5, "q"), TimeoutError, "0.5 s"),
-        (options.owned_error("plan 7", "q"), errors.MultipleWritersError, "plan 7"),
+        (options.exclusive_error("plan 7", "q"), errors.MultipleWritersError, "plan 7"),
         (options.writers_error("q"), errors.TooManyWritersError, "128"),
-        (options.taken_error("k", "plan 7", "q"), errors.KeyTakenError, "'k'.*plan 7"),
+        (options.key_taken_error("k", "plan 7", "q"), errors.KeyTakenError, "'k'.*plan 7"),
         (options.full_error(3, "q"), errors.BoardFullError, "3 keys"),
         (options.unwritten_error("k", "q"), KeyError, "'k'"),
         (options.too_large_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
         (options.too_small_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
-        (options.returned_error("k", "q"), errors.StateError, "'k'"),
+        (options.closed_entry_error("k", "q"), errors.StateError, "'k'"),
         (options.passive_error("q"), errors.StateError, "passive"),
         (options.busy_error("q"), errors.ConcurrentUseError, "changes"),
         (options.exists_error("q"), errors.SegmentError, "already"),

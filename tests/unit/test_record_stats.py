@@ -79,8 +79,8 @@ def test_a_vector_that_nobody_has_written(endpoint: str) -> None:
     assert (found.bytes, found.mode) == (os.stat(found.path).st_size, 0o600)
     assert found.creator[1] == os.getpid()
     assert 0 <= clock.time_ns() - found.created_ns < 60e9
-    assert (found.written, found.ever, found.held, found.locked_by_dead) == (0, 0, 0, 0)
-    assert (found.last_ns, found.last_age_ns, found.newest, found.waits) == (None, None, None, False)
+    assert (found.written, found.elements_written, found.locked, found.locked_by_dead) == (0, 0, 0, 0)
+    assert (found.last_ns, found.last_age_ns, found.last_index, found.has_waiters) == (None, None, None, False)
     assert (found.key_count, found.keys, found.writers) == (0, (), ())
     assert json.loads(found.dtype or "") == [["a", "<f8"], ["b", "<i4"]]
 
@@ -91,15 +91,15 @@ def test_what_was_written(endpoint: str) -> None:
         vector[7] = 2.0
         vector[2] = 3.0
         found = stats.record(endpoint)
-        assert (found.written, found.ever, found.newest, found.exclusive) == (4, 3, 2, False)
+        assert (found.written, found.elements_written, found.last_index, found.exclusive) == (4, 3, 2, False)
         assert found.last_ns == vector.times()[2]
         assert found.last_age_ns is not None
         assert 0 < found.last_age_ns <= clock.time_ns() - int(vector.times()[2])
         (writer,) = found.writers
         assert (writer.participant.pid, writer.participant.alive, writer.row) == (os.getpid(), True, 0)
-        assert (writer.written, writer.holds, writer.keys) == (4, 0, 0)
+        assert (writer.written, writer.locked, writer.keys) == (4, 0, 0)
     found = stats.record(endpoint)
-    assert (found.writers, found.written, found.ever) == ((), 4, 3), "who left is not listed"
+    assert (found.writers, found.written, found.elements_written) == ((), 4, 3), "who left is not listed"
 
 
 def test_each_writer_is_listed_and_no_reader(endpoint: str) -> None:
@@ -122,10 +122,10 @@ def test_a_board_and_its_keys(endpoint: str) -> None:
         second.close()
         found = stats.record(endpoint)
         assert (found.kind, found.length, found.item_bytes, found.key_count) == ("board", 5, 100, 3)
-        assert (found.schema, found.dtype, found.written, found.ever) == (schema, None, 3, 2)
+        assert (found.schema, found.dtype, found.written, found.elements_written) == (schema, None, 3, 2)
         pose, nobodys, speed = found.keys
         assert (pose.key, pose.count, pose.bytes, pose.time_ns) == ("pose", 2, 3, found.last_ns)
-        assert found.newest == 0
+        assert found.last_index == 0
         assert pose.age_ns is not None
         assert 0 < pose.age_ns < 60e9
         assert (nobodys.key, nobodys.owner, nobodys.count) == ("späť", None, 0)
@@ -146,10 +146,10 @@ def test_the_list_of_keys_has_an_end(endpoint: str) -> None:
 def test_who_sleeps_shows(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other:
         waiting = Task(vector.wait, 30)
-        wait_until(lambda: stats.record(endpoint).waits)
+        wait_until(lambda: stats.record(endpoint).has_waiters)
         other[0] = 1
         assert waiting.result()
-        wait_until(lambda: not stats.record(endpoint).waits)
+        wait_until(lambda: not stats.record(endpoint).has_waiters)
 
 
 # ---- the dead ----
@@ -159,7 +159,7 @@ def test_the_dead_stay_until_somebody_needs_their_row(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3):
         pid = killed(write_one, endpoint)
         one = dead(stats.record(endpoint))
-        assert (one.participant.pid, one.row, one.written, one.holds) == (pid, 0, 1, 0)
+        assert (one.participant.pid, one.row, one.written, one.locked) == (pid, 0, 1, 0)
 
 
 def test_what_the_dead_were_writing(endpoint: str) -> None:
@@ -169,12 +169,12 @@ def test_what_the_dead_were_writing(endpoint: str) -> None:
         held_by(vector.path, 1, 1)
         held_by(vector.path, 0, 2)
         found = stats.record(endpoint)
-        assert (found.held, found.locked_by_dead) == (2, 1)
-        assert [(one.row, one.holds) for one in found.writers] == [(0, 1), (1, 1)]
+        assert (found.locked, found.locked_by_dead) == (2, 1)
+        assert [(one.row, one.locked) for one in found.writers] == [(0, 1), (1, 1)]
         assert dead(found).row == 1
         held_by(vector.path, 0, 2, generation=0)
         vector[1] = 3
-        assert (stats.record(endpoint).held, stats.record(endpoint).locked_by_dead) == (1, 1), "a former owner's"
+        assert (stats.record(endpoint).locked, stats.record(endpoint).locked_by_dead) == (1, 1), "a former owner's"
 
 
 @pytest.mark.parametrize(("row", "generation"), [(0, 2), (0, 0xFFFF), (127, 1), (200, 1)])
@@ -184,7 +184,7 @@ def test_elements_of_writers_that_are_gone(endpoint: str, row: int, generation: 
         vector[0] = 1
         held_by(vector.path, row, 0, generation)
         found = stats.record(endpoint)
-        assert (found.held, found.locked_by_dead, found.writers[0].holds) == (1, 1, 0)
+        assert (found.locked, found.locked_by_dead, found.writers[0].locked) == (1, 1, 0)
 
 
 def test_keys_of_the_dead(endpoint: str) -> None:
@@ -215,11 +215,11 @@ def test_a_look_leaves_no_trace(endpoint: str) -> None:
 def test_records_of_a_prefix(prefix: str) -> None:
     with SeqlockVector("b", "<f8", 1) as vector, Board("a", 1, 1):
         vector[0] = 1
-        assert [(one.name, one.ever, one.prefix) for one in stats.records()] == [("a", 0, prefix), ("b", 1, prefix)]
+        assert [(one.name, one.elements_written, one.prefix) for one in stats.records()] == [("a", 0, prefix), ("b", 1, prefix)]
         assert "b" not in [one.name for one in stats.records("")]
         inodes = {name: os.stat(SHM / f"msgqrec_{prefix}" / name).st_ino for name in ("a", "b")}
         assert stats.record_inodes() == inodes
-        assert stats.record("b", prefix).ever == 1
+        assert stats.record("b", prefix).elements_written == 1
 
 
 def test_what_is_neither_vector_nor_board(prefix: str) -> None:
@@ -264,10 +264,10 @@ def test_bytes_of_others_are_not_believed(endpoint: str, prefix: str, seed: int,
         with contextlib.suppress(MsgqError):
             found = stats.record(f"{thing.name}copy")
             assert repr(dataclasses.asdict(found))
-            assert found.ever <= found.length
-            assert sum(one.holds for one in found.writers) <= found.held <= found.length
-            assert found.locked_by_dead <= found.held
-            assert found.newest is None or found.newest < found.length
+            assert found.elements_written <= found.length
+            assert sum(one.locked for one in found.writers) <= found.locked <= found.length
+            assert found.locked_by_dead <= found.locked
+            assert found.last_index is None or found.last_index < found.length
             assert all(one.bytes is None or one.bytes <= found.item_bytes for one in found.keys)
         thing.close()
 
@@ -287,11 +287,11 @@ def test_looks_beside_live_writers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 10):
         tasks = [Task(write, endpoint), Task(write, endpoint)]
         try:
-            wait_until(lambda: stats.record(endpoint).ever == 10)
+            wait_until(lambda: stats.record(endpoint).elements_written == 10)
             before = stats.record(endpoint)
             for _ in range(300):
                 found = stats.record(endpoint)
-                assert (found.locked_by_dead, found.ever) == (0, 10)
+                assert (found.locked_by_dead, found.elements_written) == (0, 10)
                 assert {one.participant.alive for one in found.writers} == {True}
                 assert found.written >= before.written
                 assert found.last_ns is not None
@@ -317,7 +317,7 @@ def test_it_is_removed_if_that_is_wanted(endpoint: str) -> None:
             return False
 
         assert not remove_record(endpoint, "", refuse)
-        assert seen[0].ever == 1
+        assert seen[0].elements_written == 1
         assert Path(vector.path).exists()
         assert remove_record(endpoint, "", lambda _found: True)
         assert not Path(vector.path).exists()

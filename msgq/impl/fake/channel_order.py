@@ -181,7 +181,7 @@ class Pool:
             for viewer in set(self.slots[slot].holders):
                 count[viewer] = count.get(viewer, 0) + 1
         texts = [f"{self.channel.viewers[viewer]} holds {count[viewer]}" for viewer in sorted(count)]
-        return texts + [f"{self.open_loans} are open_loans here"] * (self.open_loans > 0)
+        return texts + [f"{self.open_loans} are lent here"] * (self.open_loans > 0)
 
     def end_loan(self, removes_pool: bool) -> None:
         """A loan is over."""
