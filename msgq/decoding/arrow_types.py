@@ -37,53 +37,53 @@ def value_column(values: list[Any], depth: int = 0) -> pa.Array:
     """Return values as a column of their own type: dictionaries as structs, whose fields may be missing, lists as
     lists. Of the type null where nothing is known: all are None, or empty.
     """
-    there = [value for value in values if value is not None]
-    found = set(map(type, there))
+    present = [value for value in values if value is not None]
+    types = set(map(type, present))
     made = None
-    if there and depth < _DEPTH_MAX:
-        if found == {dict}:
-            made = _struct(values, there, depth)
-        elif found <= _LISTS:
-            made = _list(values, there, depth)
-    if made is None and not found & {dict, *_LISTS}:
+    if present and depth < _DEPTH_MAX:
+        if types == {dict}:
+            made = _struct(values, present, depth)
+        elif types <= _LISTS:
+            made = _list(values, present, depth)
+    if made is None and not types & {dict, *_LISTS}:
         try:
             made = pa.array(values)
         except UNFIT:
-            made = _whole_numbers(there, values) if found == {int} else None
+            made = _whole_numbers(present, values) if types == {int} else None
         if made is not None and not any(is_kind(made.type) for is_kind in _SCALARS):
             made = None
     return text_column(values) if made is None else made
 
 
-def _whole_numbers(there: list[int], values: list[int | None]) -> pa.Array | None:
+def _whole_numbers(present: list[int], values: list[int | None]) -> pa.Array | None:
     """Return numbers of which some are beyond int64: as uint64, or decimals if others are negative."""
-    if min(there) < -(2**63) or max(there) >= 2**64:
+    if min(present) < -(2**63) or max(present) >= 2**64:
         return None
-    if min(there) >= 0:
+    if min(present) >= 0:
         return pa.array(values, pa.uint64())
     return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(20, 0))
 
 
-def _struct(values: list[Any], there: list[dict[Any, Any]], depth: int) -> pa.Array | None:
-    names = list(dict.fromkeys(chain.from_iterable(there)))
+def _struct(values: list[Any], present: list[dict[Any, Any]], depth: int) -> pa.Array | None:
+    names = list(dict.fromkeys(chain.from_iterable(present)))
     if len(names) > _FIELDS_MAX:
         return None
-    found = {
+    columns = {
         name: value_column([None if value is None else value.get(name) for value in values], depth + 1)
         for name in names
     }
-    known = {name: array for name, array in found.items() if not kinds.is_null(array.type)}
+    known = {name: array for name, array in columns.items() if not kinds.is_null(array.type)}
     if not known:
         return pa.nulls(len(values))
     missing = pa.array([value is None for value in values])
     return pa.StructArray.from_arrays(list(known.values()), distinct_names(map(str, known)), mask=missing)
 
 
-def _list(values: list[Any], there: list[Any], depth: int) -> pa.Array:
-    if _is_one_kind(there):
-        inner = arrow_array(np.concatenate(there))
+def _list(values: list[Any], present: list[Any], depth: int) -> pa.Array:
+    if _is_one_kind(present):
+        inner = arrow_array(np.concatenate(present))
     else:
-        inner = value_column(list(chain.from_iterable(there)), depth + 1)
+        inner = value_column(list(chain.from_iterable(present)), depth + 1)
     if kinds.is_null(inner.type):
         return pa.nulls(len(values))
     ends = np.cumsum([0] + [0 if value is None else len(value) for value in values], dtype=np.int32)
@@ -93,8 +93,8 @@ def _list(values: list[Any], there: list[Any], depth: int) -> pa.Array:
 
 def _is_one_kind(arrays: list[Any]) -> bool:
     """Return whether all are arrays of NumPy with one axis and one type of elements."""
-    found = {(value.dtype, value.ndim) if isinstance(value, np.ndarray) else None for value in arrays}
-    return found == {(getattr(arrays[0], "dtype", None), 1)}
+    shapes = {(value.dtype, value.ndim) if isinstance(value, np.ndarray) else None for value in arrays}
+    return shapes == {(getattr(arrays[0], "dtype", None), 1)}
 
 
 def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
@@ -119,25 +119,25 @@ def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(np.ascontiguousarray(array).astype(dtype.newbyteorder("=")))
 
 
-def distinct_names(names: Any, taken: Any = ()) -> list[str]:
+def distinct_names(names: Any, reserved: Any = ()) -> list[str]:
     """Return names that SQL tells apart, whatever their case, and from those that are taken: with _ behind them."""
-    known = {name.lower() for name in taken} | {""}
-    found = []
+    known = {name.lower() for name in reserved} | {""}
+    distinct = []
     for name in names:
         while name.lower() in known:
             name += "_"
         known.add(name.lower())
-        found.append(name)
-    return found
+        distinct.append(name)
+    return distinct
 
 
-def field_names(value: pa.DataType, taken: Any) -> list[str]:
-    """Return the names of the columns that a value becomes: its fields, or itself. taken : by other columns."""
+def field_names(value: pa.DataType, reserved: Any) -> list[str]:
+    """Return the names of the columns that a value becomes: its fields, or itself. reserved : names of other columns."""
     if kinds.is_null(value):
         return []
     if not kinds.is_struct(value):
-        return distinct_names(["value"], taken)
-    return distinct_names([field.name for field in value], taken)
+        return distinct_names(["value"], reserved)
+    return distinct_names([field.name for field in value], reserved)
 
 
 def field_arrays(value: pa.Array) -> list[pa.Array]:
@@ -169,11 +169,11 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     """Return the type that has the values of both: the wider number, all fields; text where there is none."""
     if first == second:
         return first
-    for one, other in ((first, second), (second, first)):
-        if kinds.is_decimal(one) and kinds.is_integer(other):  # Arrow gives too few digits
-            digits = max(one.precision - one.scale, 20) + one.scale
-            return pa.decimal128(digits, one.scale) if digits <= 38 else pa.string()
-        if kinds.is_uint64(one) and kinds.is_signed_integer(other):  # Arrow gives a bit too few
+    for left, other in ((first, second), (second, first)):
+        if kinds.is_decimal(left) and kinds.is_integer(other):  # Arrow gives too few digits
+            digits = max(left.precision - left.scale, 20) + left.scale
+            return pa.decimal128(digits, left.scale) if digits <= 38 else pa.string()
+        if kinds.is_uint64(left) and kinds.is_signed_integer(other):  # Arrow gives a bit too few
             return pa.decimal128(20, 0)
     try:
         both = [pa.schema([("value", first)]), pa.schema([("value", second)])]
@@ -184,11 +184,11 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
 
 def common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
     """Return the columns of both, by their names in any case, each of a type that has all its values."""
-    found = {field.name.lower(): field for field in first}
+    by_name = {field.name.lower(): field for field in first}
     for field in second:
-        known = found.get(field.name.lower(), field)
-        found[field.name.lower()] = pa.field(known.name, common_type(known.type, field.type))
-    return pa.schema(list(found.values()))
+        known = by_name.get(field.name.lower(), field)
+        by_name[field.name.lower()] = pa.field(known.name, common_type(known.type, field.type))
+    return pa.schema(list(by_name.values()))
 
 
 def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -200,10 +200,10 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """
     if rows.schema.equals(columns):
         return rows
-    there = {name.lower(): _one_chunk(rows.column(name)) for name in rows.column_names}
+    by_name = {name.lower(): _one_chunk(rows.column(name)) for name in rows.column_names}
     arrays = [
-        cast_to(there[field.name.lower()], field.type)
-        if field.name.lower() in there
+        cast_to(by_name[field.name.lower()], field.type)
+        if field.name.lower() in by_name
         else pa.nulls(rows.num_rows, field.type)
         for field in columns
     ]
@@ -226,9 +226,9 @@ def cast_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kinds.is_null(wanted) or kinds.is_null(array.type):
         return pa.nulls(len(array), wanted)
     if kinds.is_struct(wanted) and kinds.is_struct(array.type):
-        there = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
+        fields = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
         parts = [
-            cast_to(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
+            cast_to(fields[field.name], field.type) if field.name in fields else pa.nulls(len(array), field.type)
             for field in wanted
         ]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
@@ -239,21 +239,21 @@ def cast_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return array.cast(wanted, safe=not kinds.is_floating(wanted))
 
 
-def _is_list(of: pa.DataType) -> bool:
-    return bool(kinds.is_list(of) or kinds.is_fixed_size_list(of))
+def _is_list(arrow_type: pa.DataType) -> bool:
+    return bool(kinds.is_list(arrow_type) or kinds.is_fixed_size_list(arrow_type))
 
 
 def _cast_list_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return lists as lists of another type. Those that are null take no room but in lists of a fixed size."""
-    there = np.asarray(array.is_valid())
-    sizes = np.where(there, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
+    valid = np.asarray(array.is_valid())
+    sizes = np.where(valid, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
     inner = cast_to(array.flatten(), wanted.value_type)
     if kinds.is_list(wanted):
         ends = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~there, False)), inner)
+        return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~valid, False)), inner)
     each = wanted.list_size
-    if (sizes[there] != each).any():
+    if (sizes[valid] != each).any():
         raise pa.ArrowInvalid(f"lists of other lengths than {each}")
-    places = np.arange(len(array) * each) - np.repeat(np.cumsum(~there) * each, each)
-    filled = inner.take(pa.array(places, mask=np.repeat(~there, each)))
-    return pa.FixedSizeListArray.from_arrays(filled, each, mask=pa.array(~there))
+    places = np.arange(len(array) * each) - np.repeat(np.cumsum(~valid) * each, each)
+    filled = inner.take(pa.array(places, mask=np.repeat(~valid, each)))
+    return pa.FixedSizeListArray.from_arrays(filled, each, mask=pa.array(~valid))

@@ -46,51 +46,51 @@ class _Message:
         self.parts: list[Any] = [_BEGIN]
         self._at = 0  # alignment counts from behind the first four bytes
 
-    def put(self, of: Type, value: Any) -> None:
+    def put(self, value_type: Type, value: Any) -> None:
         """Write a value."""
-        match of:
+        match value_type:
             case Number():
-                self._put_numbers(of, [value])
+                self._put_numbers(value_type, [value])
             case Struct():
-                for name, kind in of.fields:
+                for name, kind in value_type.fields:
                     self.put(kind, value[name])
             case Text(wide=False):
                 data = value.encode() + b"\0"
                 self._put_length(len(data))
                 self._add(data)
             case Array() | Sequence():
-                self._put_several(of, value)
+                self._put_several(value_type, value)
             case _:
-                raise ValueError(f"a {type(of).__name__} is not written")
+                raise ValueError(f"a {type(value_type).__name__} is not written")
 
-    def _put_several(self, of: Array | Sequence, value: Any) -> None:
+    def _put_several(self, list_type: Array | Sequence, value: Any) -> None:
         data = None
-        if isinstance(of.of, Number) and _has_buffer(value):
+        if isinstance(list_type.of, Number) and _has_buffer(value):
             data = memoryview(value)
-            if data.itemsize != int(of.of.code[1:]) or not data.c_contiguous:
-                raise ValueError(f"elements of {data.itemsize} bytes are no {of.of.code} in a row")
+            if data.itemsize != int(list_type.of.code[1:]) or not data.c_contiguous:
+                raise ValueError(f"elements of {data.itemsize} bytes are no {list_type.of.code} in a row")
         count = len(value) if data is None else data.nbytes // data.itemsize
-        if isinstance(of, Sequence):
+        if isinstance(list_type, Sequence):
             self._put_length(count)
-        elif count != of.length:
-            raise ValueError(f"{count} elements are not {of.length}")
+        elif count != list_type.length:
+            raise ValueError(f"{count} elements are not {list_type.length}")
         if data is not None:
             if count:
                 self._align(data.itemsize)
             self._add(data.cast("B"))
-        elif isinstance(of.of, Number):
-            self._put_numbers(of.of, value)
+        elif isinstance(list_type.of, Number):
+            self._put_numbers(list_type.of, value)
         else:
-            for one in value:
-                self.put(of.of, one)
+            for element in value:
+                self.put(list_type.of, element)
 
     def _put_length(self, length: int) -> None:
         self._put_numbers(Number("u4"), [length])
 
-    def _put_numbers(self, of: Number, values: Any) -> None:
-        data = layout.pack(f"<{len(values)}{_FORMS[of.code]}", *values)
+    def _put_numbers(self, number_type: Number, values: Any) -> None:
+        data = layout.pack(f"<{len(values)}{_FORMS[number_type.code]}", *values)
         if data:
-            self._align(int(of.code[1:]))
+            self._align(int(number_type.code[1:]))
         self._add(data)
 
     def _align(self, size: int) -> None:

@@ -145,19 +145,19 @@ class Plan:
 
         return made
 
-    def _repeated(self, of: Type, count: int, ends: int) -> _Maker:
+    def _repeated(self, value_type: Type, count: int, ends: int) -> _Maker:
         if self._depth == DEPTH:
             raise NoPlanError(f"it has lists nested deeper than {DEPTH} levels")
-        least = min(type_model.bounds(of).least, _LEAST_MAX)
+        least = min(type_model.bounds(value_type).least, _LEAST_MAX)
         begin = self._step(REPEAT, least, count, ends=ends)
         self._depth += 1
-        inner = self._of(of)
+        inner = self._of(value_type)
         self._depth -= 1
         self._steps[begin][-1] = self._step(AGAIN, 1, other=begin)
         return inner
 
     def _struct(self, kind: Struct) -> _Maker:
-        makers = {name: self._of(of) for name, of in kind.fields if type_model.bounds(of).least}
+        makers = {name: self._of(field_type) for name, field_type in kind.fields if type_model.bounds(field_type).least}
 
         def made(columns: _Columns, rows: int) -> pa.Array:
             arrays = [maker(columns, rows) for maker in makers.values()]

@@ -182,8 +182,8 @@ class ColumnDecoder:
             return
         yield Values(value, np.flatnonzero(~failed))
         rows = np.flatnonzero(failed)
-        others = self._one_by_one(schema, data.take(pa.array(rows)), value.type)
-        yield Values(others.value, rows, None, others.reason, others.data)
+        remaining = self._one_by_one(schema, data.take(pa.array(rows)), value.type)
+        yield Values(remaining.value, rows, None, remaining.reason, remaining.data)
 
     # One by one
 
@@ -271,10 +271,10 @@ def _field(message: Any, field: Any) -> Any:
         return None
     value = getattr(message, field.name)
     if isinstance(value, MutableMapping) and not hasattr(value, "DESCRIPTOR"):
-        of = field.message_type.fields_by_name["value"]
-        return [{"key": key, "value": _single(value[key], of)} for key in value]
+        value_field = field.message_type.fields_by_name["value"]
+        return [{"key": key, "value": _single(value[key], value_field)} for key in value]
     if isinstance(value, MutableSequence) and not hasattr(value, "DESCRIPTOR"):
-        return [_single(one, field) for one in value]
+        return [_single(element, field) for element in value]
     return _single(value, field)
 
 

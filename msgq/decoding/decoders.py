@@ -84,7 +84,7 @@ def is_deep(value: Any) -> bool:
     """Return whether a value is nested deeper than NESTING_MAX levels."""
     level = [value]
     for _ in range(NESTING_MAX):
-        level = [part for one in level for part in _parts(one) if not isinstance(part, _LEAVES)]
+        level = [part for item in level for part in _parts(item) if not isinstance(part, _LEAVES)]
         if not level:
             return False
     return True
@@ -240,8 +240,8 @@ def _queue_event(_schema: Schema) -> Decode:
     names = [name for name, _ in queue_events.FIELDS]
 
     def decode(data: bytes) -> dict[str, Any]:
-        event, *rest = struct.unpack_from(queue_events.FORMAT, data)
-        said = dict(zip(names, (queue_events.Event(event).name.lower(), *rest), strict=True))
+        event, *fields = struct.unpack_from(queue_events.FORMAT, data)
+        said = dict(zip(names, (queue_events.Event(event).name.lower(), *fields), strict=True))
         return said | {"payload": data[queue_events.HEAD_BYTES :]}
 
     return decode

@@ -32,15 +32,15 @@ def other_layout(schema: Schema) -> str | None:
 
 def event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return which payloads are events, and the heads of those that are, `HEAD`."""
-    whole, found = heads(data, HEAD)
-    known = NAMES[found["event"]] != ""
+    whole, heads_found = heads(data, HEAD)
+    known = NAMES[heads_found["event"]] != ""
     whole[whole] = known
-    return whole, found[known]
+    return whole, heads_found[known]
 
 
-def event_names(found: np.ndarray[Any, Any]) -> pa.Array:
+def event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
     """Return what happened, of each head."""
-    return pa.array(NAMES[found["event"]], pa.string())
+    return pa.array(NAMES[event_rows["event"]], pa.string())
 
 
 def event_payloads(data: pa.BinaryArray) -> pa.Array:

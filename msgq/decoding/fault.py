@@ -11,8 +11,8 @@ class FaultError(ValueError):
     path : where, from the inside out: ".name" of fields, "[3]" of elements. Who passes it on adds to it.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
         self.path: list[str] = []
 
     def with_path(self) -> ValueError:

@@ -33,10 +33,10 @@ def idl_struct(name: str, text: str) -> Struct:
     ------
     ValueError : the text is no IDL, or has no such struct; it needs what is not there; it is too large.
     """
-    found = _Definitions(Tokens(text)).named(name.replace("/", "::"), ())
-    if not isinstance(found, Struct):
-        raise ValueError(f"it has no struct {name}" if found is None else f"{name} is no struct")
-    return found
+    struct = _Definitions(Tokens(text)).named(name.replace("/", "::"), ())
+    if not isinstance(struct, Struct):
+        raise ValueError(f"it has no struct {name}" if struct is None else f"{name} is no struct")
+    return struct
 
 
 class _Definitions:
@@ -63,14 +63,14 @@ class _Definitions:
 
     def _annotations(self) -> dict[str, int]:
         """Take annotations; return where what stands in their brackets begins."""
-        found = {}
+        annotations = {}
         while self._tokens.accept("@"):
             name = self._tokens.take().rpartition("::")[2]
-            found[name] = self._tokens.place + 1
+            annotations[name] = self._tokens.place + 1
             if self._tokens.accept("("):
                 self._tokens.skip(")")
                 self._tokens.expect(")")
-        return found
+        return annotations
 
     def _defined(self, kind: str) -> list[str]:
         """Pass over a definition, and return the names that it defines."""
@@ -130,8 +130,8 @@ class _Definitions:
         tokens.expect("{")
         while not tokens.accept("}"):
             optional = "optional" in self._annotations()
-            found = self._declared(self._type(within), within)
-            fields += [(name, Unknown("an optional member")) for name, _ in found] if optional else found
+            members = self._declared(self._type(within), within)
+            fields += [(name, Unknown("an optional member")) for name, _ in members] if optional else members
             tokens.expect(";")
         extent = self._extensibility(notes)
         return Unknown("a mutable struct") if extent == "mutable" else Struct(full, tuple(fields), _APPENDABLE[extent])
@@ -161,22 +161,22 @@ class _Definitions:
     def _argument(self, at: int, within: tuple[str, ...]) -> int:
         """Return the number in the brackets of an annotation."""
         place, self._tokens.place = self._tokens.place, at
-        found = self._length(within)
+        length = self._length(within)
         self._tokens.place = place
-        return found
+        return length
 
-    def _declared(self, of: Type, within: tuple[str, ...]) -> list[tuple[str, Type]]:
+    def _declared(self, base_type: Type, within: tuple[str, ...]) -> list[tuple[str, Type]]:
         """Take names of that type, which may be arrays of it."""
-        tokens, found = self._tokens, list[tuple[str, Type]]()
-        while not found or tokens.accept(","):
-            name, lengths, kind = tokens.name(), [], of
+        tokens, declared = self._tokens, list[tuple[str, Type]]()
+        while not declared or tokens.accept(","):
+            name, lengths, kind = tokens.name(), [], base_type
             while tokens.accept("["):
                 lengths.append(self._length(within))
                 tokens.expect("]")
             for length in reversed(lengths):
                 kind = kind if isinstance(kind, Unknown) else Array(kind, length)
-            found.append((name, kind))
-        return found
+            declared.append((name, kind))
+        return declared
 
     def _type(self, within: tuple[str, ...], levels: int = _NESTING_MAX) -> Type:
         tokens = self._tokens
@@ -185,11 +185,11 @@ class _Definitions:
             if not levels:
                 raise ValueError(f"it is nested deeper than {_NESTING_MAX} levels")
             tokens.expect("<")
-            of = self._type(within, levels - 1)
+            value_type = self._type(within, levels - 1)
             if tokens.accept(","):
                 self._length(within)
             tokens.expect(">")
-            return of if isinstance(of, Unknown) else Sequence(of)
+            return value_type if isinstance(value_type, Unknown) else Sequence(value_type)
         if word in ("string", "wstring"):
             if tokens.accept("<"):
                 self._length(within)
@@ -204,25 +204,25 @@ class _Definitions:
                 tokens.skip(">")
                 tokens.expect(">")
             return Unknown(word)
-        found = self._named_here(word, within)
-        if isinstance(found, (int, float, str)):
+        definition = self._named_here(word, within)
+        if isinstance(definition, (int, float, str)):
             raise ValueError(f"{word} is a constant, and no type")
-        return found
+        return definition
 
     def _named_here(self, name: str, within: tuple[str, ...]) -> Type | Constant:
         """Return what a name stands for within a definition: of the innermost module that has it."""
         modules = [] if name.startswith("::") else within[-1].split("::")
         for depth in range(len(modules), -1, -1):
-            found = self.named("::".join((*modules[:depth], name.removeprefix("::"))), within)
-            if found is not None:
-                return found
+            definition = self.named("::".join((*modules[:depth], name.removeprefix("::"))), within)
+            if definition is not None:
+                return definition
         raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")
 
     def _constant(self, name: str, within: tuple[str, ...]) -> Constant:
-        found = self._named_here(name, within)
-        if not isinstance(found, (int, float, str)):
+        constant = self._named_here(name, within)
+        if not isinstance(constant, (int, float, str)):
             raise ValueError(f"{name} is no constant")
-        return found
+        return constant
 
     def _expression(self, within: tuple[str, ...]) -> Constant:
         return self._tokens.expression(lambda name: self._constant(name, within))

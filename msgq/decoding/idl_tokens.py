@@ -55,12 +55,12 @@ class Tokens:
         self._all: list[str] = []
         place = 0
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            match = _TOKEN.match(text, place)
+            if match is None:
                 raise ValueError(f"it is no IDL: {text[place : place + 40]!r}")
-            if found["token"]:
-                self._all.append(found["token"])
-            place = found.end()
+            if match["token"]:
+                self._all.append(match["token"])
+            place = match.end()
 
     def peek(self) -> str:
         """Return the next word, "" at the end."""
@@ -73,11 +73,11 @@ class Tokens:
         ------
         ValueError : there is none.
         """
-        found = self.peek()
-        if not found:
+        token = self.peek()
+        if not token:
             raise ValueError("it ends within a definition")
         self.place += 1
-        return found
+        return token
 
     def accept(self, token: str) -> bool:
         """Take the next word if it is this one."""
@@ -103,10 +103,10 @@ class Tokens:
         ------
         ValueError : it is none.
         """
-        found = self.take()
-        if not found.isidentifier():
-            raise ValueError(f"{found!r} is no name")
-        return found.removeprefix("_")
+        token = self.take()
+        if not token.isidentifier():
+            raise ValueError(f"{token!r} is no name")
+        return token.removeprefix("_")
 
     def skip(self, *ends: str) -> list[tuple[str, str]]:
         """Pass over the next words, and all within brackets, up to one of `ends`, which is the next one then.
@@ -125,10 +125,10 @@ class Tokens:
 
     def length(self, constant: Callable[[str], Constant]) -> int:
         """Take an expression that is a length. The rest is as of `expression`."""
-        found = self.expression(constant)
-        if not isinstance(found, int):
-            raise ValueError(f"{found!r} is no length")
-        return found
+        length = self.expression(constant)
+        if not isinstance(length, int):
+            raise ValueError(f"{length!r} is no length")
+        return length
 
     def expression(self, constant: Callable[[str], Constant], binding: int = 0, levels: int = _NESTING_MAX) -> Constant:
         """Take an expression, and return what it comes to.
@@ -145,8 +145,8 @@ class Tokens:
         if not levels:
             raise ValueError(f"it has an expression of more than {_NESTING_MAX} levels")
         value = self._operand(constant, levels)
-        while (found := _OPERATORS.get(self.peek())) and found[0] > binding:
-            sign, (tighter, combine) = self.take(), found
+        while (operator := _OPERATORS.get(self.peek())) and operator[0] > binding:
+            sign, (tighter, combine) = self.take(), operator
             other = self.expression(constant, tighter, levels - 1)
             if not isinstance(value, int) or not isinstance(other, int):
                 raise ValueError(f"it has {value!r} {sign} {other!r}")

@@ -39,12 +39,12 @@ def with_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
         within = waiting.pop()
         for kind in needed(texts[within]):
             names = candidates(within, kind)
-            if any(one in texts for one in names):
+            if any(type_name in texts for type_name in names):
                 continue
-            files = ((one, file) for one in names for file in _message_files(one, path, folders))
-            full, found = next(files, ("", None))
-            if found is not None:
-                texts[full] = _text(found)
+            files = ((type_name, file) for type_name in names for file in _message_files(type_name, path, folders))
+            full, content = next(files, ("", None))
+            if content is not None:
+                texts[full] = _text(content)
                 waiting.append(full)
                 text = f"{text.rstrip()}\n{_SEPARATOR}\nMSG: {full}\n{texts[full]}"
     return text.encode(**_ENCODED)

@@ -24,8 +24,8 @@ def json_kind(text: bytes) -> Kind | None:
     ValueError : it is no JSON.
     """
     root = json.loads(text) if text else None
-    found = _Schema(root).kind(root, ())
-    return found if found.names else None
+    kind = _Schema(root).kind(root, ())
+    return kind if kind.names else None
 
 
 class _Schema:
@@ -38,24 +38,24 @@ class _Schema:
         if not isinstance(said, dict) or id(said) in within or len(within) > _DEPTH_MAX:
             return BY_VALUE
         within = (*within, id(said))
-        of = said.get("type")
-        if isinstance(of, list):
-            of = [one for one in of if one != "null"]
-            of = of[0] if len(of) == 1 else None
-        if of == "integer":
+        json_type = said.get("type")
+        if isinstance(json_type, list):
+            json_type = [name for name in json_type if name != "null"]
+            json_type = json_type[0] if len(json_type) == 1 else None
+        if json_type == "integer":
             return NUMBERS["u8"] if _is_unsigned(said) else NUMBERS["i8"]
-        if of == "array":
+        if json_type == "array":
             return list_of(self.kind(said.get("items"), within)) or BY_VALUE
-        if of == "object" and isinstance(said.get("properties"), dict):
+        if json_type == "object" and isinstance(said.get("properties"), dict):
             return self._object(said, within)
-        return _SCALARS.get(of, BY_VALUE) if isinstance(of, str) else BY_VALUE
+        return _SCALARS.get(json_type, BY_VALUE) if isinstance(json_type, str) else BY_VALUE
 
     def _object(self, said: dict[str, Any], within: tuple[int, ...]) -> Kind:
         properties = said["properties"]
         self._fields += len(properties)
         if self._fields > _FIELDS_MAX:
             return BY_VALUE
-        fields = [(name, self.kind(one, within)) for name, one in properties.items()]
+        fields = [(name, self.kind(property_schema, within)) for name, property_schema in properties.items()]
         return struct_of(fields, is_more=said.get("additionalProperties") is not False) or BY_VALUE
 
     def _followed(self, said: Any) -> Any:
@@ -63,10 +63,10 @@ class _Schema:
         for _ in range(_DEPTH_MAX):
             if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):
                 return said
-            found = self._root
+            target = self._root
             for part in said["$ref"].removeprefix("#").strip("/").split("/"):
-                found = found.get(part) if isinstance(found, dict) and part else found
-            said = found
+                target = target.get(part) if isinstance(target, dict) and part else target
+            said = target
         return None
 
 

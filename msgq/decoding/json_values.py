@@ -56,9 +56,9 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "dtype"):
         return _of_numpy(value)
     if isinstance(value, Mapping):
-        return _object((key, json_value(one)) for key, one in value.items())
+        return _object((key, json_value(item)) for key, item in value.items())
     if isinstance(value, Sequence):
-        return [json_value(one) for one in value]
+        return [json_value(item) for item in value]
     if hasattr(value, "ListFields"):
         return _of_protobuf(value)
     return str(value)
@@ -77,26 +77,26 @@ def _not_finite(value: float) -> str:
 def _object(members: Any) -> dict[str, Any]:
     """Return an object of keys, which may be of any kind, and values made of what JSON has."""
     made: dict[str, Any] = {}
-    for key, one in members:
+    for key, member in members:
         name = _key(key)
         if name in made:
             raise ValueError(f"two of its keys are {name[:100]!r} in JSON")
-        made[name] = one
+        made[name] = member
     return made
 
 
 def _key(key: Any) -> str:
-    found = json_value(key)
-    return found if isinstance(found, str) else json.dumps(found)
+    text = json_value(key)
+    return text if isinstance(text, str) else json.dumps(text)
 
 
 def _of_numpy(value: Any) -> Any:
     if value.shape:
-        return value.tolist() if _is_plain(value) else [json_value(one) for one in value]
+        return value.tolist() if _is_plain(value) else [json_value(item) for item in value]
     if value.dtype.names is not None:
         return {name: json_value(value[name]) for name in value.dtype.names}
-    found = value.item()
-    return str(found) if hasattr(found, "dtype") else json_value(found)  # of a long double, which Python has not
+    scalar = value.item()
+    return str(scalar) if hasattr(scalar, "dtype") else json_value(scalar)  # of a long double, which Python has not
 
 
 def _is_plain(array: Any) -> bool:
@@ -115,10 +115,10 @@ def _of_protobuf(message: Any) -> Any:
 
 def _field(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        of = field.message_type.fields_by_name["value"]
-        return _object((key, _single(of, value[key])) for key in value)
+        value_field = field.message_type.fields_by_name["value"]
+        return _object((key, _single(value_field, value[key])) for key in value)
     if isinstance(value, MutableSequence):
-        return [_single(field, one) for one in value]
+        return [_single(field, item) for item in value]
     return _single(field, value)
 
 

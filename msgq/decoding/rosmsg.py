@@ -62,8 +62,8 @@ def ros2_struct(name: str, text: str) -> Struct:
 
 def _short(name: str) -> str:
     """Return a name without what stands between package and message: "msg", and further folders."""
-    package, slash, rest = name.partition("/")
-    return f"{package}/{rest.rpartition('/')[2]}" if slash else name
+    package, slash, type_name = name.partition("/")
+    return f"{package}/{type_name.rpartition('/')[2]}" if slash else name
 
 
 def parted(name: str, text: str) -> dict[str, str]:
@@ -73,14 +73,14 @@ def parted(name: str, text: str) -> dict[str, str]:
     ------
     ValueError : behind a separator stands no name.
     """
-    first, *others = _SEPARATOR.split(text.replace("\r\n", "\n"))
-    found = {}
-    for one in others:
-        if said := _NAME.match(one):
-            found[_short(said[1])] = one[said.end() :]
-        elif one.strip():
-            raise ValueError(f"after a separator, expected 'MSG:' and a name, got {one.strip()[:40]!r}")
-    return found | {_short(name): first}
+    first, *sections = _SEPARATOR.split(text.replace("\r\n", "\n"))
+    definitions = {}
+    for section in sections:
+        if said := _NAME.match(section):
+            definitions[_short(said[1])] = section[said.end() :]
+        elif section.strip():
+            raise ValueError(f"after a separator, expected 'MSG:' and a name, got {section.strip()[:40]!r}")
+    return definitions | {_short(name): first}
 
 
 def candidates(within: str, kind: str) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def needed(text: str) -> list[str]:
     """Return the types of the fields of one definition, each once."""
     lines = (_ANNOTATION.sub("", line.strip()) for line in text.split("\n"))
     fields = (_LINE.match(line) for line in lines)
-    return list(dict.fromkeys(one[1] for one in fields if one is not None and one[5] != "="))
+    return list(dict.fromkeys(field[1] for field in fields if field is not None and field[5] != "="))
 
 
 class _Definitions:
@@ -117,7 +117,7 @@ class _Definitions:
             raise ValueError(f"{name} is within itself")
         if name not in self._structs:
             lines = enumerate(self._texts[name].split("\n"), 1)
-            fields = [found for number, line in lines if (found := self._field(line, number, (*within, name)))]
+            fields = [field for number, line in lines if (field := self._field(line, number, (*within, name)))]
             if not fields and self._filled:
                 fields = [(PLACEHOLDER, Number("u1"))]
             self._structs[name] = Struct(name, tuple(fields))
@@ -128,16 +128,16 @@ class _Definitions:
         line = _ANNOTATION.sub("", line.strip())
         if not line or line.startswith("#"):
             return None
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             raise ValueError(f"{within[-1]} has in line {number} no field: {line[:80]!r}")
-        kind, brackets, count, name, behind = found.groups()
+        kind, brackets, count, name, behind = match.groups()
         if behind == "=":
             return None
-        of = self._type(kind, within)
+        value_type = self._type(kind, within)
         if brackets:
-            of = Array(of, int(count)) if count and "<" not in brackets else Sequence(of)
-        return name, of
+            value_type = Array(value_type, int(count)) if count and "<" not in brackets else Sequence(value_type)
+        return name, value_type
 
     def _type(self, name: str, within: tuple[str, ...]) -> Type:
         if name in self._builtin:

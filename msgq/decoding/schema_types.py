@@ -56,50 +56,52 @@ class _Kinds:
 
     # Protocol Buffers
 
-    def of_message(self, of: Any) -> Kind | None:
-        """Return the type of a Protocol Buffers message. of : its descriptor."""
+    def of_message(self, descriptor: Any) -> Kind | None:
+        """Return the type of a Protocol Buffers message. descriptor : of the message."""
         return self.within(
-            of.full_name, len(of.fields), lambda: struct_of((one.name, self._of_field(one)) for one in of.fields)
+            descriptor.full_name,
+            len(descriptor.fields),
+            lambda: struct_of((field.name, self._of_field(field)) for field in descriptor.fields),
         )
 
-    def _of_field(self, one: Any) -> Kind | None:
-        if one.message_type is not None:
-            single = self.of_message(one.message_type)
-        elif one.enum_type is not None or one.type == one.TYPE_STRING:
+    def _of_field(self, field: Any) -> Kind | None:
+        if field.message_type is not None:
+            single = self.of_message(field.message_type)
+        elif field.enum_type is not None or field.type == field.TYPE_STRING:
             single = TEXT
         else:
-            single = BINARY if one.type == one.TYPE_BYTES else NUMBERS[_PROTOBUF[one.type]]
-        is_repeated = one.is_repeated if hasattr(one, "is_repeated") else one.label == one.LABEL_REPEATED
+            single = BINARY if field.type == field.TYPE_BYTES else NUMBERS[_PROTOBUF[field.type]]
+        is_repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
         return list_of(single) if is_repeated else single
 
     # Cap'n Proto
 
-    def of_capnproto(self, of: capnproto.Type) -> Kind | None:
+    def of_capnproto(self, value_type: capnproto.Type) -> Kind | None:
         """Return the type of a Cap'n Proto type."""
-        match of:
+        match value_type:
             case capnproto.Scalar():
-                return NUMBERS[of.code] if of.names is None else TEXT
+                return NUMBERS[value_type.code] if value_type.names is None else TEXT
             case capnproto.Text():
                 return TEXT
             case capnproto.Data() | capnproto.List(of=capnproto.Scalar(code="u1", names=None)):
                 return BINARY
             case capnproto.List():
-                return list_of(self.of_capnproto(of.of))
+                return list_of(self.of_capnproto(value_type.of))
             case capnproto.Struct():
-                members = [one.name for one in of.fields if one.member is not None]
+                members = [field.name for field in value_type.fields if field.member is not None]
                 make = lambda: struct_of(  # noqa: E731
-                    ((one.name, self.of_capnproto(one.of)) for one in of.fields), members
+                    ((field.name, self.of_capnproto(field.of)) for field in value_type.fields), members
                 )
-                return self.within(id(of), len(of.fields), make)
+                return self.within(id(value_type), len(value_type.fields), make)
         return None
 
     # FlatBuffers
 
-    def of_flatbuffer(self, of: flatbuffer.Type) -> Kind | None:
+    def of_flatbuffer(self, value_type: flatbuffer.Type) -> Kind | None:
         """Return the type of a FlatBuffers type."""
-        match of:
+        match value_type:
             case flatbuffer.Scalar():
-                return NUMBERS[of.code] if of.names is None else TEXT
+                return NUMBERS[value_type.code] if value_type.names is None else TEXT
             case flatbuffer.String():
                 return TEXT
             case flatbuffer.Vector(of=flatbuffer.Scalar(code="u1", names=None)):
@@ -107,23 +109,23 @@ class _Kinds:
             case flatbuffer.FixedArray(of=flatbuffer.Scalar(code="u1", names=None)):
                 return BINARY
             case flatbuffer.Vector():
-                return list_of(self.of_flatbuffer(of.of))
+                return list_of(self.of_flatbuffer(value_type.of))
             case flatbuffer.FixedArray():
-                return list_of(self.of_flatbuffer(of.of), of.length)
+                return list_of(self.of_flatbuffer(value_type.of), value_type.length)
             case flatbuffer.Union():
-                return self._of_union([*of.kinds.values()])
-        make = lambda: struct_of((name, self.of_flatbuffer(kind)) for name, _, kind, *_ in of.fields)  # noqa: E731
-        return self.within(id(of), len(of.fields), make)
+                return self._of_union([*value_type.kinds.values()])
+        make = lambda: struct_of((name, self.of_flatbuffer(kind)) for name, _, kind, *_ in value_type.fields)  # noqa: E731
+        return self.within(id(value_type), len(value_type.fields), make)
 
-    def _of_union(self, of: list[flatbuffer.Type]) -> Kind | None:
+    def _of_union(self, members: list[flatbuffer.Type]) -> Kind | None:
         """Return a type for all of several types: the fields of all, or text where they differ."""
-        found = [kind for one in of if (kind := self.of_flatbuffer(one)) is not None]
-        if len(found) < 2:
-            return found[0] if found else None
-        if not all(kind.names for kind in found):
+        kinds = [kind for member in members if (kind := self.of_flatbuffer(member)) is not None]
+        if len(kinds) < 2:
+            return kinds[0] if kinds else None
+        if not all(kind.names for kind in kinds):
             return TEXT
         parts: dict[str, Kind] = {}
-        for kind in found:
+        for kind in kinds:
             for name, part in zip(kind.names, kind.parts, strict=True):
                 before = parts.setdefault(name, part)
                 parts[name] = part if before == part else TEXT
@@ -131,25 +133,27 @@ class _Kinds:
 
     # ROS, DDS
 
-    def of_definition(self, of: type_model.Type) -> Kind | None:
+    def of_definition(self, value_type: type_model.Type) -> Kind | None:
         """Return the type of a type in a definition, as `plans` make it."""
-        match of:
+        match value_type:
             case type_model.Number():
-                return NUMBERS[of.code]
+                return NUMBERS[value_type.code]
             case type_model.Text() | type_model.Enum():
                 return TEXT
-            case type_model.Array() | type_model.Sequence() if type_model.is_octets(of):
+            case type_model.Array() | type_model.Sequence() if type_model.is_octets(value_type):
                 return BINARY
             case type_model.Array():
-                return list_of(self.of_definition(of.of), of.length)
+                return list_of(self.of_definition(value_type.of), value_type.length)
             case type_model.Sequence():
-                return list_of(self.of_definition(of.of))
+                return list_of(self.of_definition(value_type.of))
             case type_model.Struct():
                 make = lambda: struct_of(  # noqa: E731
-                    (name, self.of_definition(kind)) for name, kind in of.fields if type_model.bounds(kind).least
+                    (name, self.of_definition(kind))
+                    for name, kind in value_type.fields
+                    if type_model.bounds(kind).least
                 )
-                return self.within(id(of), len(of.fields), make)
-        raise ValueError(f"it has {of}")
+                return self.within(id(value_type), len(value_type.fields), make)
+        raise ValueError(f"it has {value_type}")
 
 
 def _protobuf(schema: Schema) -> Kind | None:

@@ -55,26 +55,26 @@ class Schemas:
             import path is not a folder.
         MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
         """
-        found: dict[EndpointPattern, Schema] = {}
+        schemas: dict[EndpointPattern, Schema] = {}
         folders = [Path(path) for path in import_paths]
         for folder in folders:
             if not folder.is_dir():
                 raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
-            found.setdefault(parse_pattern(endpoint) if equals else _EVERY, _schema(named, folders))
-        return cls(found)
+            schemas.setdefault(parse_pattern(endpoint) if equals else _EVERY, _schema(named, folders))
+        return cls(schemas)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
         """Return the schema of an endpoint that says this of itself."""
         if schema is not None and schema.encoding and (schema.data or schema.encoding in SELF_DESCRIBING):
             return schema
-        return next((found for selection, found in self._chosen if endpoint in selection), schema)
+        return next((choice for selection, choice in self._chosen if endpoint in selection), schema)
 
 
 def _schema(text: str, folders: Sequence[Path]) -> Schema:
-    encoding, _, rest = text.partition(":")
-    file, _, name = rest.partition(":")
+    encoding, _, location = text.partition(":")
+    file, _, name = location.partition(":")
     if encoding not in ENCODINGS:
         known = ", ".join(sorted(ENCODINGS))
         raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_FORM}, of {known}")

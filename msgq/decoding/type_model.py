@@ -71,8 +71,8 @@ class Array:
     def __post_init__(self) -> None:
         if not 0 < self.length <= ARRAY_MAX:
             raise ValueError(f"it has an array of {self.length} elements")
-        of = _of_element(self.of)
-        object.__setattr__(self, "bounds", Bounds(of.least * self.length, of.fields, of.levels + 1))
+        element = _of_element(self.of)
+        object.__setattr__(self, "bounds", Bounds(element.least * self.length, element.fields, element.levels + 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +88,8 @@ class Sequence:
     bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
-        of = _of_element(self.of)
-        object.__setattr__(self, "bounds", Bounds(4, of.fields, of.levels + 1))
+        element = _of_element(self.of)
+        object.__setattr__(self, "bounds", Bounds(4, element.fields, element.levels + 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,12 +115,12 @@ class Struct:
     def __post_init__(self) -> None:
         if len(dict(self.fields)) < len(self.fields):
             raise ValueError(f"{self.name} has two fields of one name")
-        of = [bounds(kind) for _, kind in self.fields]
-        fields = sum(one.fields for one in of) + 1
+        parts = [bounds(kind) for _, kind in self.fields]
+        fields = sum(part.fields for part in parts) + 1
         if fields > FIELDS_MAX:
             raise ValueError(f"{self.name} has more than {FIELDS_MAX} fields, with those within it")
-        levels = max((one.levels for one in of), default=0) + 1
-        object.__setattr__(self, "bounds", Bounds(sum(one.least for one in of), fields, levels))
+        levels = max((part.levels for part in parts), default=0) + 1
+        object.__setattr__(self, "bounds", Bounds(sum(part.least for part in parts), fields, levels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,23 +160,23 @@ class Bounds:
 _NUMBERS = {size: Bounds(size, 1, 1) for size in (1, 2, 4, 8)}
 
 
-def bounds(of: Type) -> Bounds:
+def bounds(value_type: Type) -> Bounds:
     """Return how large a type is."""
-    match of:
+    match value_type:
         case Number():
-            return _NUMBERS[int(of.code[1:])]
+            return _NUMBERS[int(value_type.code[1:])]
         case Array() | Sequence() | Struct():
-            return of.bounds
+            return value_type.bounds
     return _NUMBERS[4]
 
 
-def _of_element(of: Type) -> Bounds:
-    found = bounds(of)
-    if not found.least:
+def _of_element(value_type: Type) -> Bounds:
+    element = bounds(value_type)
+    if not element.least:
         raise ValueError("it has elements without bytes")
-    return found
+    return element
 
 
-def is_octets(of: Type) -> bool:
+def is_octets(value_type: Type) -> bool:
     """Return whether values are bytes, and not numbers: those of arrays and sequences of unsigned numbers of 8 bits."""
-    return isinstance(of, (Array, Sequence)) and of.of == Number("u1")
+    return isinstance(value_type, (Array, Sequence)) and value_type.of == Number("u1")

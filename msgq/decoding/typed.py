@@ -67,39 +67,41 @@ class Kind:
 
     def _structs(self, values: Sequence[Any]) -> pa.Array:
         types = set(map(type, values))
-        there = values if _NONE not in types else [value for value in values if value is not None]
-        if not types <= _DICTS and not all(isinstance(value, Mapping) for value in there):
+        present = values if _NONE not in types else [value for value in values if value is not None]
+        if not types <= _DICTS and not all(isinstance(value, Mapping) for value in present):
             raise TypeError("a value is not an object")
         columns: dict[Any, pa.Array] = {}
-        keys = dict.fromkeys(chain.from_iterable(there)) if self.members or self.is_more else {}
+        keys = dict.fromkeys(chain.from_iterable(present)) if self.members or self.is_more else {}
         for name, part in zip(self.names, self.parts, strict=True):
             if name in keys or name not in self.members:
-                columns[name] = part.column(_fields(values, name, there is values))
+                columns[name] = part.column(_fields(values, name, present is values))
         if self.is_more:
-            more = (name for name in keys if name not in self.names)
-            columns |= {name: value_column(_fields(values, name, there is values)) for name in more}
+            extra = (name for name in keys if name not in self.names)
+            columns |= {name: value_column(_fields(values, name, present is values)) for name in extra}
         columns = {str(name): column for name, column in columns.items() if not kinds.is_null(column.type)}
         if not columns:
             return pa.nulls(len(values))
-        missing = None if there is values else pa.array([value is None for value in values], pa.bool_())
+        missing = None if present is values else pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays([*columns.values()], distinct_names(columns), mask=missing)
 
     def _lists(self, values: Sequence[Any]) -> pa.Array:
         types = set(map(type, values))
-        there = values if _NONE not in types else [value for value in values if value is not None]
-        if not types <= _LISTS and not all(isinstance(value, (list, tuple, np.ndarray)) for value in there):
+        present = values if _NONE not in types else [value for value in values if value is not None]
+        if not types <= _LISTS and not all(isinstance(value, (list, tuple, np.ndarray)) for value in present):
             raise TypeError("a value is not a list")
         (part,) = self.parts
-        is_numbers = there and not part.parts and not part.is_open and types <= _ARRAYS
-        if is_numbers and all(value.ndim == 1 for value in there):
-            inner = cast_to(arrow_array(np.concatenate(there)), part.type)
+        is_numbers = present and not part.parts and not part.is_open and types <= _ARRAYS
+        if is_numbers and all(value.ndim == 1 for value in present):
+            inner = cast_to(arrow_array(np.concatenate(present)), part.type)
         else:
-            inner = part.column(list(chain.from_iterable(there)))
+            inner = part.column(list(chain.from_iterable(present)))
         if kinds.is_null(inner.type):
             return pa.nulls(len(values))
-        lengths = [0 if value is None else len(value) for value in values] if there is not values else map(len, values)
+        lengths = (
+            [0 if value is None else len(value) for value in values] if present is not values else map(len, values)
+        )
         ends = np.cumsum([0, *lengths], dtype=np.int32)
-        missing = None if there is values else np.array([*(value is None for value in values), False])
+        missing = None if present is values else np.array([*(value is None for value in values), False])
         made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
         is_fixed = kinds.is_fixed_size_list(self.type)
         return cast_to(made, pa.list_(inner.type, self.type.list_size)) if is_fixed else made
@@ -156,11 +158,11 @@ def struct_of(
     fields: Iterable[tuple[str, Kind | None]], members: Iterable[str] = (), is_more: bool = False
 ) -> Kind | None:
     """Return structs of fields by their names; those without values are left out. None: none is left."""
-    found = [(name, part) for name, part in fields if part is not None]
-    if not found:
+    typed_fields = [(name, part) for name, part in fields if part is not None]
+    if not typed_fields:
         return BY_VALUE if is_more else None
-    names = tuple(name for name, _ in found)
-    parts = tuple(part for _, part in found)
+    names = tuple(name for name, _ in typed_fields)
+    parts = tuple(part for _, part in typed_fields)
     columns = zip(distinct_names(names), parts, strict=True)
     type_ = pa.struct([(name, part.type) for name, part in columns])
     return Kind(type_, names, parts, frozenset(members) & frozenset(names), is_more)

@@ -93,8 +93,8 @@ class LogReader:
         if not paths:
             raise InvalidValueError("a log needs a file or a directory")
         selection = Selection(endpoints, exclude or ())
-        more: Any = {"clock": clock, "schemas": schemas}
-        self._set_view(LogView(_list_files(paths), selection, start, end, span, max_chunk_bytes, **more))
+        options: Any = {"clock": clock, "schemas": schemas}
+        self._set_view(LogView(_list_files(paths), selection, start, end, span, max_chunk_bytes, **options))
 
     def _set_view(self, view: LogView) -> None:
         self.view, self.files, self.problems = view, view.files, view.problems
@@ -179,13 +179,13 @@ class LogReader:
         buffer = MergeBuffer(_OVERLAP * self.view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
             yield buffer.pop_before(block.start)
-            found = self._read_messages(file, block, columns)
+            rows = self._read_messages(file, block, columns)
             following = blocks[number + 1][1].start if number + 1 < len(blocks) else TIME_MAX
-            if found is None:
+            if rows is None:
                 continue
-            if not buffer and found.last_time <= following:
-                yield from self._build_messages(found)
-            elif not buffer.add(number, chain.from_iterable(self._build_messages(found)), found.size):
+            if not buffer and rows.last_time <= following:
+                yield from self._build_messages(rows)
+            elif not buffer.add(number, chain.from_iterable(self._build_messages(rows)), rows.size):
                 limit = f"{buffer.max_bytes} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
                 self.view.report(Problem(str(file.path), block.offset, f"a chunk was skipped: more than {limit}"))
         yield buffer.pop_before(TIME_MAX + 1)
@@ -193,14 +193,14 @@ class LogReader:
     def _read_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
         """Return the messages of a block in the order of log_time; None: there are none."""
         scans = self.view.scan_block(file, block, columns)
-        found = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
-        return BlockMessages.merge(found) if found else None
+        parts = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
+        return BlockMessages.merge(parts) if parts else None
 
-    def _build_messages(self, found: BlockMessages) -> Iterator[list[Message]]:
+    def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
         channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.view.channels]
-        for begin in range(0, found.rows, _BUILD_ROWS):
-            yield build_messages(found, begin, min(begin + _BUILD_ROWS, found.rows), channels)
+        for begin in range(0, rows.rows, _BUILD_ROWS):
+            yield build_messages(rows, begin, min(begin + _BUILD_ROWS, rows.rows), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -308,7 +308,9 @@ class LogReader:
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        dtype = _common_dtype(endpoint, [one for one in only.channels if not one.boundary_losses.unrecorded])
+        dtype = _common_dtype(
+            endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded]
+        )
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
             raise RecordingError(text, endpoint)
@@ -378,8 +380,8 @@ def _common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
     """Return the dtype that all channels of an endpoint have."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
-        found = "several schemas" if schemas else "no messages"
-        raise RecordingError(f"the log has {found} of it", endpoint)
+        state = "several schemas" if schemas else "no messages"
+        raise RecordingError(f"the log has {state} of it", endpoint)
     schema = schemas.pop()
     if schema is None or schema.encoding != "struct":
         encoding = "no schema" if schema is None else f"the encoding {schema.encoding!r}"

@@ -213,10 +213,10 @@ class Engine(Bus):
 
     # ---- the scheduler ----
 
-    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
+    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, label: str) -> None:
         """Let the others go on until `ready`, or so long. See `Bus.wait`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
-        wait = Wait(ready, deadline_ns, what)
+        wait = Wait(ready, deadline_ns, label)
         if self._current is not self.main:
             self._current.block(wait)
         elif not self.run(ready, deadline_ns) and deadline_ns is None:
@@ -227,8 +227,8 @@ class Engine(Bus):
         """Return the error that says who waits for what."""
         waits = [(node.name, node.wait) for node in (self.main, *self._programs) if node.wait is not None]
         self.main.wait = None
-        who = "; ".join(f"{name} waits for {wait.what}" for name, wait in waits) or "nobody waits for anything"
-        return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {who}")
+        waiters = "; ".join(f"{name} waits for {wait.what}" for name, wait in waits) or "nobody waits for anything"
+        return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {waiters}")
 
     def run(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
         """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
@@ -336,16 +336,16 @@ class Engine(Bus):
         self._pull(recording, number, time_ns)
         return True
 
-    def _send(self, given: PlaybackInput) -> None:
-        message = given if isinstance(given, PlaybackMessage) else to_playback(*given, self)
+    def _send(self, item: PlaybackInput) -> None:
+        message = item if isinstance(item, PlaybackMessage) else to_playback(*item, self)
         endpoint, source = message.endpoint, message.source
         try:
             if endpoint not in self._writers:
                 tracked = message.age_ns is not None
                 keys = (source.key,) if source.key else ()
                 options = source.parse_options()
-                what = endpoint, source.kind, message.schema, options, 0, tracked
-                self._open(EndpointSpec(*what, keys=keys, sample=message.data))
+                spec = endpoint, source.kind, message.schema, options, 0, tracked
+                self._open(EndpointSpec(*spec, keys=keys, sample=message.data))
             self._writers[endpoint].send(message)
         except UnplayableError as error:
             raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

@@ -54,9 +54,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
-        what, possible = _LIMITED.get(kind_of(self.endpoint), ("message", KINDS))
+        unit, possible = _LIMITED.get(kind_of(self.endpoint), ("message", KINDS))
         if self.kind not in possible:
-            text = f"a {self.kind} cannot happen to a {what}; there is {', '.join(possible)}"
+            text = f"a {self.kind} cannot happen to a {unit}; there is {', '.join(possible)}"
             raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)

@@ -84,7 +84,7 @@ class FunctionNode(Node):
 
     def arrivals(self) -> Inbox:
         """Return what comes to it."""
-        return self._subscriber._enter()
+        return self._subscriber._check_usable()
 
     def react(self) -> None:
         """Take what was delivered."""
@@ -154,13 +154,13 @@ class GeneratorNode(Program):
         except StopIteration:
             return
         if isinstance(self._awaited, (Waitable, Poller)):
-            ready, timeout_ns, what = wait_condition(self._awaited)
+            ready, timeout_ns, label = wait_condition(self._awaited)
         elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
-            ready, timeout_ns, what = (lambda: False), round(self._awaited * NS_PER_S), "its time"
+            ready, timeout_ns, label = (lambda: False), round(self._awaited * NS_PER_S), "its time"
         else:
             text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a subscriber, a Poller, or seconds"
             raise TypeError(text)
-        self.wait = Wait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, what)
+        self.wait = Wait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
 
 
 class _Ended(BaseException):

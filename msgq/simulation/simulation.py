@@ -154,8 +154,8 @@ class Simulation:
         if not self._active:
             raise StateError("the simulation is not active; use it as `with Simulation() as sim:`")
         wanted = name or str(getattr(function, "__name__", type(function).__name__))
-        taken = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._names)
-        self._names.append(f"{wanted}-{taken + 1}" if taken else wanted)
+        used = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._names)
+        self._names.append(f"{wanted}-{used + 1}" if used else wanted)
         return self._names[-1]
 
     def play(self, recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> None:

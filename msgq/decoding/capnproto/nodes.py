@@ -24,18 +24,18 @@ def main(path: str) -> None:
     # The file may have another copy of what schema.capnp imports, such as c++.capnp. One parser takes one of them only.
     parser = capnp.SchemaParser()
     module = parser.load(path, imports=[str(Path(path).parent)])
-    found = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(module)}
+    encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(module)}
     message = request.new_message()
-    nodes = message.init("nodes", len(found))
-    for number, content in enumerate(found.values()):
-        with node.from_bytes(content) as one:
-            nodes[number] = one
+    nodes = message.init("nodes", len(encoded_nodes))
+    for number, content in enumerate(encoded_nodes.values()):
+        with node.from_bytes(content) as reader:
+            nodes[number] = reader
     sys.stdout.buffer.write(message.to_bytes())
 
 
 def _schemas(module: Any) -> Iterator[Any]:
     """Give the schemas of a file, and those that their fields have."""
-    waiting: list[tuple[Any, tuple[str, ...]]] = [(one.schema, ()) for one in _within(module)]
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _within(module)]
     seen = set[tuple[str, ...]]()
     while waiting and len(seen) < _SCHEMAS_MAX:
         schema, way = waiting.pop()
@@ -43,21 +43,21 @@ def _schemas(module: Any) -> Iterator[Any]:
         for field in getattr(schema, "fields", {}).values():
             inner, said = _schema(field), field.proto
             # What a parameter is, only the way to a generic struct tells.
-            here = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
-            if inner is not None and here not in seen and len(here) < _GENERIC_MAX:
-                seen.add(here)
-                waiting.append((inner, here))
+            key = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
+            if inner is not None and key not in seen and len(key) < _GENERIC_MAX:
+                seen.add(key)
+                waiting.append((inner, key))
 
 
 def _within(module: Any) -> Iterator[Any]:
     """Give the structs and enums that a file, or a struct, defines."""
     for nested in module.schema.node.nestedNodes:
-        found = getattr(module, nested.name, None)  # an annotation is not an attribute
-        if found is None or not hasattr(found, "schema"):
+        value = getattr(module, nested.name, None)  # an annotation is not an attribute
+        if value is None or not hasattr(value, "schema"):
             continue
-        if found.schema.node.which() in ("struct", "enum"):
-            yield found
-        yield from _within(found)
+        if value.schema.node.which() in ("struct", "enum"):
+            yield value
+        yield from _within(value)
 
 
 def _schema(field: Any) -> Any:

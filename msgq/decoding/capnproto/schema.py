@@ -54,11 +54,11 @@ def _request() -> Struct:
     value.fields.append(Field("bits", u2, 1, 15))
     slot = _group("slot", Field("offset", Scalar("u4"), 1), Field("type", kind, 2), Field("defaultValue", value, 3))
     group = _group("group", Field("typeId", u8, 2))
-    one = Struct("Field", union_place=4, fields=[Field("name", text, 0), Field("codeOrder", u2, 0)])
-    one.fields.append(Field("discriminantValue", Scalar("u2", default=_NO_MEMBER), 1))
-    one.fields.extend([Field("slot", slot, 0, 0), Field("group", group, 0, 1)])
+    field_struct = Struct("Field", union_place=4, fields=[Field("name", text, 0), Field("codeOrder", u2, 0)])
+    field_struct.fields.append(Field("discriminantValue", Scalar("u2", default=_NO_MEMBER), 1))
+    field_struct.fields.extend([Field("slot", slot, 0, 0), Field("group", group, 0, 1)])
     struct = _group("struct", Field("isGroup", Scalar("b1"), 224), Field("discriminantCount", u2, 15))
-    struct.fields.extend([Field("discriminantOffset", Scalar("u4"), 8), Field("fields", List(one), 3)])
+    struct.fields.extend([Field("discriminantOffset", Scalar("u4"), 8), Field("fields", List(field_struct), 3)])
     enum = _group("enum", Field("enumerants", List(Struct("Enumerant", fields=[Field("name", text, 0)])), 3))
     node = Struct("Node", union_place=6, fields=[Field("id", u8, 0), Field("displayName", text, 0)])
     node.fields.extend([Field("struct", struct, 0, 1), Field("enum", enum, 0, 2)])
@@ -96,7 +96,7 @@ class _Structs:
         number = full.get(name, short.get(name))
         if number is None:
             raise ValueError(f"it has no struct {name}; it has {some(sorted(short), 5)}")
-        found = self._struct(number, ())
+        found_struct = self._struct(number, ())
         while self._empty:
             struct, said, bindings = self._empty.pop()
             for one in sorted(said.get("fields", []), key=lambda field: int(field["codeOrder"])):
@@ -104,12 +104,12 @@ class _Structs:
             self._fields += len(struct.fields)
             if self._fields > _FIELDS_MAX:
                 raise ValueError(f"it has more than {_FIELDS_MAX} fields")
-        return found
+        return found_struct
 
-    def _node(self, number: int, what: str) -> dict[str, Any]:
+    def _node(self, number: int, label: str) -> dict[str, Any]:
         node = self._nodes.get(number, {})
-        if what not in node:
-            raise ValueError(f"it needs the {what} {number:#x}, which is not there")
+        if label not in node:
+            raise ValueError(f"it needs the {label} {number:#x}, which is not there")
         return node
 
     def _struct(self, number: int, bindings: _Bindings) -> Struct:
@@ -144,7 +144,7 @@ class _Structs:
             return Scalar(_SCALARS[word], default=int(default.get("bool", default.get("bits", 0))))
         if word == "enum":
             names = self._node(said["enum"]["typeId"], "enum")["enum"].get("enumerants", [])
-            named = {number: one.get("name", "") for number, one in enumerate(names)}
+            named = {number: enumerant.get("name", "") for number, enumerant in enumerate(names)}
             return Scalar("u2", named, default.get("bits", 0))
         if word == "list":
             if not levels:
@@ -162,12 +162,12 @@ class _Structs:
         """Return what the parameters of a struct are, by what the field says, and the struct that it is in."""
         if not levels:
             raise ValueError(f"its parameters are nested deeper than {_NESTING_MAX} levels")
-        found = []
+        bindings = []
         for scope in said.get("brand", {}).get("scopes", []):
             if "inherit" in scope:
                 bound = dict(within).get(scope["scopeId"], ())
             else:
-                kinds = [one.get("type", {}) for one in scope.get("bind", [])]
+                kinds = [binding.get("type", {}) for binding in scope.get("bind", [])]
                 bound = tuple(self._of(kind, within, {}, levels - 1) for kind in kinds)
-            found.append((scope["scopeId"], bound))
-        return tuple(found)
+            bindings.append((scope["scopeId"], bound))
+        return tuple(bindings)

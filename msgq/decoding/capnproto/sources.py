@@ -50,23 +50,23 @@ class Sources:
         self._name(path, is_text=True)
         while self._waiting:
             file, name, content = self._waiting.pop()
-            self.texts[name] = _WORDS.sub(lambda found, file=file: self._replaced(found, file), content)  # type: ignore[misc]
+            self.texts[name] = _WORDS.sub(lambda match, file=file: self._replaced(match, file), content)  # type: ignore[misc]
 
     def write(self, folder: Path) -> None:
         """Write the files."""
         for name, content in self.texts.items():
             (folder / name).write_bytes(content)
 
-    def _replaced(self, found: re.Match[bytes], within: Path) -> bytes:
+    def _replaced(self, match: re.Match[bytes], within: Path) -> bytes:
         """Return an import with the file's name in the folder; return other matches unchanged."""
-        if found[1] is None:
-            return found[0]
-        imported = found[2].decode(errors="surrogateescape")
-        file = next((one for one in self._candidates(imported, within) if one.is_file()), None)
+        if match[1] is None:
+            return match[0]
+        imported = match[2].decode(errors="surrogateescape")
+        file = next((candidate for candidate in self._candidates(imported, within) if candidate.is_file()), None)
         if file is None:
             where = "; give the folder that has it with -I (import_paths)" if imported.startswith("/") else ""
             raise InvalidValueError(f"{within} is no schema: it imports {imported!r}, which is not found{where}")
-        return b'%s "/%s"' % (found[1], self._name(file, found[1] == b"import").encode(errors="surrogateescape"))
+        return b'%s "/%s"' % (match[1], self._name(file, match[1] == b"import").encode(errors="surrogateescape"))
 
     def _candidates(self, imported: str, within: Path) -> Iterator[Path]:
         if imported.startswith("/"):

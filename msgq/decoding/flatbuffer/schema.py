@@ -30,7 +30,9 @@ def _reflection() -> Table:
     """Return what binary schemas are made of; only what is needed of it."""
 
     def table(name: str, *fields: tuple[str, int, Type, Any]) -> Table:
-        return Table(name, [(what, 4 + 2 * number, kind, default) for what, number, kind, default in fields])
+        return Table(
+            name, [(field_name, 4 + 2 * number, kind, default) for field_name, number, kind, default in fields]
+        )
 
     name, truth, short = ("name", 0, String(), None), Scalar("b1"), Scalar("u2")
     kind = table(
@@ -40,18 +42,18 @@ def _reflection() -> Table:
         ("index", 2, Scalar("i4"), -1),
         ("fixed_length", 3, short, 0),
     )
-    one = table(
+    enum_value = table(
         "Field",
         *(name, ("type", 1, kind, None), ("id", 2, short, 0), ("offset", 3, short, 0)),
         *(("default_integer", 4, Scalar("i8"), 0), ("default_real", 5, Scalar("f8"), 0.0)),
         *(("deprecated", 6, truth, False), ("optional", 11, truth, False), ("offset64", 13, truth, False)),
     )
-    fields, size = ("fields", 1, Vector(one), None), ("bytesize", 4, Scalar("i4"), 0)
-    thing = table("Object", name, fields, ("is_struct", 2, truth, False), size)
+    fields, size = ("fields", 1, Vector(enum_value), None), ("bytesize", 4, Scalar("i4"), 0)
+    object_table = table("Object", name, fields, ("is_struct", 2, truth, False), size)
     value = table("EnumVal", name, ("value", 1, Scalar("i8"), 0), ("union_type", 3, kind, None))
     enum = table("Enum", name, ("values", 1, Vector(value), None))
-    objects, enums = ("objects", 0, Vector(thing), None), ("enums", 1, Vector(enum), None)
-    return table("Schema", objects, enums, ("root_table", 4, thing, None))
+    objects, enums = ("objects", 0, Vector(object_table), None), ("enums", 1, Vector(enum), None)
+    return table("Schema", objects, enums, ("root_table", 4, object_table, None))
 
 
 def table_of(name: str, schema: bytes) -> Table:
@@ -81,7 +83,7 @@ class _Kinds:
 
     def __init__(self, objects: list[dict[str, Any]], enums: list[dict[str, Any]]) -> None:
         self._objects, self._enums = objects, enums
-        self.numbers = {one["name"]: number for number, one in enumerate(objects) if one["name"]}
+        self.numbers = {entry["name"]: number for number, entry in enumerate(objects) if entry["name"]}
         self._tables: dict[int, Table] = {}
         self._structs: dict[int, FixedStruct] = {}
         self._empty: list[tuple[Table, dict[str, Any]]] = []  # tables whose fields are not known yet
@@ -93,15 +95,15 @@ class _Kinds:
         ------
         ValueError : there is none that is called so.
         """
-        found = self._of_object(self.numbers.get(name, -1), 0)
-        if not isinstance(found, Table):
+        root_table = self._of_object(self.numbers.get(name, -1), 0)
+        if not isinstance(root_table, Table):
             raise ValueError(f"{name} is no table")
         while self._empty:
             table, said = self._empty.pop()
-            for one in _fields(said):
-                if not one["deprecated"]:
-                    table.fields.append((_name(one), one["offset"], *self._in_table(one)))
-        return found
+            for field in _fields(said):
+                if not field["deprecated"]:
+                    table.fields.append((_name(field), field["offset"], *self._in_table(field)))
+        return root_table
 
     def _of_object(self, number: int, level: int) -> Table | FixedStruct:
         """Return a table or a struct. level : of structs within which it is."""
@@ -118,22 +120,22 @@ class _Kinds:
     def _struct(self, said: dict[str, Any], level: int) -> FixedStruct:
         if level > _NESTING_MAX:
             raise ValueError(f"its structs are nested deeper than {_NESTING_MAX} levels")
-        found = tuple((_name(one), one["offset"], self._of(one["type"], level + 1)) for one in _fields(said))
+        fields = tuple((_name(field), field["offset"], self._of(field["type"], level + 1)) for field in _fields(said))
         size = said["bytesize"]
-        if size < 1 or any(place + inline_size(kind) > size for _, place, kind in found):
+        if size < 1 or any(place + inline_size(kind) > size for _, place, kind in fields):
             raise ValueError(f"the struct {_name(said)} has {size} bytes, and fields beyond them")
-        return FixedStruct(size, found)
+        return FixedStruct(size, fields)
 
-    def _in_table(self, one: dict[str, Any]) -> tuple[Type, Any]:
+    def _in_table(self, field: dict[str, Any]) -> tuple[Type, Any]:
         """Return the type of a table's field, and its value where it is missing."""
-        if one["offset64"]:
-            raise ValueError(f"the field {_name(one)} is 64 bits away, which nothing here reads")
-        kind = self._of(one["type"], 0)
-        if not isinstance(kind, Scalar) or one["optional"]:
+        if field["offset64"]:
+            raise ValueError(f"the field {_name(field)} is 64 bits away, which nothing here reads")
+        kind = self._of(field["type"], 0)
+        if not isinstance(kind, Scalar) or field["optional"]:
             return kind, None
         if kind.code[0] == "f":
-            return kind, one["default_real"]
-        number = one["default_integer"]
+            return kind, field["default_real"]
+        number = field["default_integer"]
         if kind.code == "u8" and number < 0:  # it is kept as a signed one
             number += 1 << 64
         return kind, bool(number) if kind.code == "b1" else (kind.names or {}).get(number, number)
@@ -148,13 +150,13 @@ class _Kinds:
         if base == _OBJECT:
             return self._of_object(index, level)
         if base == _UNION:
-            values = [one for one in self._values(index) if one["value"]]
-            return Union({one["value"]: self._of(one["union_type"], 0) for one in values})
+            values = [value for value in self._values(index) if value["value"]]
+            return Union({value["value"]: self._of(value["union_type"], 0) for value in values})
         if base == _STRING:
             return String()
         if base not in _SCALARS:
             raise ValueError(f"a field is of type {base}, which nothing here reads")
-        names = None if index < 0 else {one["value"]: _name(one) for one in self._values(index)}
+        names = None if index < 0 else {value["value"]: _name(value) for value in self._values(index)}
         return Scalar(_SCALARS[base], names)
 
     def _values(self, enum: int) -> list[dict[str, Any]]:
@@ -162,14 +164,14 @@ class _Kinds:
 
 
 def _fields(said: dict[str, Any]) -> list[dict[str, Any]]:
-    return sorted(said["fields"] or [], key=lambda one: int(one["id"]))
+    return sorted(said["fields"] or [], key=lambda field: int(field["id"]))
 
 
 def _name(said: dict[str, Any]) -> str:
     return said["name"] or ""
 
 
-def _at(them: list[dict[str, Any]], number: int, what: str) -> dict[str, Any]:
+def _at(them: list[dict[str, Any]], number: int, label: str) -> dict[str, Any]:
     if not 0 <= number < len(them):
-        raise ValueError(f"it needs the {what} {number} of {len(them)}")
+        raise ValueError(f"it needs the {label} {number} of {len(them)}")
     return them[number]

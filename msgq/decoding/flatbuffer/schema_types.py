@@ -83,13 +83,13 @@ class Table:
 Type: TypeAlias = Scalar | String | Vector | FixedArray | FixedStruct | Union | Table
 
 
-def inline_size(of: Type) -> int:
+def inline_size(value_type: Type) -> int:
     """Return the bytes that a value has in the place where it is; of what lies elsewhere, those that say where."""
-    match of:
+    match value_type:
         case Scalar():
-            return int(of.code[1:])
+            return int(value_type.code[1:])
         case FixedStruct():
-            return of.size
+            return value_type.size
         case FixedArray():
-            return inline_size(of.of) * of.length
+            return inline_size(value_type.of) * value_type.length
     return 4

@@ -239,12 +239,12 @@ class _Comparator:
             return
         self._count_pending(other[0], -1)
         a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
-        found = self._find_difference(a, b, channel.schema)
-        if found is not None:
+        difference = self._find_difference(a, b, channel.schema)
+        if difference is not None:
             channel.different += 1
             if channel.first is None:
                 index = min(channel.counts) - 1
-                channel.first = Difference(item.endpoint, index, found[0], a.time_ns, b.time_ns, *found[1:])
+                channel.first = Difference(item.endpoint, index, difference[0], a.time_ns, b.time_ns, *difference[1:])
 
     def _count_pending(self, item: _Item, sign: int) -> None:
         """Count what waits."""
@@ -283,11 +283,11 @@ class _Comparator:
         for name in (endpoint, "*"):
             inner = path
             while inner:
-                if (found := self._tolerances.get((name, inner))) is not None:
-                    return found
+                if (tolerance := self._tolerances.get((name, inner))) is not None:
+                    return tolerance
                 inner = inner[: max(inner.rfind("."), inner.rfind("["), 0)]
-            if (found := self._tolerances.get(name)) is not None:
-                return found
+            if (tolerance := self._tolerances.get(name)) is not None:
+                return tolerance
         return _EXACT
 
     def result(self) -> Comparison:
@@ -308,9 +308,11 @@ class _Comparator:
         }
         return Comparison(tallies, min(firsts, key=self._time_in_run, default=None))
 
-    def _time_in_run(self, found: Difference) -> int:
+    def _time_in_run(self, difference: Difference) -> int:
         """Return when in its run a difference is."""
-        time_ns, begin = (found.time_b, self._begins[1]) if found.time_a is None else (found.time_a, self._begins[0])
+        time_ns, begin = (
+            (difference.time_b, self._begins[1]) if difference.time_a is None else (difference.time_a, self._begins[0])
+        )
         return (time_ns or 0) - (begin or 0)
 
 

@@ -74,8 +74,8 @@ def find_difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> P
 
 
 def _first(places: Iterable[Place], tolerances: Tolerances) -> Place | None:
-    found = (find_difference(a, b, tolerances, path) for path, a, b in places)
-    return next((place for place in found if place is not None), None)
+    differences = (find_difference(a, b, tolerances, path) for path, a, b in places)
+    return next((place for place in differences if place is not None), None)
 
 
 def _members(a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str) -> Iterable[Place]:

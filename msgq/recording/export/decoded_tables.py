@@ -71,8 +71,8 @@ def decode_batches(view: LogView, rows: int = _ROWS) -> Iterator[tuple[str, Deco
         endpoints, of_code = view.endpoint_codes()
         of_row = of_code[batch.column("channel").to_numpy()]
         for number in np.unique(of_row).tolist():
-            mine = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
-            yield endpoints[number], _decode_batch(view, decoder, mine, endpoints[number])
+            endpoint_batch = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
+            yield endpoints[number], _decode_batch(view, decoder, endpoint_batch, endpoints[number])
 
 
 def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
@@ -80,14 +80,14 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
     of_channel: dict[Schema | None, int] = {}
     numbers = [of_channel.setdefault(channel.schema, len(of_channel)) for channel in view.channels]
     of_row = np.array(numbers)[batch.column("channel").to_numpy()]
-    found = []
+    decoded = []
     for schema, number in of_channel.items():
         places = np.flatnonzero(of_row == number)
         data = batch.column("data") if len(places) == len(of_row) else batch.column("data").take(pa.array(places))
         for values in decoder.values(schema, data) if len(places) else ():
-            found.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
+            decoded.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
-    return _merge_values(_message_columns(batch, () if kinds <= {TOPIC.name, FRAMES} else _SOURCE), found, endpoint)
+    return _merge_values(_message_columns(batch, () if kinds <= {TOPIC.name, FRAMES} else _SOURCE), decoded, endpoint)
 
 
 def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
@@ -99,16 +99,16 @@ def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _merge_values(about: pa.Table, found: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
+def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
     """Return what was found of a batch, in the order of its messages."""
     pieces, places, aside = [], [], [UNDECODED.empty_table()]
-    for one in found:
-        reason, data = one.values.reason, one.values.data
-        good = np.ones(len(one.places), np.bool_) if reason is None else np.asarray(reason.is_null())
-        pieces.append(_build_rows(about, one, good))
-        places.append(one.places[good])
+    for part in decoded:
+        reason, data = part.values.reason, part.values.data
+        good = np.ones(len(part.places), np.bool_) if reason is None else np.asarray(reason.is_null())
+        pieces.append(_build_rows(about, part, good))
+        places.append(part.places[good])
         if reason is not None and data is not None and not good.all():
-            bad = about.take(pa.array(one.places[~good]))
+            bad = about.take(pa.array(part.places[~good]))
             columns = {name: bad.column(name) for name in _FIELDS[:-1]}
             columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
             columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
@@ -119,9 +119,9 @@ def _merge_values(about: pa.Table, found: Sequence[_SchemaValues], endpoint: str
     return DecodedBatch(rows, pa.concat_tables(aside), about.num_rows)
 
 
-def _build_rows(about: pa.Table, found: _SchemaValues, good: _Rows) -> pa.Table:
+def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Table:
     """Return what was decoded, beside what there is of its messages."""
-    schema, places, values = found
+    schema, places, values = decoded
     is_whole = good.all() and len(places) == about.num_rows and values.rows is None
     rows = about if is_whole else about.take(pa.array(places[good]))
     value = values.value if good.all() else values.value.filter(pa.array(good))

@@ -44,17 +44,17 @@ def write_parquet(view: LogView, output: Path) -> int:
         tables.finish()
         if not is_file:
             directory.rename(output)
-        for found in directory.glob(f"*{SUFFIX}"):
-            os.link(found, counter if found.stem == _UNDECODED else output)
+        for path in directory.glob(f"*{SUFFIX}"):
+            os.link(path, counter if path.stem == _UNDECODED else output)
     return count
 
 
 @contextmanager
-def _working_directory(output: Path, *others: Path) -> Iterator[Path]:
-    """Give a directory beside the output, of which nothing is left. others : that must not exist either."""
+def _working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
+    """Give a directory beside the output, of which nothing is left. outputs : paths that must not exist either."""
     directory = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        for path in (output, *others):
+        for path in (output, *outputs):
             if path.exists():
                 raise RecordingError(f"{path} exists; give another name, or remove it")
         directory.mkdir()
@@ -155,10 +155,10 @@ class _Tables:
         if table.is_full:
             self._write(table)
         while self._waiting > _WAITING_BYTES:
-            self._write(max(self._tables.values(), key=lambda one: one.size))
+            self._write(max(self._tables.values(), key=lambda candidate: candidate.size))
 
     def _write(self, table: _Table) -> None:
-        opened = [one for one in self._tables.values() if one.writer is not None]
+        opened = [candidate for candidate in self._tables.values() if candidate.writer is not None]
         if len(opened) >= _OPEN_MAX:
             opened[0].close()
         self._waiting -= table.size

@@ -23,10 +23,14 @@ def json_row(message: Message, value: Any) -> dict[str, Any]:
     """
     fields = {name: getattr(message, name) for name in FIELDS}
     fields["origin_time"] = message.origin_time or None
-    found = as_json(value, message.data)
-    if not isinstance(found, Undecoded):
-        return fields | {"value": found}
-    return fields | {"data": json_value(found.data)} | ({"reason": found.reason} if found.reason else {})
+    json_payload = as_json(value, message.data)
+    if not isinstance(json_payload, Undecoded):
+        return fields | {"value": json_payload}
+    return (
+        fields
+        | {"data": json_value(json_payload.data)}
+        | ({"reason": json_payload.reason} if json_payload.reason else {})
+    )
 
 
 def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:

@@ -72,8 +72,8 @@ def count_boundary_losses(stated: Iterable[BoundaryLosses], first: int, last: in
     first, last : the low 32 bits of the numbers of its first and last message.
     """
     every = list(stated)
-    before = {one.before.lost for one in every if one.before is not None and one.before.sequence == first}
-    after = {one.after.lost for one in every if one.after is not None and one.after.sequence == last}
+    before = {losses.before.lost for losses in every if losses.before is not None and losses.before.sequence == first}
+    after = {losses.after.lost for losses in every if losses.after is not None and losses.after.sequence == last}
     if None in before | after:
         return None
     return sum(lost or 0 for lost in (*before, *after))

@@ -80,11 +80,11 @@ class MetadataBudget:
 
     def reserve(self, key: tuple[int, bytes], size: int) -> bool:
         """Return whether there is room for a description, instead of an earlier one with this key."""
-        more = size + _OVERHEAD_BYTES - self._taken.get(key, 0)
-        if self._bytes + more > METADATA_BYTES_MAX:
+        added = size + _OVERHEAD_BYTES - self._taken.get(key, 0)
+        if self._bytes + added > METADATA_BYTES_MAX:
             return False
         self._taken[key] = size + _OVERHEAD_BYTES
-        self._bytes += more
+        self._bytes += added
         return True
 
     def reserve_more(self, size: int) -> bool:
@@ -146,17 +146,17 @@ class ChannelRegistry:
         """Return whether a channel is described, with its schema if it has one."""
         return number in self.channels and number not in self._waiting
 
-    def copy_channel(self, others: ChannelRegistry, number: int) -> bool:
+    def copy_channel(self, source: ChannelRegistry, number: int) -> bool:
         """Take a channel that others know; return whether they do."""
-        if not others.is_known(number):
+        if not source.is_known(number):
             return False
         self._waiting.pop(number, None)
         key = (int(Opcode.CHANNEL), number.to_bytes(2, "little"))
-        self._known[key] = others._known[key]
-        self.schemas = others.schemas | self.schemas
-        self.tails = others.tails | self.tails
-        self.channels[number], self.schema_ids[number] = others.channels[number], others.schema_ids[number]
-        self.set_code(number, self.assign_code(others.channels[number]))
+        self._known[key] = source._known[key]
+        self.schemas = source.schemas | self.schemas
+        self.tails = source.tails | self.tails
+        self.channels[number], self.schema_ids[number] = source.channels[number], source.schema_ids[number]
+        self.set_code(number, self.assign_code(source.channels[number]))
         return True
 
     def drop_missing_schema(self, number: int, offset: int) -> bool:

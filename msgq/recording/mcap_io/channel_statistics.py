@@ -68,17 +68,17 @@ class ChannelStatistics:
 
         tallies : of dtype TALLY, by the channels' ids.
         """
-        found = np.zeros(CHANNEL_IDS, TALLY)
+        adopted = np.zeros(CHANNEL_IDS, TALLY)
         for number, tally in tallies.items():
-            numbering = found[self._numberings[number]]
+            numbering = adopted[self._numberings[number]]
             if tally["following"] and numbering["following"]:
                 return  # two numberings have become one
             for name in ("messages", "bytes", "largest", "first_time", "last_time"):
-                found[number][name] = tally[name]
+                adopted[number][name] = tally[name]
             for name in ("lost", "following", "first_sequence") if tally["following"] else ():
                 numbering[name] = tally[name]
-        if (found["messages"] == self._tallies["messages"]).all():
-            self._tallies = found
+        if (adopted["messages"] == self._tallies["messages"]).all():
+            self._tallies = adopted
             self._unscanned.clear()
 
     def metadata(self, at: int) -> dict[str, str]:

@@ -38,6 +38,6 @@ class DataCrc:
 def crc_of_range(fd: int, start: int, end: int) -> int:
     """Return the CRC-32 of what is between two places."""
     crc = 0
-    for here in range(start, end, _BLOCK_BYTES):
-        crc = crc32(os.pread(fd, min(_BLOCK_BYTES, end - here), here), crc)
+    for offset in range(start, end, _BLOCK_BYTES):
+        crc = crc32(os.pread(fd, min(_BLOCK_BYTES, end - offset), offset), crc)
     return crc

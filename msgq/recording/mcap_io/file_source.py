@@ -86,8 +86,8 @@ class _DecompressedCopy:
     def _fill(self, path: Path, original: BinaryIO, directory: str) -> None:
         try:
             for block in iter_zstd_blocks(original):
-                left = os.statvfs(self.fd)
-                if left.f_bavail * left.f_frsize < _RESERVE_BYTES + len(block):
+                disk = os.statvfs(self.fd)
+                if disk.f_bavail * disk.f_frsize < _RESERVE_BYTES + len(block):
                     size = os.fstat(self.fd).st_size
                     text = f"{path} is compressed, and {directory} has no room for it as it was before ({size} bytes"
                     text = f"{text} so far); let TMPDIR be a directory with more, or decompress it: zstd -d"
@@ -104,8 +104,8 @@ _copying = threading.Lock()
 
 def _find_or_make_copy(path: Path, fd: int) -> _DecompressedCopy:
     """Return the copy of a compressed file; one that is there already, if the file is the same still."""
-    found = os.fstat(fd)
-    key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    status = os.fstat(fd)
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _copying:
         copy = _copies.get(key)
         if copy is None:

@@ -161,20 +161,20 @@ class McapFile:
     def _map(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
         if (begin := os.pread(fd, 16, 0))[: len(MAGIC)] != MAGIC:
             raise not_mcap_error(self.path, begin)
-        here = self._read_header(fd)
+        position = self._read_header(fd)
         if span is not None and self.registry.header.profile == metadata_keys.PROFILE:  # each chunk has its channels
             if use_wall_clock:  # what was noted before
-                self._map_records(fd, here, span[0])
+                self._map_records(fd, position, span[0])
                 self.blocks.clear()
-            self._map_records(fd, max(here, span[0]), min(span[1], self.size))
+            self._map_records(fd, max(position, span[0]), min(span[1], self.size))
             return self._distrust_index()
         known = len(self.extra_records)
         summary = read_summary(fd, self.size, self._most, self._report) or Summary(self.size, is_whole=False)
-        if not self._map_by_summary(fd, here, summary):
+        if not self._map_by_summary(fd, position, summary):
             self.blocks.clear()
             del self.extra_records[known:]
             self.statistics, self._crc = None, DataCrc()
-            self._map_records(fd, here, self.size)
+            self._map_records(fd, position, self.size)
         for opcode, start, end in summary.unknown:
             self._add_extra_record(opcode, start, end, in_summary=True)
         if not self.complete:
@@ -195,7 +195,7 @@ class McapFile:
                 start, end = wall.bounds(block.start, block.end)
                 self.blocks[number] = replace(block, start=start, end=end)
 
-    def _map_by_summary(self, fd: int, here: int, summary: Summary) -> bool:
+    def _map_by_summary(self, fd: int, position: int, summary: Summary) -> bool:
         """Note the blocks as the summary says; return whether what is between its chunks makes sense."""
         self.complete = summary.is_whole
         for opcode, content, offset in summary.definitions:
@@ -203,13 +203,13 @@ class McapFile:
         self.statistics = summary.statistics
         good = True
         for index in summary.chunks:
-            good &= self._map_records(fd, here, index.chunk_start_offset)
+            good &= self._map_records(fd, position, index.chunk_start_offset)
             place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
             times = (index.message_start_time, index.message_end_time)
             chunk = DataBlock(*place, *times, set(index.message_index_offsets) or None, True)
             self.blocks.append(self._attach_origins(chunk))
-            here = chunk_end(index)
-        good &= self._map_records(fd, here, summary.start)
+            position = chunk_end(index)
+        good &= self._map_records(fd, position, summary.start)
         return good or not summary.chunks
 
     def _distrust_index(self) -> None:
@@ -231,19 +231,19 @@ class McapFile:
     def _read_header(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
         scanner = RecordScanner(fd, len(MAGIC), self.size, self._most)
-        for opcode, found in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
-            if found.opcode != opcode or found.end - found.start > _BLOCK_BYTES:
-                return found.start
-            content = os.pread(fd, found.end - found.start, found.start)[HEAD.size :]
-            self.registry.learn(opcode, content, found.start)
+        for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
+            if record.opcode != opcode or record.end - record.start > _BLOCK_BYTES:
+                return record.start
+            content = os.pread(fd, record.end - record.start, record.start)[HEAD.size :]
+            self.registry.learn(opcode, content, record.start)
             if opcode == Opcode.METADATA:
-                self._add_extra_record(opcode, found.start, found.end)
+                self._add_extra_record(opcode, record.start, record.end)
         return scanner.position
 
-    def _map_records(self, fd: int, here: int, end: int) -> bool:
+    def _map_records(self, fd: int, position: int, end: int) -> bool:
         """Note the blocks between two places, and learn from what is between them; return whether all made sense."""
         sound = True
-        scanner = RecordScanner(fd, here, end, self._most)
+        scanner = RecordScanner(fd, position, end, self._most)
         for opcode, start, following, head, reason in scanner:
             length = following - start - HEAD.size
             if opcode == DAMAGE:
@@ -289,26 +289,26 @@ class McapFile:
         elif last.is_chunk:
             self.blocks[-1] = replace(last, channels={number})
 
-    def _map_messages(self, fd: int, here: int, end: int) -> int:
+    def _map_messages(self, fd: int, position: int, end: int) -> int:
         """Note a block of messages outside of chunks; return where it ends."""
-        buffer = os.pread(fd, min(_BLOCK_BYTES, end - here), here)
+        buffer = os.pread(fd, min(_BLOCK_BYTES, end - position), position)
         length = HEAD.unpack_from(buffer)[1]
         if len(buffer) < HEAD.size + length <= self._most:
-            buffer = os.pread(fd, HEAD.size + length, here)
+            buffer = os.pread(fd, HEAD.size + length, position)
         elif HEAD.size + length > self._most:
-            self._report(here, f"a message was skipped: {TooLargeError(length, self._most)}")
-            return here + HEAD.size + int(length)
+            self._report(position, f"a message was skipped: {TooLargeError(length, self._most)}")
+            return position + HEAD.size + int(length)
         columns = ScanColumns(len(buffer) // (HEAD.size + 22) + 1)
         size = columns.scan(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
-            self._report(here, "a message that is too short or long, or has an impossible time")
-            return here + HEAD.size + int(length)
+            self._report(position, "a message that is too short or long, or has an impossible time")
+            return position + HEAD.size + int(length)
         if self._crc is not None:  # no other one covers such messages, and all of them are read here
-            self._crc.add(fd, memoryview(buffer)[:size], here)
+            self._crc.add(fd, memoryview(buffer)[:size], position)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any block
-        self.blocks.append(DataBlock(here, size, size, int(times.min()), int(times.max()), channels, False))
-        return here + size
+        self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
+        return position + size
 
     def _check_data_crc(self, fd: int, end: int, head: bytes) -> None:
         """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
@@ -394,13 +394,13 @@ class McapFile:
         rows = columns.rows
         reach = (start, end) if self.wall_times is None else self.wall_times.host_range(start, end)
         position = self._scan(block, content, position, columns, *reach)
-        here = slice(rows, columns.rows)
-        columns.origin_time[here] = 0
+        new_rows = slice(rows, columns.rows)
+        columns.origin_time[new_rows] = 0
         if block.origins is not None and columns.rows > rows:
             try:
                 with self.source.open() as fd:
                     origins = Origins.read(fd, block.origins, self._most, self.registry.codes)
-                columns.origin_time[here] = origins.lookup(columns, here)
+                columns.origin_time[new_rows] = origins.lookup(columns, new_rows)
             except (RecordingError, ValueError) as error:
                 self._report(block.origins[0], f"the origins of messages were skipped: {error}")
         if self.wall_times is not None:
@@ -408,7 +408,7 @@ class McapFile:
         return position
 
     def _scan(self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int) -> int:
-        learning, others = position == 0, 0
+        learning, non_messages = position == 0, 0
         changes, prologue = self._prologue
         if learning and prologue and changes == self.registry.changes and content.startswith(prologue):
             position = len(prologue)  # our chunks repeat their channels, mostly the same ones
@@ -421,13 +421,15 @@ class McapFile:
             if why == CUT:
                 self._report(block.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
                 return len(content)
-            if why == ZERO or others > NON_MESSAGES_MAX:
-                reason = "zeros instead of a record" if why == ZERO else f"{others} records that are no plain messages"
+            if why == ZERO or non_messages > NON_MESSAGES_MAX:
+                reason = (
+                    "zeros instead of a record" if why == ZERO else f"{non_messages} records that are no plain messages"
+                )
                 self._report(block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})")
                 return len(content)
             if why != RECORD:
                 return position
-            position, others = self._handle_record(block, content, position), others + (not unknown)
+            position, non_messages = self._handle_record(block, content, position), non_messages + (not unknown)
 
     def _handle_record(self, block: DataBlock, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""

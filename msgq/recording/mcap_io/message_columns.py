@@ -136,13 +136,13 @@ class MessageColumns:
         for column in payloads:
             for begin in range(0, len(column), _ROWS):
                 begins = column.begins[begin : begin + _ROWS + 1]
-                here = slice(first, first + len(begins) - 1)
+                selection = slice(first, first + len(begins) - 1)
                 rows = np.zeros(len(begins) - 1, ROW)
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
-                rows["channel"], rows["sequence"] = self.channel[here], numbers[here]
-                rows["log_time"], rows["publish_time"] = self.log_time[here], self.publish_time[here]
+                rows["channel"], rows["sequence"] = self.channel[selection], numbers[selection]
+                rows["log_time"], rows["publish_time"] = self.log_time[selection], self.publish_time[selection]
                 yield rows, column.content
-                first = here.stop
+                first = selection.stop
 
 
 def _times(name: str, values: ArrayLike, count: int) -> _Array:

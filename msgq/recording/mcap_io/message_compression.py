@@ -21,14 +21,14 @@ _CHANNEL = struct.Struct("<H")
 
 def starts_with_compressed_payload(records: bytes) -> bool:
     """Return whether the first message of these records is compressed."""
-    here = 0
+    position = 0
     for _ in range(_BEFORE_FIRST):
-        if here + HEAD.size > len(records):
+        if position + HEAD.size > len(records):
             break
-        opcode, length = HEAD.unpack_from(records, here)
+        opcode, length = HEAD.unpack_from(records, position)
         if opcode == Opcode.MESSAGE:
-            return records.startswith(ZSTD_MAGIC, here + HEAD.size + _BEFORE)
-        here += HEAD.size + int(length)
+            return records.startswith(ZSTD_MAGIC, position + HEAD.size + _BEFORE)
+        position += HEAD.size + int(length)
     return False
 
 
@@ -44,19 +44,19 @@ def decompress_payloads(
     most : bytes that all of them may have together.
     problem : is told why a message is left out.
     """
-    plain, here, begin, room = bytearray(), 0, 0, most - len(records)
-    while here + HEAD.size <= len(records):
-        opcode, length = HEAD.unpack_from(records, here)
-        start, end = here + HEAD.size + _BEFORE, here + HEAD.size + length
+    plain, position, begin, room = bytearray(), 0, 0, most - len(records)
+    while position + HEAD.size <= len(records):
+        opcode, length = HEAD.unpack_from(records, position)
+        start, end = position + HEAD.size + _BEFORE, position + HEAD.size + length
         is_compressed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
-        if is_compressed and is_wanted(_CHANNEL.unpack_from(records, here + HEAD.size)[0]):
-            plain += memoryview(records)[begin:here]
+        if is_compressed and is_wanted(_CHANNEL.unpack_from(records, position + HEAD.size)[0]):
+            plain += memoryview(records)[begin:position]
             try:
                 payload = decompress_zstd_frame(records[start:end], max(0, room + length))
                 room += length - len(payload)
-                plain += HEAD.pack(opcode, _BEFORE + len(payload)) + records[here + HEAD.size : start] + payload
+                plain += HEAD.pack(opcode, _BEFORE + len(payload)) + records[position + HEAD.size : start] + payload
             except ValueError as error:
                 problem(f"a message was skipped: {error}")
             begin = end
-        here = end
+        position = end
     return bytes(plain + memoryview(records)[begin:])

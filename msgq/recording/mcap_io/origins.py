@@ -58,15 +58,15 @@ class Origins:
         row = _FORMER_ROW if self._former else _ROW
         if magic not in (_MAGIC, _FORMER) or len(rows) % row.itemsize:
             raise ValueError("it has no origins")
-        found = np.frombuffer(rows, row)
+        entries = np.frombuffer(rows, row)
         if self._former:
-            found = found[found["channel"] < len(codes)]
-            keys = _keys(codes[found["channel"]], found["sequence"])
+            entries = entries[entries["channel"] < len(codes)]
+            keys = _keys(codes[entries["channel"]], entries["sequence"])
         else:
-            found = found[found["offset"] < _OFFSET_MAX]
-            keys = found["offset"].astype(np.int64) + _TO_PAYLOAD
+            entries = entries[entries["offset"] < _OFFSET_MAX]
+            keys = entries["offset"].astype(np.int64) + _TO_PAYLOAD
         order = np.argsort(keys, kind="stable")
-        self._keys, self._times = keys[order], found["origin_time"][order]
+        self._keys, self._times = keys[order], entries["origin_time"][order]
 
     @classmethod
     def read(cls, fd: int, place: tuple[int, int], most: int, codes: np.ndarray[Any, np.dtype[np.int32]]) -> Origins:

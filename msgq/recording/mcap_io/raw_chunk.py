@@ -78,10 +78,10 @@ def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     channels = _read_message_indexes(fd, index, size)
     begin = block.origins[0] if block.origins else block.offset
     end = max((channel.end for channel in channels.values()), default=index)
-    found = RawChunk(begin, block.offset, index, end, name.decode(), compressed, size, channels)
-    if not channels or channels.keys() != block.channels or (found.first_time, found.last_time) != (first, last):
+    chunk = RawChunk(begin, block.offset, index, end, name.decode(), compressed, size, channels)
+    if not channels or channels.keys() != block.channels or (chunk.first_time, chunk.last_time) != (first, last):
         return None
-    return found if last < TIME_MAX else None
+    return chunk if last < TIME_MAX else None
 
 
 def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelRange]:

@@ -88,9 +88,9 @@ class RecordScanner:
     position : where the next record is; who has dealt with more than the last one sets it.
     """
 
-    def __init__(self, fd: int, here: int, end: int, most: int) -> None:
+    def __init__(self, fd: int, position: int, end: int, most: int) -> None:
         """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
-        self.position = here
+        self.position = position
         self._fd, self._end, self._most = fd, end, most
         self._last = (-1, b"")
 
@@ -100,68 +100,68 @@ class RecordScanner:
     def __next__(self) -> ScannedRecord:
         if self.position >= self._end:
             raise StopIteration
-        found = self._scan_record(self.position)
-        if found.opcode in (Opcode.DATA_END, Opcode.FOOTER):
-            found = self._check_data_end(found)
-        self.position = found.end
-        return found
+        record = self._scan_record(self.position)
+        if record.opcode in (Opcode.DATA_END, Opcode.FOOTER):
+            record = self._check_data_end(record)
+        self.position = record.end
+        return record
 
-    def _read_head(self, here: int) -> bytes:
-        if self._last[0] != here:
-            self._last = here, os.pread(self._fd, min(_HEAD_BYTES, self._end - here), here)
+    def _read_head(self, position: int) -> bytes:
+        if self._last[0] != position:
+            self._last = position, os.pread(self._fd, min(_HEAD_BYTES, self._end - position), position)
         return self._last[1]
 
-    def _scan_record(self, here: int) -> ScannedRecord:
+    def _scan_record(self, position: int) -> ScannedRecord:
         """Return the record, or the damage, at a place."""
-        head = self._read_head(here)
+        head = self._read_head(position)
         opcode, length = HEAD.unpack_from(head) if len(head) >= HEAD.size else (DAMAGE, 0)
-        following = here + HEAD.size + length
+        following = position + HEAD.size + length
         if opcode == DAMAGE or following > self._end:
-            return self._skip_damage(here, head)
+            return self._skip_damage(position, head)
         least = _chunk_length(head) if opcode == Opcode.CHUNK else 0
         if length < least:
-            return self._skip_damage(here, head)
-        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + HEAD.size + least))
+            return self._skip_damage(position, head)
+        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(position + HEAD.size + least))
         if length != least and doubtful:
-            chunk = self._find_chunk(here)
+            chunk = self._find_chunk(position)
             if chunk < following + HEAD.size:  # its length would hide a chunk, or is too small
                 reason = _reason(head, "has a wrong length; going on with the next chunk")
-                return ScannedRecord(DAMAGE, here, chunk, head, reason)
-        return ScannedRecord(opcode, here, following, head)
+                return ScannedRecord(DAMAGE, position, chunk, head, reason)
+        return ScannedRecord(opcode, position, following, head)
 
-    def _is_plausible(self, here: int) -> bool:
+    def _is_plausible(self, position: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
-        head = self._read_head(here)
-        if len(head) < HEAD.size or self._is_whole(here):
+        head = self._read_head(position)
+        if len(head) < HEAD.size or self._is_whole(position):
             return True
         opcode, length = HEAD.unpack_from(head)
         is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
         return is_known and length <= RECORD_BYTES_MAX
 
-    def _is_whole(self, here: int) -> bool:
+    def _is_whole(self, position: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""
-        head = self._read_head(here)
-        fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - here - HEAD.size
+        head = self._read_head(position)
+        fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - position - HEAD.size
         return fits and head[0] != DAMAGE
 
-    def _skip_damage(self, here: int, head: bytes) -> ScannedRecord:
-        chunk = self._find_chunk(here)
+    def _skip_damage(self, position: int, head: bytes) -> ScannedRecord:
+        chunk = self._find_chunk(position)
         if head[:1] == b"\0":
             reason = "zeros instead of a record"
         elif chunk == self._end:
             reason = "the file ends within a record: it was cut off, or is being written"
         else:
             reason = _reason(head, "does not fit; going on with the next chunk")
-        return ScannedRecord(DAMAGE, here, chunk, head, reason)
+        return ScannedRecord(DAMAGE, position, chunk, head, reason)
 
-    def _find_chunk(self, here: int) -> int:
+    def _find_chunk(self, position: int) -> int:
         """Return where the next whole chunk begins behind a place; the end where there is none."""
-        for block_at in range(here + 1, self._end, _BLOCK_BYTES):
+        for block_at in range(position + 1, self._end, _BLOCK_BYTES):
             block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
-            for found in _CHUNK.finditer(block):
-                start = block_at + found.start()
-                length = HEAD.unpack_from(block, found.start())[1]
-                if start + HEAD.size + length > self._end or length != _chunk_length(block[found.start() :]):
+            for match in _CHUNK.finditer(block):
+                start = block_at + match.start()
+                length = HEAD.unpack_from(block, match.start())[1]
+                if start + HEAD.size + length > self._end or length != _chunk_length(block[match.start() :]):
                     continue
                 if self._is_chunk(start, HEAD.size + length):
                     return start
@@ -178,35 +178,35 @@ class RecordScanner:
             return False
         return True
 
-    def _check_data_end(self, found: ScannedRecord) -> ScannedRecord:
+    def _check_data_end(self, record: ScannedRecord) -> ScannedRecord:
         """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
-        here, last = found.start, found
-        while here < self._end:
-            last = self._scan_record(here)
-            here = last.end
-            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE and here < self._end):
-                here = last.start if last.opcode else here
-                reason = _reason(found.head, "says that the data end, which they do not")
-                return ScannedRecord(DAMAGE, found.start, here, found.head, reason)
-            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MAGIC), here) == MAGIC:
-                return self._check_file_end(found, here + len(MAGIC))
-        return ScannedRecord(Opcode.DATA_END, found.start, self._end, found.head)
+        position, last = record.start, record
+        while position < self._end:
+            last = self._scan_record(position)
+            position = last.end
+            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE and position < self._end):
+                position = last.start if last.opcode else position
+                reason = _reason(record.head, "says that the data end, which they do not")
+                return ScannedRecord(DAMAGE, record.start, position, record.head, reason)
+            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MAGIC), position) == MAGIC:
+                return self._check_file_end(record, position + len(MAGIC))
+        return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
 
-    def _check_file_end(self, found: ScannedRecord, end: int) -> ScannedRecord:
+    def _check_file_end(self, record: ScannedRecord, end: int) -> ScannedRecord:
         """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
         if end >= self._end:
-            return ScannedRecord(Opcode.DATA_END, found.start, self._end, found.head)
+            return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
         text = f"the file ends at {end}, but {self._end - end} bytes follow"
         if os.pread(self._fd, len(MAGIC), end) == MAGIC:
             return ScannedRecord(
-                DAMAGE, found.start, min(end + len(MAGIC), self._end), found.head, f"{text}: another file"
+                DAMAGE, record.start, min(end + len(MAGIC), self._end), record.head, f"{text}: another file"
             )
-        return ScannedRecord(DAMAGE, found.start, self._end, found.head, text)
+        return ScannedRecord(DAMAGE, record.start, self._end, record.head, text)
 
 
-def _reason(head: bytes, what: str) -> str:
+def _reason(head: bytes, fault: str) -> str:
     opcode, length = HEAD.unpack_from(head)
-    return f"a record (opcode {opcode:#x}) of {length} bytes {what}"
+    return f"a record (opcode {opcode:#x}) of {length} bytes {fault}"
 
 
 def _chunk_length(head: bytes) -> int:

@@ -98,11 +98,11 @@ def build_summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
     start : where in the file it will be.
     groups : records of one kind each, as bytes.
     """
-    offsets, here = [], start
+    offsets, position = [], start
     for opcode, data in groups:
         if data:
-            offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(data)))
-            here += len(data)
+            offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=position, group_length=len(data)))
+            position += len(data)
     data = b"".join(data for _, data in groups) + encode(*offsets)
-    footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, here)
+    footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, position)
     return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MAGIC

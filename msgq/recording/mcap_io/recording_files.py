@@ -46,25 +46,25 @@ def find_segments(path: Path) -> list[Path]:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
-    found = [path / name for name in filter_recordings(names) if not (path / name).is_dir()]
-    if not found and any(name.endswith(SQLITE_SUFFIX) for name in names):
+    files = [path / name for name in filter_recordings(names) if not (path / name).is_dir()]
+    if not files and any(name.endswith(SQLITE_SUFFIX) for name in names):
         raise sqlite_error(path)
-    made = {sibling_path(file, what) for file in found for what in (RECOVERED, REINDEXED)}
-    return sorted((file for file in found if file not in made), key=natural_sort_key)
+    made = {sibling_path(file, label) for file in files for label in (RECOVERED, REINDEXED)}
+    return sorted((file for file in files if file not in made), key=natural_sort_key)
 
 
 def filter_recordings(names: Collection[str]) -> Iterator[str]:
     """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
-    there = set(names)
+    present = set(names)
     for name in names:
-        if name.endswith(SUFFIXES) and (name.endswith(SUFFIX) or os.path.splitext(name)[0] not in there):
+        if name.endswith(SUFFIXES) and (name.endswith(SUFFIX) or os.path.splitext(name)[0] not in present):
             yield name
 
 
-def sibling_path(path: Path, what: str) -> Path:
-    """Return how a file is called that is made of another one; what : RECOVERED or REINDEXED."""
+def sibling_path(path: Path, label: str) -> Path:
+    """Return the name of a file that is made of another one. label : RECOVERED or REINDEXED."""
     suffix = SUFFIX if path.suffix == SUFFIX else ""
-    return path.with_name(f"{path.name.removesuffix(suffix)}.{what}{suffix}")
+    return path.with_name(f"{path.name.removesuffix(suffix)}.{label}{suffix}")
 
 
 def safe_file_name(endpoint: str) -> str:

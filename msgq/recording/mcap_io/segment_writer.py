@@ -240,9 +240,9 @@ class SegmentWriter:
         try:
             done = os.writev(self._fd, parts)
             if done < wanted:  # a signal, or the disk is nearly full: the rest says which
-                rest = memoryview(b"".join(parts))[done:]
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+                pending = memoryview(b"".join(parts))[done:]
+                while pending:
+                    pending = pending[os.write(self._fd, pending) :]
         except OSError as error:
             os.ftruncate(self._fd, self.size)  # half a record would hide what a later one says
             os.lseek(self._fd, self.size, os.SEEK_SET)
@@ -311,19 +311,19 @@ class SegmentWriter:
         else:
             self._index.unknown.append(os.pread(source, length, offset))
 
-    def copy_attachment(self, source: int, found: records.AttachmentIndex) -> None:
-        """Write an attachment of another file as it is; see `copy_chunk`. found : its index there."""
-        index = replace(found, offset=self.size)
-        self._copy(source, found.offset, found.length)
+    def copy_attachment(self, source: int, source_index: records.AttachmentIndex) -> None:
+        """Write an attachment of another file as it is; see `copy_chunk`. source_index : its index there."""
+        index = replace(source_index, offset=self.size)
+        self._copy(source, source_index.offset, source_index.length)
         self._index.attachments.append(index)
 
-    def copy_chunk(self, source: int, found: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
+    def copy_chunk(self, source: int, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
         """Write a chunk of another file as it is, with all that belongs to it.
 
         Parameters
         ----------
         source : descriptor of the other file.
-        found : what there is to be copied.
+        chunk : location and sizes of the chunk to copy.
         channels : as they are in both files, by id.
 
         Raises
@@ -331,24 +331,24 @@ class SegmentWriter:
         EOFError, OSError : the other file cannot be read. RecordingError: this one cannot be written. It has no part of
             the chunk then.
         """
-        self.write_channels(channels[number] for number in found.channels)
-        moved = self.size - found.begin
-        self._copy(source, found.begin, found.end - found.begin)
+        self.write_channels(channels[number] for number in chunk.channels)
+        moved = self.size - chunk.begin
+        self._copy(source, chunk.begin, chunk.end - chunk.begin)
         self._index.chunks.append(
             records.ChunkIndex(
-                chunk_length=found.index - found.chunk,
-                chunk_start_offset=found.chunk + moved,
-                compression=found.compression,
-                compressed_size=found.compressed_size,
-                message_end_time=found.last_time,
-                message_index_length=found.end - found.index,
-                message_index_offsets={number: channel.at + moved for number, channel in found.channels.items()},
-                message_start_time=found.first_time,
-                uncompressed_size=found.size,
+                chunk_length=chunk.index - chunk.chunk,
+                chunk_start_offset=chunk.chunk + moved,
+                compression=chunk.compression,
+                compressed_size=chunk.compressed_size,
+                message_end_time=chunk.last_time,
+                message_index_length=chunk.end - chunk.index,
+                message_index_offsets={number: channel.at + moved for number, channel in chunk.channels.items()},
+                message_start_time=chunk.first_time,
+                uncompressed_size=chunk.size,
             )
         )
-        self._index.extend_time_range(found.first_time, found.last_time)
-        for number, channel in found.channels.items():
+        self._index.extend_time_range(chunk.first_time, chunk.last_time)
+        for number, channel in chunk.channels.items():
             self.messages += channel.messages
             self._index.add_messages(number, channel.messages)
             self._statistics.add_raw_messages(number, channel.messages, channel.first_time, channel.last_time)

@@ -80,18 +80,18 @@ def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, s
         problem(start, "no summary is where the footer says; walking the file instead")
         return None
     summary = Summary(start)
-    for opcode, here, end in _records(data):
+    for opcode, begin, end in _records(data):
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            summary.definitions.append((opcode, data[here:end], start + here))
+            summary.definitions.append((opcode, data[begin:end], start + begin))
         elif opcode == Opcode.CHUNK_INDEX:
-            index = parse_or_report(records.ChunkIndex.read, RecordStream(data[here:end]), start + here, problem)
+            index = parse_or_report(records.ChunkIndex.read, RecordStream(data[begin:end]), start + begin, problem)
             if index is not None:
                 summary.chunks.append(index)
         elif opcode == Opcode.STATISTICS:
             read = records.Statistics.read
-            summary.statistics = parse_or_report(read, RecordStream(data[here:end]), start + here, lambda *_: None)
+            summary.statistics = parse_or_report(read, RecordStream(data[begin:end]), start + begin, lambda *_: None)
         elif opcode > Opcode.DATA_END:
-            summary.unknown.append((opcode, start + here - HEAD.size, start + end))
+            summary.unknown.append((opcode, start + begin - HEAD.size, start + end))
     summary.definitions.sort(key=lambda description: description[0])
     summary.chunks.sort(key=lambda index: index.chunk_start_offset)
     last = 0
@@ -110,12 +110,12 @@ def chunk_end(index: records.ChunkIndex) -> int:
 
 def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
-    here = 0
-    while here < len(data):
-        opcode, length = HEAD.unpack_from(data, here) if here + HEAD.size <= len(data) else (DAMAGE, 0)
-        end = here + HEAD.size + length
+    position = 0
+    while position < len(data):
+        opcode, length = HEAD.unpack_from(data, position) if position + HEAD.size <= len(data) else (DAMAGE, 0)
+        end = position + HEAD.size + length
         if end > len(data) or opcode == DAMAGE:
-            yield DAMAGE, here, len(data)
+            yield DAMAGE, position, len(data)
             return
-        yield opcode, here + HEAD.size, end
-        here = end
+        yield opcode, position + HEAD.size, end
+        position = end

@@ -35,14 +35,14 @@ class WallTimes:
         ------
         ValueError : a note makes no sense, or they are of several runs, whose clocks differ.
         """
-        found = sorted(map(_parse_note, (note for note in notes if "wall_offset_ns" in note)))
-        self.offsets = tuple(offset for _, offset, _ in found)
+        readings = sorted(map(_parse_note, (note for note in notes if "wall_offset_ns" in note)))
+        self.offsets = tuple(offset for _, offset, _ in readings)
         self._since, self._offsets = [0], [*self.offsets[:1]] or [0]
-        for since, offset, _ in found:
+        for since, offset, _ in readings:
             if offset != self._offsets[-1]:
                 self._since.append(since)
                 self._offsets.append(offset)
-        if self.is_stepped and len({run for _, _, run in found}) > 1:
+        if self.is_stepped and len({run for _, _, run in readings}) > 1:
             raise ValueError("it has several runs, whose clocks differ")
 
     @property
@@ -71,11 +71,11 @@ class WallTimes:
 
     def convert(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
-        here = slice(first, columns.rows)
-        times = columns.log_time[here]
+        rows = slice(first, columns.rows)
+        times = columns.log_time[rows]
         offsets = np.array(self._offsets)[np.searchsorted(self._since, times, side="right") - 1]
-        for others in (columns.publish_time[here], columns.origin_time[here]):
-            others[:] = np.where(others > 0, _shift(others, offsets), others)  # 0: it is not known
+        for column in (columns.publish_time[rows], columns.origin_time[rows]):
+            column[:] = np.where(column > 0, _shift(column, offsets), column)  # 0: it is not known
         times[:] = _shift(times, offsets)
         if self.is_stepped:  # else `host_range` was exact
             columns.keep(first, (times >= start) & (times < end))

@@ -123,8 +123,8 @@ class ChannelMapping:
         if before is None or _schema_fields(before) == said:
             new = number
         else:
-            same = (one for one, other in self._schemas.items() if _schema_fields(other) == said)
-            new = next(same, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
+            equal = (schema_id for schema_id, other in self._schemas.items() if _schema_fields(other) == said)
+            new = next(equal, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
         mapping.schemas[number] = new
         mapping.unchanged &= new == number
         self._schemas[new] = Schema(id=new, name=said.name, encoding=said.encoding, data=said.data, tail=said.tail)
@@ -166,8 +166,8 @@ class ChannelMapping:
         epochs = self._epochs.setdefault(channel.endpoint, {})
         owner = (mapping.log, channel.run, channel.epoch)
         if owner not in epochs:
-            taken = epochs.values()
-            epochs[owner] = max(taken) + 1 if channel.epoch in taken else channel.epoch
+            used = epochs.values()
+            epochs[owner] = max(used) + 1 if channel.epoch in used else channel.epoch
         return tuple((said | {metadata_keys.EPOCH: str(epochs[owner])}).items())
 
     def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
@@ -180,11 +180,11 @@ class ChannelMapping:
 
     def by_code(self, log: int) -> dict[int, int]:
         """Return the new id of each code of a log that has one alone."""
-        found: dict[int, set[int]] = {}
+        new_ids: dict[int, set[int]] = {}
         for mapping in self._files.values():
             for (_, code), new in mapping.numbers.items() if mapping.log == log else ():
-                found.setdefault(code, set()).add(new)
-        return {code: new.pop() for code, new in found.items() if len(new) == 1}
+                new_ids.setdefault(code, set()).add(new)
+        return {code: new.pop() for code, new in new_ids.items() if len(new) == 1}
 
     def iter_unused_schemas(self) -> Iterator[Schema]:
         """Give the schemas that no channel of any file has."""
@@ -208,11 +208,11 @@ def _schema_fields(schema: Schema) -> _SchemaFields:
     return _SchemaFields(schema.name, schema.encoding, schema.data, schema.tail)
 
 
-def _find_free_id(taken: dict[int, Any], end: int, what: str) -> int:
-    following = max(taken) + 1
+def _find_free_id(used: dict[int, Any], end: int, label: str) -> int:
+    following = max(used) + 1
     if following < end:
         return following
     for number in range(1, end):
-        if number not in taken:
+        if number not in used:
             return number
-    raise RecordingError(f"{end - 1} {what} are all that one file can number; select fewer")
+    raise RecordingError(f"{end - 1} {label} are all that one file can number; select fewer")

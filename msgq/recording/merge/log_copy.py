@@ -149,8 +149,8 @@ def _copy_messages(
             chunk_writer.append_rows(piece.rows, piece.contents)
             continue
         chunk_writer.flush()
-        copy_chunk = partial(segment.copy_chunk, found=piece.found, channels=channels.channels)
-        _copy_from(piece.file, piece.found.chunk, copy_chunk, logs[piece.log])
+        copy_chunk = partial(segment.copy_chunk, chunk=piece.chunk, channels=channels.channels)
+        _copy_from(piece.file, piece.chunk.chunk, copy_chunk, logs[piece.log])
     chunk_writer.flush()
     segment.write_channels(channels.channels.values(), channels.iter_unused_schemas())
     segment.adopt_tallies(_collect_tallies(logs, channels))
@@ -158,16 +158,16 @@ def _copy_messages(
 
 def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[int, Any]:
     """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
-    found: dict[int, Any] = {}
+    tallies: dict[int, Any] = {}
     for number, log in enumerate(logs):
         totals, new = EndpointTotals(log), channels.by_code(number)
         if not all(map(totals.add_stored, log.files)):
             return {}
         for code, tally in totals.tallies():
-            if code not in new or new[code] in found:
+            if code not in new or new[code] in tallies:
                 return {}
-            found[new[code]] = tally
-    return found
+            tallies[new[code]] = tally
+    return tallies
 
 
 # Beside the messages
@@ -197,10 +197,10 @@ def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_o
 
 
 def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
-    found = attachment_index(source, extra.offset, extra.length)
+    index = attachment_index(source, extra.offset, extra.length)
     start, end = times
-    if start <= min(found.log_time, TIME_MAX - 1) < end:
-        segment.copy_attachment(source, found)
+    if start <= min(index.log_time, TIME_MAX - 1) < end:
+        segment.copy_attachment(source, index)
 
 
 def _copy_unknown(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:

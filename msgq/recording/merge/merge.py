@@ -27,7 +27,7 @@ class CopyableChunk(NamedTuple):
 
     log: int
     file: McapFile
-    found: RawChunk
+    chunk: RawChunk
 
 
 class DecodedRows(NamedTuple):
@@ -72,7 +72,7 @@ class LogMerger:
 
     def __iter__(self) -> Iterator[CopyableChunk | DecodedRows]:
         blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
-        blocks.sort(key=lambda found: found[2].start)
+        blocks.sort(key=lambda pending: pending[2].start)
         nexts = [block.start for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
         for (number, file, block), following in zip(blocks, nexts, strict=True):
             yield from self._pop_until(block.start)
@@ -80,26 +80,26 @@ class LogMerger:
             if copyable is not None:
                 yield copyable
                 continue
-            found = self._read_block(number, file, block)
-            if found is not None:
-                self._pending.append(found)
-            while len(self._pending) > _PENDING_MAX or sum(one.size for one in self._pending) > self._most:
-                yield from self._pop_until(min(int(one.times[-1]) for one in self._pending))
+            pending = self._read_block(number, file, block)
+            if pending is not None:
+                self._pending.append(pending)
+            while len(self._pending) > _PENDING_MAX or sum(entry.size for entry in self._pending) > self._most:
+                yield from self._pop_until(min(int(entry.times[-1]) for entry in self._pending))
         yield from self._pop_until(TIME_MAX)
 
     def _pop_until(self, time: int) -> Iterator[DecodedRows]:
         """Give what waits and is not behind `time`."""
-        found = [(one.content, rows) for one in self._pending if len(rows := one.pop_until(time))]
-        self._pending = [one for one in self._pending if one.done < len(one.rows)]
-        if not found:
+        parts = [(pending.content, rows) for pending in self._pending if len(rows := pending.pop_until(time))]
+        self._pending = [pending for pending in self._pending if pending.done < len(pending.rows)]
+        if not parts:
             return
-        for number, (_, rows) in enumerate(found):
+        for number, (_, rows) in enumerate(parts):
             rows["content"] = number
-        together = found[0][1]
-        if len(found) > 1:
-            together = np.concatenate([rows for _, rows in found])
+        together = parts[0][1]
+        if len(parts) > 1:
+            together = np.concatenate([rows for _, rows in parts])
             together = together[np.argsort(together["log_time"], kind="stable")]
-        yield DecodedRows(together, [content for content, _ in found])
+        yield DecodedRows(together, [content for content, _ in parts])
 
     def _find_copyable_chunk(
         self, number: int, file: McapFile, block: DataBlock, following: int
@@ -108,21 +108,24 @@ class LogMerger:
         log, described = self._logs[number], file.registry
         if not block.is_chunk or not block.channels or block.end > following or file.has_compressed_payloads:
             return None
-        codes = [int(described.codes[one]) if one in described.channels else UNKNOWN for one in block.channels]
+        codes = [
+            int(described.codes[channel_id]) if channel_id in described.channels else UNKNOWN
+            for channel_id in block.channels
+        ]
         if min(codes) < 0 or not self._channels.map_file(number, file).unchanged:
             return None
         if not log.start <= block.start <= block.end < log.end:
             return None
         try:
             with file.source.open() as fd:
-                found = find_raw_chunk(fd, block)
+                chunk = find_raw_chunk(fd, block)
         except RecordingError:  # it is said where the chunk is read
             return None
-        if found is None or self._compression not in (None, found.compression):
+        if chunk is None or self._compression not in (None, chunk.compression):
             return None
         if file.on_read is not None:
             file.on_read(block.length)
-        return CopyableChunk(number, file, found)
+        return CopyableChunk(number, file, chunk)
 
     def _read_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:
         """Return the wanted messages of a block; None: there are none."""

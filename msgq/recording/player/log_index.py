@@ -70,28 +70,28 @@ class LogIndex:
         for file in log.files:
             large += self._index_file(file)
         self._measure_large(large)
-        found: dict[str, IndexedEndpoint] = {}
+        endpoints: dict[str, IndexedEndpoint] = {}
         for code in sorted(self._largest):
             channel = log.channels[code]
-            found[channel.endpoint] = _merge_channel(found.get(channel.endpoint), channel, self._largest[code])
-        self.endpoints = dict(sorted(found.items()))
+            endpoints[channel.endpoint] = _merge_channel(endpoints.get(channel.endpoint), channel, self._largest[code])
+        self.endpoints = dict(sorted(endpoints.items()))
 
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Note what a file has; return the chunks whose messages may be large."""
         view, figures = self._view, _largest_payloads(file)
-        known, there, large, sizes = set(figures), set[int](), [], [0]
+        known, present, large, sizes = set(figures), set[int](), [], [0]
         wanted = [block for block in file.blocks if file.may_have_messages(block, view.start, view.end)]
         for block in wanted:
             channels = self._block_channels(file, block)
             if channels is None:
                 self._scan_block(file, block, self._largest)
                 continue
-            there |= channels
+            present |= channels
             sizes.append(min(block.size, view.max_chunk_bytes))
             if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
-        for number in there:
+        for number in present:
             self._record_size(file, number, min(figures.get(number, enough), max(sizes)))
         return large
 
@@ -123,13 +123,13 @@ class LogIndex:
         messages of the smaller ones may be as large as these.
         """
         room = _INDEX_BYTES
-        for size, file, block, numbers in sorted(large, key=lambda one: -one.size):
-            found: dict[int, int] = {}
+        for size, file, block, numbers in sorted(large, key=lambda chunk: -chunk.size):
+            sizes: dict[int, int] = {}
             if room > 0:
-                found, used = _measure_by_index(file, block, room)
+                sizes, used = _measure_by_index(file, block, room)
                 room -= max(used, _LOOK_BYTES)
             for number in numbers:
-                self._record_size(file, number, found.get(number, size - _MESSAGE_BYTES))
+                self._record_size(file, number, sizes.get(number, size - _MESSAGE_BYTES))
 
     def largest(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
@@ -185,17 +185,17 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     return {number: int(largest[number]) for number, _ in indexes}, end - begin
 
 
-def _read_message_indexes(fd: int, here: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
+def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
     """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
-    found: list[tuple[int, _Offsets]] = []
+    indexes: list[tuple[int, _Offsets]] = []
     while True:
-        head = os.pread(fd, HEAD.size + _INDEX.size, here)
+        head = os.pread(fd, HEAD.size + _INDEX.size, position)
         opcode, length = HEAD.unpack_from(head) if len(head) == HEAD.size + _INDEX.size else (0, 0)
         if opcode != Opcode.MESSAGE_INDEX:
-            return found, here
+            return indexes, position
         number, size = _INDEX.unpack_from(head, HEAD.size)
-        entries = os.pread(fd, size, here + len(head)) if size <= length <= end - here else b""
+        entries = os.pread(fd, size, position + len(head)) if size <= length <= end - position else b""
         if len(entries) != size or size % 16:
-            return [], here
-        found.append((number, np.frombuffer(entries, np.int64)[1::2]))
-        here += HEAD.size + length
+            return [], position
+        indexes.append((number, np.frombuffer(entries, np.int64)[1::2]))
+        position += HEAD.size + length

@@ -74,17 +74,17 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
     infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))
     if unused := names.find_unused(infos):
         raise InvalidValueError(f"{', '.join(unused)} cannot be remapped: it is not played")
-    found = PlaybackPlan({}, {}, {}, log_index)
+    playback_plan = PlaybackPlan({}, {}, {}, log_index)
     for old, info in infos.items():
         name = names.new_name(old, info.kind)
         if name is None:
-            found.skipped[old] = _NO_NAME
+            playback_plan.skipped[old] = _NO_NAME
             continue
-        if name in found.former:
-            text = f"both {found.former[name]!r} and {old!r} would be played there; remap one of them"
+        if name in playback_plan.former:
+            text = f"both {playback_plan.former[name]!r} and {old!r} would be played there; remap one of them"
             raise InvalidValueError(text, name)
-        found.former[name] = old
-        found.specs[name] = EndpointSpec(
+        playback_plan.former[name] = old
+        playback_plan.specs[name] = EndpointSpec(
             name,
             info.kind,
             info.schema,
@@ -94,40 +94,44 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
             _collect_source_field("publisher", old, log) if info.kind == CHANNEL.name else (),
             tuple(key for key in _collect_source_field("key", old, before, log) if key),
         )
-    _skip_announcements(found)
-    _sample_messages(log, found)
-    if not found.specs:
-        reasons = some((f"{name!r}: {why}" for name, why in found.skipped.items()), separator="; ")
+    _skip_announcements(playback_plan)
+    _sample_messages(log, playback_plan)
+    if not playback_plan.specs:
+        reasons = some((f"{name!r}: {why}" for name, why in playback_plan.skipped.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
-    return found
+    return playback_plan
 
 
-def _skip_announcements(found: PlaybackPlan) -> None:
+def _skip_announcements(playback_plan: PlaybackPlan) -> None:
     """Leave out topics of streams whose pictures go back into frames: their server publishes there."""
-    pictures = [old for name, old in found.former.items() if found.specs[name].kind == FRAMES and old.endswith(_RAW)]
+    pictures = [
+        old
+        for name, old in playback_plan.former.items()
+        if playback_plan.specs[name].kind == FRAMES and old.endswith(_RAW)
+    ]
     announced = {old.removesuffix(_RAW) for old in pictures}
-    for name, old in list(found.former.items()):
+    for name, old in list(playback_plan.former.items()):
         if old in announced:
-            found.skip(name, _ANNOUNCES)
+            playback_plan.skip(name, _ANNOUNCES)
 
 
-def _collect_source_field(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
+def _collect_source_field(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
     channels = (channel for channel in channels if not channel.boundary_losses.unrecorded)
-    return tuple(dict.fromkeys(getattr(channel.source, what) for channel in channels))
+    return tuple(dict.fromkeys(getattr(channel.source, field) for channel in channels))
 
 
-def _sample_messages(log: LogReader, found: PlaybackPlan) -> None:
+def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
     """Find a picture of each stream, and the queues whose events have no payloads."""
-    new = {old: name for name, old in found.former.items()}
-    kinds = {old: found.specs[name].kind for old, name in new.items()}
+    new = {old: name for name, old in playback_plan.former.items()}
+    kinds = {old: playback_plan.specs[name].kind for old, name in new.items()}
     wanted = {old for old, kind in kinds.items() if kind in (FRAMES, QUEUE.name)}
     undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
     for endpoint, data in _iter_first_messages(log, wanted):
         if kinds[endpoint] == FRAMES:
             name = new[endpoint]
-            found.specs[name] = found.specs[name]._replace(sample=data)
+            playback_plan.specs[name] = playback_plan.specs[name]._replace(sample=data)
             wanted.discard(endpoint)
         elif is_sent(data):
             undecided.discard(endpoint)
@@ -137,7 +141,7 @@ def _sample_messages(log: LogReader, found: PlaybackPlan) -> None:
             elif len(data) > HEAD_BYTES:  # else the message was empty, which any queue's event says
                 wanted.discard(endpoint)
     for endpoint in undecided:
-        found.skip(new[endpoint], NO_PAYLOAD)
+        playback_plan.skip(new[endpoint], NO_PAYLOAD)
 
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:

@@ -225,10 +225,10 @@ class Player:
     def skip(self, seconds: float) -> None:
         """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
         with self._request():
-            here = self._target_ns
-            if here is None:
-                here = self._position_ns if self._paused else self._now_in_log()
-            self.seek((here - self._first_ns) / NS_PER_S + seconds)
+            position_ns = self._target_ns
+            if position_ns is None:
+                position_ns = self._position_ns if self._paused else self._now_in_log()
+            self.seek((position_ns - self._first_ns) / NS_PER_S + seconds)
 
     def stop(self) -> None:
         """Let `run` end soon."""

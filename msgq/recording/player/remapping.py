@@ -54,10 +54,10 @@ class EndpointRemapping:
 
     def find_unused(self, endpoints: Iterable[str]) -> list[str]:
         """Return what of the remapping applies to none of these endpoints."""
-        there = set(endpoints)
-        missing = sorted(set(self._exact) - there)
+        present = set(endpoints)
+        missing = sorted(set(self._exact) - present)
         return missing + [
-            old.pattern for old, _ in self._patterns if not any(map(old.search, there - set(self._exact)))
+            old.pattern for old, _ in self._patterns if not any(map(old.search, present - set(self._exact)))
         ]
 
 
@@ -80,7 +80,7 @@ def _validate(name: str, kind: str, former: str) -> str:
             text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
             raise InvalidValueError(text)
         return name
-    known = next((one for one in KINDS if one.name == kind), None)
+    known = next((candidate for candidate in KINDS if candidate.name == kind), None)
     if known is None:
         raise InvalidValueError(f"{former!r} is of kind {kind!r}, which this version does not know")
     if known is TOPIC and kind_of(name) is TOPIC:

@@ -74,33 +74,35 @@ def replay(
     with Simulation(seed, faults) as sim, sim.clock.patch_time():
         sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
         before = log.full_history(RECORDS.name).between(None, log.start_time)
-        found = make_plan(log, before, names)
-        _prepare(sim, found)
+        playback_plan = make_plan(log, before, names)
+        _prepare(sim, playback_plan)
         state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, names)]
         for program in programs:
             sim.add(program)
-        schedule = Schedule(log, time_source, names, found.specs.__contains__)
-        sim.play(chain((message for message in state if message.endpoint in found.specs), schedule.iter_messages()))
+        schedule = Schedule(log, time_source, names, playback_plan.specs.__contains__)
+        sim.play(
+            chain((message for message in state if message.endpoint in playback_plan.specs), schedule.iter_messages())
+        )
         if not sim.run_until_idle(idle_timeout, max_runtime):
             _log.warning(
                 "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
             )
-        found.skip_others(schedule.left_out)
-        for name, why in found.skipped.items():
+        playback_plan.skip_others(schedule.left_out)
+        for name, why in playback_plan.skipped.items():
             _log.warning("%r is not played: %s", name, why)
         return [message for message in sim.sent_messages if message.node != "play"]
 
 
-def _prepare(sim: Simulation, found: PlaybackPlan) -> None:
+def _prepare(sim: Simulation, playback_plan: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
-    for name, one in list(found.specs.items()):
+    for name, spec in list(playback_plan.specs.items()):
         try:
-            if one.kind != TOPIC.name:
-                sim.prepare(one._replace(publishers=(), keys=()))  # these come with their first messages
-            elif (needed := ring_bytes(one.largest)) > RING_BYTES:  # who connects first decides how large a ring is
+            if spec.kind != TOPIC.name:
+                sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
+            elif (needed := ring_bytes(spec.largest)) > RING_BYTES:  # who connects first decides how large a ring is
                 msgq.pub_sock(name, needed).close()
         except UnplayableError as error:
-            found.skip(name, str(error))
+            playback_plan.skip(name, str(error))
 
 
 def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
@@ -119,8 +121,8 @@ def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
                 queued[message.endpoint] = number = queued.get(message.endpoint, 0) + 1
                 data = sent_event(data, message.priority, number, message.time_ns)
                 schema = queue_events.SCHEMA
-            of = message.endpoint, message.source, schema
-            if of not in channels:
+            channel_key = message.endpoint, message.source, schema
+            if channel_key not in channels:
                 metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=message.source)
-                channels[of] = writer.channel(message.endpoint, schema, metadata=metadata)
-            writer.write(channels[of], data, message.time_ns, sequence=0)
+                channels[channel_key] = writer.channel(message.endpoint, schema, metadata=metadata)
+            writer.write(channels[channel_key], data, message.time_ns, sequence=0)

@@ -134,13 +134,13 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     before : what was written to vectors and boards before the time that counts; see `LogReader.full_history`.
     names : where endpoints are played.
     """
-    found: dict[tuple[str, str, bytes], PlaybackMessage] = {}
+    latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in Schedule(before, "log_time", names).iter_messages():
         key = message.source.key
-        what = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
-        found.pop(what, None)
-        found[what] = message
-    return list(found.values())
+        state_key = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
+        latest.pop(state_key, None)
+        latest[state_key] = message
+    return list(latest.values())
 
 
 def order_batches(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
@@ -204,7 +204,7 @@ def _find_sent_events(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.bool_]
     """Return of each message whether it is an event that says that a message was sent."""
     first = np.zeros(len(batch), np.uint8)
     for number, content in enumerate(batch.contents):
-        there = (batch.content == number) & (batch.length > 0)
-        first[there] = np.frombuffer(content, np.uint8)[batch.offset[there]]
+        has_payload = (batch.content == number) & (batch.length > 0)
+        first[has_payload] = np.frombuffer(content, np.uint8)[batch.offset[has_payload]]
     sent: np.ndarray[Any, np.dtype[np.bool_]] = (first == Event.SENT) & (batch.length > 0)
     return sent

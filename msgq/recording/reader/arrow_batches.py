@@ -49,8 +49,8 @@ class _LossColumn:
         if not len(self._positions):
             return pa.nulls(len(codes), pa.int64())
         wanted = self._numberings[codes] << 32 | sequences
-        found = np.minimum(np.searchsorted(self._positions, wanted), len(self._positions) - 1)
-        lost = np.where(self._positions[found] == wanted, self._lost[found], 0)
+        nearest = np.minimum(np.searchsorted(self._positions, wanted), len(self._positions) - 1)
+        lost = np.where(self._positions[nearest] == wanted, self._lost[nearest], 0)
         return pa.array(lost, mask=lost == 0)
 
     def _refresh(self) -> None:
@@ -101,9 +101,9 @@ class _Batch:
             return
         needed = self._used + self.columns.payload_bytes(first)
         if needed > len(self._data):
-            more = np.empty(max(needed, 2 * len(self._data)), np.uint8)
-            more[: self._used] = self._data[: self._used]
-            self._data = more
+            grown = np.empty(max(needed, 2 * len(self._data)), np.uint8)
+            grown[: self._used] = self._data[: self._used]
+            self._data = grown
         self._used = self.columns.gather(content, first, self._data, self._used, self._ends[1:])
 
     def finish(self) -> pa.RecordBatch:

@@ -88,17 +88,17 @@ class Attachment:
 
 def iter_attachments(view: LogView) -> Iterator[Attachment]:
     """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
-    for path, extra, found in _read_records(view, Opcode.ATTACHMENT, attachment_index):
-        if view.start <= min(found.log_time, TIME_MAX - 1) < view.end:
-            times = found.log_time, found.create_time
-            places = extra.offset, extra.length, crc_offset(found) - found.data_size
-            yield Attachment(found.name, found.media_type, *times, found.data_size, path, *places)
+    for path, extra, index in _read_records(view, Opcode.ATTACHMENT, attachment_index):
+        if view.start <= min(index.log_time, TIME_MAX - 1) < view.end:
+            times = index.log_time, index.create_time
+            places = extra.offset, extra.length, crc_offset(index) - index.data_size
+            yield Attachment(index.name, index.media_type, *times, index.data_size, path, *places)
 
 
 def iter_metadata(view: LogView) -> Iterator[Metadata]:
     """Give all metadata, in the order of the files; what makes no sense is noted."""
-    for _, _, found in _read_records(view, Opcode.METADATA, read_metadata):
-        yield Metadata(found.name, found.metadata)
+    for _, _, record in _read_records(view, Opcode.METADATA, read_metadata):
+        yield Metadata(record.name, record.metadata)
 
 
 def _read_records(
@@ -110,8 +110,8 @@ def _read_records(
                 continue
             try:
                 with file.source.open() as fd:
-                    found = read(fd, extra.offset, extra.length)
+                    record = read(fd, extra.offset, extra.length)
             except (ValueError, RecordingError) as error:
                 view.report(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
             else:
-                yield file.path, extra, found
+                yield file.path, extra, record

@@ -77,10 +77,10 @@ def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
     contents: dict[int, tuple[int, bytes]] = {}
     shifted = []
     for batch in batches:
-        places = [contents.setdefault(id(one), (len(contents), one))[0] for one in batch.contents]
+        places = [contents.setdefault(id(content), (len(contents), content))[0] for content in batch.contents]
         shifted.append(replace(batch, content=np.array(places, np.int32)[batch.content]))
     columns = (np.concatenate([getattr(batch, name) for batch in shifted]) for name in _COLUMNS)
-    return MessageBatch(tuple(one for _, one in contents.values()), *columns).sort()
+    return MessageBatch(tuple(content for _, content in contents.values()), *columns).sort()
 
 
 class BatchMergeBuffer:
@@ -113,8 +113,8 @@ class BatchMergeBuffer:
         self.last_time = max(self.last_time, int(ordered.time[-1]))
         self._push(self._added, ordered, batch.size)
 
-    def _push(self, number: int, rest: MessageBatch, size: int) -> None:
-        heappush(self._heap, (int(rest.time[0]), number, rest, size))
+    def _push(self, number: int, batch: MessageBatch, size: int) -> None:
+        heappush(self._heap, (int(batch.time[0]), number, batch, size))
 
     def pop_until(self, time: int | None = None) -> Iterator[MessageBatch]:
         """Give what is not later than a time, as one batch in order; None: all. Nothing, if there is none."""
@@ -151,6 +151,6 @@ def _read_block(view: LogView, file: McapFile, block: DataBlock, columns: ScanCo
     scans = view.scan_block(file, block, columns)
     parts = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
     if parts:
-        found = BlockMessages.merge(parts)
-        times = found.log_time, found.code, found.log_time, found.publish_time, found.origin_time
-        yield MessageBatch((found.content,), np.zeros(found.rows, np.int32), *times, found.offset, found.length)
+        rows = BlockMessages.merge(parts)
+        times = rows.log_time, rows.code, rows.log_time, rows.publish_time, rows.origin_time
+        yield MessageBatch((rows.content,), np.zeros(rows.rows, np.int32), *times, rows.offset, rows.length)

@@ -154,19 +154,19 @@ class LogView:
         """Return one endpoint of the same files and time, whether it is wanted here or not; it costs nothing. What is
         skipped is listed here as well. One thread at a time for both.
         """
-        one = copy(self)
-        one._selection, one._kind = Selection([endpoint]), ""
-        one.channels, one._codes = [], {}
-        one.files = [file.select_blocks(file.blocks, one._assign_code, one.report) for file in self.files]
-        for file in one.files:
+        view = copy(self)
+        view._selection, view._kind = Selection([endpoint]), ""
+        view.channels, view._codes = [], {}
+        view.files = [file.select_blocks(file.blocks, view._assign_code, view.report) for file in self.files]
+        for file in view.files:
             file.registry.refresh_codes()
-        return one
+        return view
 
     def full_history(self, kind: str) -> LogView:
         """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
         paths = [file.path for file in self.files if _may_have_kind(file, kind)]
-        more = (self.max_chunk_bytes, kind, self.clock, self._schemas)
-        return LogView(paths, self._selection, None, None, None, *more)
+        options = (self.max_chunk_bytes, kind, self.clock, self._schemas)
+        return LogView(paths, self._selection, None, None, None, *options)
 
     def split(self, size: int) -> list[LogView]:
         """Return pieces, in the order of this, each of at least one block; see `LogReader.split`.

@@ -34,14 +34,14 @@ class BlockMessages:
         return cls(content, *(getattr(columns, name)[: columns.rows].copy() for name in _COLUMNS))
 
     @classmethod
-    def merge(cls, found: Sequence[BlockMessages]) -> BlockMessages:
+    def merge(cls, parts: Sequence[BlockMessages]) -> BlockMessages:
         """Return what all scans of a content found, in the order of log_time; those of one time stay in their order."""
-        columns = [np.concatenate([getattr(one, name) for one in found]) for name in _COLUMNS]
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS]
         times = columns[_COLUMNS.index("log_time")]
         if (times[1:] < times[:-1]).any():
             order = np.argsort(times, kind="stable")
             columns = [column[order] for column in columns]
-        return cls(found[0].content, *columns)
+        return cls(parts[0].content, *columns)
 
     @property
     def rows(self) -> int:
@@ -86,16 +86,16 @@ class MergeBuffer:
         self._push(number, messages, size)
         return True
 
-    def _push(self, number: int, rest: Iterator[Message], size: int) -> None:
-        following = next(rest, None)
+    def _push(self, number: int, pending: Iterator[Message], size: int) -> None:
+        following = next(pending, None)
         if following is None:
             self._bytes -= size
         else:
-            heappush(self._heap, (following.log_time, number, rest, following, size))
+            heappush(self._heap, (following.log_time, number, pending, following, size))
 
     def pop_before(self, time: int) -> Iterator[Message]:
         """Give what waits and is older than `time`, oldest first."""
         while self._heap and self._heap[0][0] < time:
-            _, number, rest, message, size = heappop(self._heap)
+            _, number, pending, message, size = heappop(self._heap)
             yield message
-            self._push(number, rest, size)
+            self._push(number, pending, size)

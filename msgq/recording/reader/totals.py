@@ -71,7 +71,9 @@ def _parse_statistics(text: str) -> dict[str, Any]:
     counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _COUNT_FIELDS]
     times = [figure.get(name) for name in ("first_time", "last_time")]
     bounds = [*((count, 2**48) for count in counts), *((time, 2**63) for time in times)]  # no file has more bytes
-    is_whole = all(_is_count(value, bound) for value, bound in [*bounds, *((one, 2**32) for one in sequences)])
+    is_whole = all(
+        _is_count(value, bound) for value, bound in [*bounds, *((sequence, 2**32) for sequence in sequences)]
+    )
     return figure if is_whole else {}
 
 
@@ -81,7 +83,7 @@ def _is_count(value: Any, bound: int) -> bool:
 
 def message_counts(view: LogView) -> dict[str, int] | None:
     """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for file in view.files:
         if file.statistics is None or view.start > 0 or view.end < TIME_MAX:
             return None
@@ -90,8 +92,8 @@ def message_counts(view: LogView) -> dict[str, int] | None:
             if channel is None:
                 return None
             if count and file.registry.codes[number] >= 0:
-                found[channel.endpoint] = found.get(channel.endpoint, 0) + count
-    return dict(sorted(found.items()))
+                counts[channel.endpoint] = counts.get(channel.endpoint, 0) + count
+    return dict(sorted(counts.items()))
 
 
 class EndpointTotals:
@@ -122,9 +124,9 @@ class EndpointTotals:
             yield code, self._tallies[code]
 
     def _grow(self) -> None:
-        more = len(self._view.channels) - len(self._tallies)
-        if more > 0:
-            self._tallies = np.concatenate((self._tallies, np.zeros(more, TALLY)))
+        missing = len(self._view.channels) - len(self._tallies)
+        if missing > 0:
+            self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY)))
 
     def _scan(self, file: McapFile) -> None:
         columns = ScanColumns(_ROWS)
@@ -156,14 +158,14 @@ class EndpointTotals:
 
     def infos(self) -> dict[str, EndpointInfo]:
         """Return what was added up, by the names of endpoints."""
-        found: dict[str, EndpointInfo] = {}
+        infos: dict[str, EndpointInfo] = {}
         for info in self._channels():
-            found[info.endpoint] = _merge_infos(found.get(info.endpoint), info)
+            infos[info.endpoint] = _merge_infos(infos.get(info.endpoint), info)
         for channel in self._channels_without_messages():
-            endpoint, before = channel.endpoint, found.get(channel.endpoint)
+            endpoint, before = channel.endpoint, infos.get(channel.endpoint)
             info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
-            found[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded)
-        return dict(sorted(found.items()))
+            infos[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded)
+        return dict(sorted(infos.items()))
 
     def _channels_without_messages(self) -> Iterator[Channel]:
         """Give a channel of each numbering without a message that states losses. They belong to the beginning."""

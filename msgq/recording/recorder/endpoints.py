@@ -193,18 +193,18 @@ class RecordedEndpoints:
         look = True
         while look:
             self._scan()
-            more, look = self._poll_watcher()
-            arrivals += more
+            new_arrivals, look = self._poll_watcher()
+            arrivals += new_arrivals
         return arrivals
 
     def _scan(self) -> None:
-        there = dict(self._scan_directories())
-        for endpoint, inode in there.items():
+        present = dict(self._scan_directories())
+        for endpoint, inode in present.items():
             if self._inodes.get(endpoint) != inode:
                 self._found[endpoint] = inode
             self._check_file(endpoint, inode)
         for endpoint, number in list(self._named.items()):
-            if there.get(endpoint) != self.all[number].source.inode:
+            if present.get(endpoint) != self.all[number].source.inode:
                 self._mark_unlinked(endpoint)
         self._began = True
 
@@ -222,8 +222,8 @@ class RecordedEndpoints:
         if inode is None or inode == self._inode(endpoint):
             self._check_named(endpoint)
         if inode is not None and self._number(endpoint, inode) is None and self._inode(endpoint) != inode:
-            more, look = self._poll_watcher()  # its side segment was made after it
-            arrivals += more + (self._check_all() if look else [])
+            new_arrivals, look = self._poll_watcher()  # its side segment was made after it
+            arrivals += new_arrivals + (self._check_all() if look else [])
             self._join_former(endpoint, arrivals[at:])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
@@ -238,7 +238,7 @@ class RecordedEndpoints:
         self.refused.pop(directory, None)
         try:
             with os.scandir(directory) as entries:
-                return [(one.name, one.inode()) for one in entries if not one.is_dir(follow_symlinks=False)]
+                return [(entry.name, entry.inode()) for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:  # the other kinds are recorded all the same
@@ -309,8 +309,8 @@ class RecordedEndpoints:
     def _join(self, endpoint: str) -> None:
         """Take what comes on an endpoint, and of a new one what came."""
         try:
-            found = open_source(endpoint, self._prefix, whole=endpoint in self._new)
-            schema = found.schema
+            source = open_source(endpoint, self._prefix, whole=endpoint in self._new)
+            schema = source.schema
         except (MsgqError, OSError, MemoryError) as error:  # its own bytes say how much memory it needs
             self._refuse(endpoint, error)
             return
@@ -318,27 +318,27 @@ class RecordedEndpoints:
         self._unfinished.pop(endpoint, None)
         self.refused.pop(endpoint, None)
         self._mark_unlinked(endpoint)
-        self._named[endpoint] = self._add(found, schema)
+        self._named[endpoint] = self._add(source, schema)
 
-    def _add(self, found: Source, schema: Schema | None) -> int:
-        number = self._capture.add(found, publish_offset(schema))
+    def _add(self, source: Source, schema: Schema | None) -> int:
+        number = self._capture.add(source, publish_offset(schema))
         with self._lock:
-            self.all[number] = RecordedEndpoint(found, schema)
-            self._lost.setdefault(found.endpoint, 0)
+            self.all[number] = RecordedEndpoint(source, schema)
+            self._lost.setdefault(source.endpoint, 0)
         return number
 
     def _join_former(self, endpoint: str, arrivals: list[FileArrival]) -> None:
         """Take what is in a file, the first of these, that has lost its name since."""
-        file, others = arrivals[0], arrivals[1:]
+        file, later = arrivals[0], arrivals[1:]
         files = {_path(file): file.fd}
         directory, start = naming.side_files(self._prefix)
         side = f"{directory}/{start}{kinds.kind_of(endpoint).plain(endpoint)}"
-        for other in itertools.takewhile(lambda other: _path(other) != _path(file), others):  # the next life begins
+        for other in itertools.takewhile(lambda other: _path(other) != _path(file), later):  # the next life begins
             if _path(other) == side and other.fd >= 0:
                 files.setdefault(side, other.fd)
         try:
-            found = open_source(endpoint, self._prefix, whole=True, files=files)
-            number = self._add(found, found.schema)
+            source = open_source(endpoint, self._prefix, whole=True, files=files)
+            number = self._add(source, source.schema)
         except (MsgqError, OSError, MemoryError):
             if os.fstat(file.fd).st_size:  # else nobody has come to use it
                 self._miss(endpoint)

@@ -178,8 +178,8 @@ class FrameReceiver:
 def _since_epoch(stamp: int) -> int:
     """Return a time of CLOCK_BOOTTIME in ns since the epoch; now, if it is none or cannot be one."""
     now = clock.time_ns()
-    found = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return found if stamp and found < 1 << 64 else now
+    time_ns = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time_ns if stamp and time_ns < 1 << 64 else now
 
 
 def _try_connect(client: VisionIpcClient) -> bool:

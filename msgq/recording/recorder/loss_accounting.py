@@ -74,15 +74,15 @@ class LossAccounting:
 
     def _stored_losses(self) -> dict[str, _StoredLosses]:
         stated = self._losses_by_numbering()
-        found: dict[str, _StoredLosses] = {}
+        by_endpoint: dict[str, _StoredLosses] = {}
         for numbering in self._statistics.numberings():
             endpoint = self._channels[numbering.channel].channel.topic
             lost = count_boundary_losses(stated.get(numbering.channel, ()), numbering.first, numbering.last)
             lost = None if lost is None else lost + numbering.lost
-            before = found[endpoint].lost if endpoint in found else 0
+            before = by_endpoint[endpoint].lost if endpoint in by_endpoint else 0
             both = None if before is None or lost is None else before + lost
-            found[endpoint] = _StoredLosses(both, numbering.channel, numbering.last)
-        return found
+            by_endpoint[endpoint] = _StoredLosses(both, numbering.channel, numbering.last)
+        return by_endpoint
 
     def _losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
         stated: dict[int, list[BoundaryLosses]] = {}

@@ -444,9 +444,9 @@ class Recorder:
 
     def _write(self) -> None:
         try:
-            while (found := self._queue.get()) is not None:
-                self._write_or_lose(*found)
-                self._queue.recycle(found[0])
+            while (item := self._queue.get()) is not None:
+                self._write_or_lose(*item)
+                self._queue.recycle(item[0])
                 if self._snapshot_due():
                     self._wake()
         finally:

@@ -31,8 +31,8 @@ class WallClock:
 
     def reading_at(self, time_ns: int) -> ClockReading:
         """Return what it was at a time."""
-        return next((one for one in reversed(self._readings) if one.since_ns <= time_ns), self._readings[0])
+        return next((reading for reading in reversed(self._readings) if reading.since_ns <= time_ns), self._readings[0])
 
     def readings_between(self, since_ns: int, until_ns: int) -> list[ClockReading]:
         """Return what it was set to after a time, up to another."""
-        return [one for one in self._readings if since_ns < one.since_ns <= until_ns]
+        return [reading for reading in self._readings if since_ns < reading.since_ns <= until_ns]

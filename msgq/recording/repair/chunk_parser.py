@@ -44,12 +44,12 @@ def parse_record(record: bytes) -> Any:
     ValueError : its bytes make no sense, or it is a schema with the id 0.
     """
     try:
-        found = _READ[record[0]](RecordStream(record[HEAD.size :]))
+        parsed = _READ[record[0]](RecordStream(record[HEAD.size :]))
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
         raise ValueError(f"its fields make no sense: {str(error) or type(error).__name__}") from None
-    if isinstance(found, records.Schema) and found.id == 0:
+    if isinstance(parsed, records.Schema) and parsed.id == 0:
         raise ValueError("a schema has the id 0, which means that there is none")
-    return found
+    return parsed
 
 
 def record_name(opcode: int) -> str:
@@ -108,9 +108,9 @@ class ChunkParser:
         return self._parse(content, outside=True)
 
     def _parse(self, content: bytes, outside: bool) -> ChunkContents:
-        found = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
-        pieces: list[tuple[Any, Any, Any]] = [(found.channel, found.log_time, found.offset)]
-        count = position = others = known = 0
+        contents = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
+        pieces: list[tuple[Any, Any, Any]] = [(contents.channel, contents.log_time, contents.offset)]
+        count = position = non_messages = known = 0
         while position < len(content):
             self._columns.clear()
             why, position = self._columns.scan(content, position, _IDS, 0, TIME_MAX, strict=outside)
@@ -118,17 +118,17 @@ class ChunkParser:
                 pieces.append(self._rows(rows))
                 known += int(self._columns.length[:rows].sum()) + rows * (HEAD.size + MESSAGE_BYTES)
                 count += rows
-            if why in (CUT, ZERO) or others > NON_MESSAGES_MAX:
+            if why in (CUT, ZERO) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
-                    found.bad_ranges.append(
-                        (position, len(content), _REASONS.get(why, f"{others} records are no messages"))
+                    contents.bad_ranges.append(
+                        (position, len(content), _REASONS.get(why, f"{non_messages} records are no messages"))
                     )
                 break
             if why == RECORD:
                 opcode, length = HEAD.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
-                others, following = others + 1, position + HEAD.size + length
+                non_messages, following = non_messages + 1, position + HEAD.size + length
                 if opcode == Opcode.MESSAGE and length >= MESSAGE_BYTES:  # of a time that Python's integers have only
                     channel, time = _MESSAGE_TIME.unpack_from(content, position + HEAD.size)
                     pieces.append(
@@ -136,19 +136,19 @@ class ChunkParser:
                     )
                     count += 1
                 else:
-                    self._parse_declaration(found, content[position:following], position, count)
+                    self._parse_declaration(contents, content[position:following], position, count)
                 known, position = known + HEAD.size + length, following
-        found.channel, found.log_time, found.offset = map(np.concatenate, zip(*pieces, strict=True))
-        found.end = position
-        found.skipped_bytes = 0 if found.bad_ranges else position - known
-        return found
+        contents.channel, contents.log_time, contents.offset = map(np.concatenate, zip(*pieces, strict=True))
+        contents.end = position
+        contents.skipped_bytes = 0 if contents.bad_ranges else position - known
+        return contents
 
     def _rows(self, rows: int) -> tuple[Any, Any, Any]:
         columns = self._columns
         offset = (columns.offset[:rows] - HEAD.size - MESSAGE_BYTES).astype(np.uint64)
         return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
-    def _parse_declaration(self, found: ChunkContents, record: bytes, position: int, count: int) -> None:
+    def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
         """Take a schema or a channel, or note what is wrong with it, or with a message."""
         if record not in self._valid:
             try:
@@ -156,12 +156,12 @@ class ChunkParser:
                     raise ValueError(f"a message of {len(record) - HEAD.size} bytes, which is too short to be one")
                 parse_record(record)
             except ValueError as error:
-                found.bad_ranges.append((position, position + len(record), f"a {record_name(record[0])}: {error}"))
+                contents.bad_ranges.append((position, position + len(record), f"a {record_name(record[0])}: {error}"))
                 return
             if self._valid_bytes + len(record) <= _CACHE_BYTES:
                 self._valid.add(record)
                 self._valid_bytes += len(record)
-        found.declarations.append((count, record))
+        contents.declarations.append((count, record))
 
 
 _REASONS = {CUT: "a record goes beyond the end", ZERO: "zeros instead of a record"}

@@ -102,22 +102,22 @@ class DataSection:
         self._parser = ChunkParser()
 
     def __iter__(self) -> Iterator[SectionRecord]:
-        here = len(MAGIC)
+        position = len(MAGIC)
         for bound in (*self._known, self._size):
-            scanner = RecordScanner(self._fd, here, bound, self._most)
-            for found in scanner:
-                part = self._parse_record(scanner, found, bound)
+            scanner = RecordScanner(self._fd, position, bound, self._most)
+            for scanned in scanner:
+                part = self._parse_record(scanner, scanned, bound)
                 scanner.position = max(part.end, part.after)
                 yield part
                 if part.opcode == Opcode.DATA_END:
                     return
-            here = max(scanner.position, bound)
+            position = max(scanner.position, bound)
 
     def _read(self, start: int, end: int) -> bytes:
         return os.pread(self._fd, end - start, start)
 
-    def _parse_record(self, scanner: RecordScanner, found: ScannedRecord, bound: int) -> SectionRecord:
-        opcode, start, end, head, reason = found
+    def _parse_record(self, scanner: RecordScanner, scanned: ScannedRecord, bound: int) -> SectionRecord:
+        opcode, start, end, head, reason = scanned
         part = SectionRecord(opcode, start, end, reason)
         try:
             if opcode == Opcode.CHUNK:
@@ -227,15 +227,15 @@ class DataSection:
 def _scan_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, int]]:
     """Give the channel of each message index that comes next, and from where to where it is."""
     following = scanner.position
-    for found in scanner:
-        head = found.head[: MESSAGE_INDEX.size]
-        if found.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX.size:
+    for record in scanner:
+        head = record.head[: MESSAGE_INDEX.size]
+        if record.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX.size:
             break
         _, length, channel, size = MESSAGE_INDEX.unpack(head)
         if length < MESSAGE_INDEX.size - HEAD.size + size:
             break
-        yield channel, found.start, found.end
-        following = found.end
+        yield channel, record.start, record.end
+        following = record.end
     scanner.position = following
 
 
@@ -265,8 +265,8 @@ def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     """Give what is wrong with a chunk that can be read."""
     index, bad = part.record, part.contents.bad_ranges
     if bad:
-        more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        yield f"{bad[0][0]} bytes on: {bad[0][2]}{more}"
+        suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+        yield f"{bad[0][0]} bytes on: {bad[0][2]}{suffix}"
     said = CHUNK.unpack_from(data, HEAD.size)[:2]
     times = (index.message_start_time, index.message_end_time)
     if said != times and len(part.contents.channel):

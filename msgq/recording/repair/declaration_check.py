@@ -27,9 +27,9 @@ def schema_key(channel: bytes) -> Key | None:
     return (Opcode.SCHEMA, number) if number else None
 
 
-def is_same_declaration(one: bytes, other: bytes) -> bool:
+def is_same_declaration(record: bytes, other: bytes) -> bool:
     """Return whether two schemas or channels differ at most in fields that MCAP does not define."""
-    return one == other or bool(parse_record(one) == parse_record(other))
+    return record == other or bool(parse_record(record) == parse_record(other))
 
 
 class Undeclared(NamedTuple):

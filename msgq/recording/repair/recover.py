@@ -103,8 +103,8 @@ class Repair:
             raise InvalidValueError("give an output, or let the file be changed in place, not both")
         self._path, self._most, self._in_place, self._anew = path, most, in_place, anew
         self._copies_whole = output is not None
-        what = recording_files.REINDEXED if anew else recording_files.RECOVERED
-        self._output = path.resolve() if in_place else output or recording_files.sibling_path(path, what)
+        label = recording_files.REINDEXED if anew else recording_files.RECOVERED
+        self._output = path.resolve() if in_place else output or recording_files.sibling_path(path, label)
 
     def run(self) -> Recovery:
         """Do it."""
@@ -122,14 +122,14 @@ class Repair:
 
     def _run(self, fd: int, before: int) -> Recovery:
         findings, facts = _examine(self._path, self._path, self._most)
-        if not self._anew and not any(one.is_repairable for one in findings):
+        if not self._anew and not any(finding.is_repairable for finding in findings):
             if self._copies_whole:
                 self._write(fd, None, before)
             output = self._output if self._copies_whole else self._path
             counts = (facts.counts.total(), len(facts.chunks), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
         plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._most, self._anew)
-        left = self._write(fd, plan, before)
+        remaining = self._write(fd, plan, before)
         index = plan.index
         return Recovery(
             str(self._path),
@@ -140,7 +140,7 @@ class Repair:
             plan.cut.size,
             plan.damaged.size,
             tuple(_describe_actions(plan, findings)),
-            tuple(left),
+            tuple(remaining),
         )
 
     def _write(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
@@ -155,12 +155,12 @@ class Repair:
             if after < before:
                 text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
                 raise RecordingError(f"{text}; it is as it was")
-            left = [] if plan is None else _examine(new.readable, self._output, self._most)[0]
+            remaining = [] if plan is None else _examine(new.readable, self._output, self._most)[0]
             if self._in_place:
                 new.replace(self._output, temporary_name(self._output))
             else:
                 new.link_as(self._output)
-        return left
+        return remaining
 
 
 def _lock(fd: int, path: Path) -> None:
@@ -190,9 +190,11 @@ def _examine(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataSta
     """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
     examination = Examination(path, most)
     findings: list[Finding] = []
-    for one in examination:
-        if len(findings) < _FINDINGS_MAX or (one.is_repairable and not any(other.is_repairable for other in findings)):
-            findings.append(replace(one, path=valid_text(shown)))
+    for finding in examination:
+        if len(findings) < _FINDINGS_MAX or (
+            finding.is_repairable and not any(other.is_repairable for other in findings)
+        ):
+            findings.append(replace(finding, path=valid_text(shown)))
     return findings, examination.data_stats
 
 
@@ -214,8 +216,10 @@ def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str
     if plan.invented:
         yield f"gave {plan.invented} channels or schemas that nothing describes the names undescribed_1 and so on"
     about = {"data end", "data crc", "footer", "magic", "groups"}
-    for one in findings:
-        if one.rule in about or one.rule.startswith(("summary", "statistics", "chunk index", "attachment", "metadata")):
-            yield f"wrote the end of the file anew: {one.text}"
+    for finding in findings:
+        if finding.rule in about or finding.rule.startswith(
+            ("summary", "statistics", "chunk index", "attachment", "metadata")
+        ):
+            yield f"wrote the end of the file anew: {finding.text}"
             return
     yield "wrote the end of the file anew"

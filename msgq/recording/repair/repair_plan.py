@@ -81,15 +81,15 @@ class OldSummary:
         if not len(MAGIC) <= start < footer:
             return cls()
         is_right = crc == crc_of_range(fd, start, footer + HEAD.size + 16)
-        found = cls.scan(fd, start, footer, crc != 0 and is_right)
+        summary = cls.scan(fd, start, footer, crc != 0 and is_right)
         if crc and not is_right:
-            found.unknown.clear()
-        return found
+            summary.unknown.clear()
+        return summary
 
     @classmethod
     def scan(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return what records from a place on say, as far as they make sense."""
-        found, budget = cls(is_sound), MetadataBudget()
+        summary, budget = cls(is_sound), MetadataBudget()
         while end - start >= HEAD.size:
             opcode, length = HEAD.unpack(os.pread(fd, HEAD.size, start))
             following = start + HEAD.size + length
@@ -97,10 +97,10 @@ class OldSummary:
                 break
             known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
             if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
-                found._take(os.pread(fd, HEAD.size + length, start), fd, budget)
+                summary._take(os.pread(fd, HEAD.size + length, start), fd, budget)
             start = following
-        found.chunks.sort()
-        return found
+        summary.chunks.sort()
+        return summary
 
     def _take(self, data: bytes, fd: int, room: MetadataBudget) -> None:
         if data[0] > Opcode.DATA_END:
@@ -269,14 +269,14 @@ class RepairPlan:
 
     def _take_messages(self, part: SectionRecord) -> None:
         self._count(part)
-        here = part.start
+        position = part.start
         for begin, end, reason in part.contents.bad_ranges:
-            if part.start + begin > here:
-                self._enclose(here, part.start + begin)
+            if part.start + begin > position:
+                self._enclose(position, part.start + begin)
             self._pass_over(part.start + begin, part.start + end, reason)
-            here = part.start + end
-        if part.end > here:
-            self._enclose(here, part.end)
+            position = part.start + end
+        if part.end > position:
+            self._enclose(position, part.end)
 
     def _enclose(self, start: int, end: int) -> None:
         """Take messages outside of chunks, a few MiB at a time."""
@@ -296,10 +296,10 @@ class RepairPlan:
     def _describe(self, old: OldSummary) -> None:
         """Find out which schemas and channels have to be written into the data, and from where these are."""
         if old.is_sound:
-            for key, found in self._outside.items():
+            for key, steps in self._outside.items():
                 good = old.declarations.get(key)
-                if good is not None and key not in self._in_chunks and all(data != good for _, data in found):
-                    for step, data in found:
+                if good is not None and key not in self._in_chunks and all(data != good for _, data in steps):
+                    for step, data in steps:
                         step.action = RepairAction.PASS_OVER
                         self.damaged.add(
                             step.start, step.end, f"the summary, whose CRC is right, has another one than {data[:60]!r}"

@@ -59,9 +59,9 @@ class RepairWriter:
     def _write(self, data: bytes) -> None:
         self._crc = crc32(data, self._crc)
         self._size += len(data)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._new, rest) :]
+        pending = memoryview(data)
+        while pending:
+            pending = pending[os.write(self._new, pending) :]
 
     def _write_step(self, step: RepairStep, plan: RepairPlan) -> None:
         index, moved, record = plan.index, self._size - step.start, step.record
@@ -132,11 +132,11 @@ def _build_chunk(
 
 def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
     """Return what is not bad."""
-    pieces, here = [], 0
+    pieces, position = [], 0
     for start, end, _ in bad:
-        pieces.append(content[here:start])
-        here = end
-    return b"".join((*pieces, content[here:]))
+        pieces.append(content[position:start])
+        position = end
+    return b"".join((*pieces, content[position:]))
 
 
 def _build_header(plan: RepairPlan) -> bytes:

@@ -66,7 +66,7 @@ class DataStats:
 
     def ids(self, opcode: int) -> set[int]:
         """Return those of schemas, or of channels."""
-        return {number for one, number in self.declarations.ids if one == opcode}
+        return {number for declared, number in self.declarations.ids if declared == opcode}
 
 
 @dataclass(slots=True)
@@ -100,23 +100,23 @@ class SummaryChecker:
             yield "error", data_end.start, "data end", "there is no DataEnd record before the footer"
         else:
             yield from self._data_end(data_end)
-        here, footer = data_end.end, None
-        while footer is None and here < self._size:
-            head = os.pread(self._fd, HEAD.size, here)
+        position, footer = data_end.end, None
+        while footer is None and position < self._size:
+            head = os.pread(self._fd, HEAD.size, position)
             opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
-            following = here + HEAD.size + length
+            following = position + HEAD.size + length
             if opcode == 0 or following > self._size:
-                yield "error", here, "summary", "the file ends within a record, or with what is none"
+                yield "error", position, "summary", "the file ends within a record, or with what is none"
                 return
             if opcode == Opcode.FOOTER:
-                footer = here
+                footer = position
             else:
-                yield from self._record(opcode, here, following)
-            here = following
+                yield from self._record(opcode, position, following)
+            position = following
         if footer is None:
             yield "error", self._size, "footer", "the file ends without a footer"
             return
-        yield from self._footer(data_end.end, footer, here)
+        yield from self._footer(data_end.end, footer, position)
         yield from self._whole(footer)
 
     def _data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
@@ -154,24 +154,24 @@ class SummaryChecker:
         yield from self._judge(record, data, start)
 
     def _judge(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
-        data_stats, found = self._data_stats, self._summary
+        data_stats, summary = self._data_stats, self._summary
         if isinstance(record, records.SummaryOffset):
-            found.offsets.append((start, record))
+            summary.offsets.append((start, record))
         elif isinstance(record, records.ChunkIndex):
             yield from self._chunk_index(record, start)
         elif isinstance(record, records.AttachmentIndex):
-            yield from _indexed(record, data_stats.attachments, found.attachments, start, "attachment")
+            yield from _indexed(record, data_stats.attachments, summary.attachments, start, "attachment")
         elif isinstance(record, records.MetadataIndex):
-            yield from _indexed(record, data_stats.metadata, found.metadata, start, "metadata")
+            yield from _indexed(record, data_stats.metadata, summary.metadata, start, "metadata")
         elif isinstance(record, records.Statistics):
-            if found.statistics is not None:
+            if summary.statistics is not None:
                 yield "error", start, "statistics", "a second statistics record"
-            found.statistics = record
+            summary.statistics = record
             if not data_stats.damaged:  # which is said, and would be said again by every number
                 yield from self._statistics(record, start)
         else:
             key = record_key(data)
-            found.declarations.add(key)
+            summary.declarations.add(key)
             if key not in data_stats.declarations.ids:
                 text = f"the {record_name(key[0])} {key[1]} of the summary is not among the data"
                 yield "error", start, "summary description", text
@@ -191,7 +191,7 @@ class SummaryChecker:
         right = self._right_index(index)
         for name in records.ChunkIndex.__dataclass_fields__:
             if getattr(index, name) != getattr(right, name):
-                said, is_so = (str(getattr(one, name))[:200] for one in (index, right))
+                said, is_so = (str(getattr(candidate, name))[:200] for candidate in (index, right))
                 yield "error", start, "chunk index", f"{name} of the chunk at {at} is said to be {said}, and is {is_so}"
 
     def _right_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
@@ -203,12 +203,14 @@ class SummaryChecker:
         length = HEAD.size + HEAD.unpack_from(head)[1]
         offsets: dict[int, int] = {}
         index_bytes = self._data_stats.chunks[at]
-        here = at + length
-        while here < at + length + index_bytes:
-            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX.unpack(os.pread(self._fd, MESSAGE_INDEX.size, here))
+        position = at + length
+        while position < at + length + index_bytes:
+            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX.unpack(
+                os.pread(self._fd, MESSAGE_INDEX.size, position)
+            )
             if entry_bytes or channel in index.message_index_offsets:  # of no messages: it may stay unsaid
-                offsets.setdefault(channel, here)
-            here += HEAD.size + record_bytes
+                offsets.setdefault(channel, position)
+            position += HEAD.size + record_bytes
         if not index.message_index_offsets and not index.message_index_length:
             index_bytes, offsets = 0, {}  # "no message indexing is available": it may be so
         return records.ChunkIndex(
@@ -275,51 +277,54 @@ class SummaryChecker:
 
     def _whole(self, footer: int) -> Iterator[RawFinding]:
         """Judge what the summary should have, and where its offsets lead."""
-        data_stats, found = self._data_stats, self._summary
-        groups = {group[0]: (group[1], group[2] - group[1]) for group in found.groups}
-        for start, one in found.offsets:
-            if one.group_length and groups.get(one.group_opcode) != (one.group_start, one.group_length):
-                name = record_name(one.group_opcode)
-                text = f"the {name} records are said to be at {one.group_start}, {one.group_length} bytes; they are not"
+        data_stats, summary = self._data_stats, self._summary
+        groups = {group[0]: (group[1], group[2] - group[1]) for group in summary.groups}
+        for start, offset in summary.offsets:
+            if offset.group_length and groups.get(offset.group_opcode) != (offset.group_start, offset.group_length):
+                name = record_name(offset.group_opcode)
+                place = f"at {offset.group_start}, {offset.group_length} bytes"
+                text = f"the {name} records are said to be {place}; they are not"
                 yield "error", start, "summary offset", text
-        said = {one.group_opcode for _, one in found.offsets}
-        if said and (left := [record_name(opcode) for opcode in groups if opcode in _GROUPS and opcode not in said]):
-            yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(left)}"
+        said = {offset.group_opcode for _, offset in summary.offsets}
+        if said and (
+            unlisted := [record_name(opcode) for opcode in groups if opcode in _GROUPS and opcode not in said]
+        ):
+            yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(unlisted)}"
         if not groups:
             return
         yield from self._unindexed()
-        used = found.chunks and data_stats.in_chunks
+        used = summary.chunks and data_stats.in_chunks
         for number in sorted(used or ()):
             channel = data_stats.declarations.newest.get((Opcode.CHANNEL, number))
             schema = schema_key(channel) if channel is not None else None
             for key in ((Opcode.CHANNEL, number), schema):
-                if key is not None and key not in found.declarations:
+                if key is not None and key not in summary.declarations:
                     text = f"{record_name(key[0])} {key[1]} of messages in chunks is not in the summary"
                     yield "warning", footer, "summary description", text
-        if found.statistics is None:
+        if summary.statistics is None:
             yield "warning", footer, "statistics", "the summary has no statistics"
-        if found.chunks and data_stats.outside:
+        if summary.chunks and data_stats.outside:
             text = "messages are outside of the chunks, which readers by the index miss; here is the first"
             yield "warning", data_stats.outside, "outside", text
 
     def _unindexed(self) -> Iterator[RawFinding]:
-        data_stats, found = self._data_stats, self._summary
-        for name, there, here in (
-            ("chunk", data_stats.chunks, found.chunks),
-            ("attachment", data_stats.attachments, found.attachments),
-            ("metadata", data_stats.metadata, found.metadata),
+        data_stats, summary = self._data_stats, self._summary
+        for name, present, indexed in (
+            ("chunk", data_stats.chunks, summary.chunks),
+            ("attachment", data_stats.attachments, summary.attachments),
+            ("metadata", data_stats.metadata, summary.metadata),
         ):
-            left = sorted(there.keys() - here)
-            if left:  # none at all is a choice of writers
-                text = f"{len(left)} of {len(there)} {name} records have no index; here is the first"
-                yield "error" if here else "warning", left[0], f"{name} index", text
+            unindexed = sorted(present.keys() - indexed)
+            if unindexed:  # none at all is a choice of writers
+                text = f"{len(unindexed)} of {len(present)} {name} records have no index; here is the first"
+                yield "error" if indexed else "warning", unindexed[0], f"{name} index", text
 
 
-def _indexed(record: Any, there: dict[int, Any], found: set[int], start: int, name: str) -> Iterator[RawFinding]:
+def _indexed(record: Any, expected: dict[int, Any], indexed: set[int], start: int, name: str) -> Iterator[RawFinding]:
     """Judge an index of an attachment, or of metadata."""
-    if record.offset in found:
+    if record.offset in indexed:
         yield "error", start, f"{name} index", f"a second index of the {name} at {record.offset}"
-    found.add(record.offset)
-    if there.get(record.offset) != record:
-        what = "is wrong" if record.offset in there else "leads to where none is"
-        yield "error", start, f"{name} index", f"the index of the {name} at {record.offset} {what}"
+    indexed.add(record.offset)
+    if expected.get(record.offset) != record:
+        fault = "is wrong" if record.offset in expected else "leads to where none is"
+        yield "error", start, f"{name} index", f"the index of the {name} at {record.offset} {fault}"
