@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from msgq.lake import aggregate_store
-from msgq.lake.aggregate_store import RANGES_NAME, Derived, file_name
-from msgq.lake.bronze.ingest_log import Input, Inputs
-from msgq.lake.bronze.ranges import RANGES, overlapping
+from msgq.lake.aggregate_store import RANGES_NAME, AggregateStore, file_name
+from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
+from msgq.lake.bronze.ranges import RANGES, find_overlaps
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
-from msgq.lake.gold.increments import groups_of
+from msgq.lake.gold.increments import list_increments
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import file_partitions
 
@@ -111,7 +111,7 @@ class Day:
 def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> Day:
     """Fill the tables of a lake as a day does. parts, groups, endpoints : of an ingest: files, row groups, names."""
     lake = Directory(where)
-    messages, derived, inputs = messages_table(lake), Derived(lake), Inputs(lake)
+    messages, derived, inputs = messages_table(lake), AggregateStore(lake), IngestLog(lake)
     table = derived.tables[RANGES_NAME]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
     columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("size_class", pa.string()))
@@ -127,15 +127,15 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         new = _ranges(here, entry * groups, groups, endpoints, every_s)
         found = table.write(file_name(here[0]), new)
         table.commit(table.snapshot(), RANGES, [found])
-        inputs.add([Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
+        inputs.add([IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
     aggregate_store._READ.clear()  # each ingest is a new process
-    known = timed(Inputs(lake).known)
+    known = timed(IngestLog(lake).list_files)
     ranges = timed(lambda: derived.ranges(names))
     there = derived.ranges(names)
-    overlaps = timed(lambda: overlapping(new, there))
-    view = derived.view(names)
+    overlaps = timed(lambda: find_overlaps(new, there))
+    view = derived.snapshot(names)
     assert view is not None
-    grouped = timed(lambda: groups_of(view))
+    grouped = timed(lambda: list_increments(view))
     opened = timed(lambda: messages_table(lake).snapshot().files)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 _T = TypeVar("_T")
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
     """Give small batches together, until they have so many rows, or so many bytes: in their column `data`, if any."""
     waiting: list[pa.RecordBatch] = []
     count = used = 0
@@ -27,15 +27,15 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterato
         yield pa.Table.from_batches(waiting)
 
 
-def packed(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+def pack_by_size(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
     """Give what has a size, in its order, in groups of `room` at most; what is larger alone."""
     group: list[_T] = []
-    left = room
-    for one, size in sized:
-        if group and size > left:
+    remaining = room
+    for item, size in sized:
+        if group and size > remaining:
             yield group
-            group, left = [], room
-        group.append(one)
-        left -= size
+            group, remaining = [], room
+        group.append(item)
+        remaining -= size
     if group:
         yield group

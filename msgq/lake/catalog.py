@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from msgq.lake.delta_table import Table, has_table, table_places
+from msgq.lake.delta_table import LakeTable, has_table, table_places
 from msgq.lake.directory import Directory
 
-_NAMED = 3  # endpoints of a table of silver
-_OWN = ("ingested_files", "schemas", "silver_manifest")
+_SHOWN_ENDPOINTS = 3  # of a table of silver
+_INTERNAL = ("ingested_files", "schemas", "silver_manifest")
 
-_ROWS = {
+_ROW_DESCRIPTIONS = {
     "messages": "a message",
     "ingested_files": "a file that was ingested",
     "read_errors": "a place of a file that could not be read",
     "schemas": "the text of a schema",
     "decode_errors": "a message that could not be decoded",
-    "silver_manifest": "what is decoded: a part of messages, and a table of silver",
+    "silver_manifest": "a decoded file of messages, and a table of silver",
     "gold/endpoints": "an endpoint of a run",
     "gold/publishers": "a publisher of an endpoint that may have several, of a run",
     "gold/traffic_windows": "a window of an endpoint's epoch",
@@ -36,30 +36,31 @@ _ROWS = {
     "gold/queue_windows": "a window of a queue",
     "gold/queue_summary": "a queue of a run",
     "gold/frames": "a picture",
-    "gold/checks": "what was checked of an endpoint",
+    "gold/checks": "a check of an endpoint",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableInfo:
     """A table of a lake, as its last commit left it.
 
     Attributes
     ----------
-    table : its name in SQL; of silver the first endpoint's; "": it serves the lake itself.
-    place : of its directory, below the lake's.
-    rows, files, bytes : of that version; bytes on the disk.
-    version : how many commits there were before.
-    row : what a row is.
+    name : in SQL; that of its first endpoint for a table of silver; "" if the table serves the lake itself.
+    path : of its directory, below the lake's.
+    row_count, file_count : rows and files of that version.
+    size_bytes : of the files.
+    version : number of commits before.
+    description : what a row is.
     """
 
-    table: str
-    place: str
-    rows: int
-    files: int
-    bytes: int
+    name: str
+    path: str
+    row_count: int
+    file_count: int
+    size_bytes: int
     version: int
-    row: str
+    description: str
 
 
 def is_lake(directory: Directory) -> bool:
@@ -67,53 +68,53 @@ def is_lake(directory: Directory) -> bool:
     return has_table(directory, "messages")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as SQL takes it, whatever is in it: in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def catalogue(directory: Directory) -> list[Entry]:
+def list_tables(directory: Directory) -> list[TableInfo]:
     """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
     endpoints = _endpoints(directory)
-    found = [entry for place in table_places(directory) if (entry := _entry(directory, place, endpoints))]
+    tables = [info for place in table_places(directory) if (info := _table_info(directory, place, endpoints))]
     order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
 
-    def rank(entry: Entry) -> tuple[bool, int]:
-        folder = entry.place.partition("/")[0]
-        return not entry.table, order.index(folder) if folder in order else len(order)
+    def rank(info: TableInfo) -> tuple[bool, int]:
+        folder = info.path.partition("/")[0]
+        return not info.name, order.index(folder) if folder in order else len(order)
 
-    return sorted(found, key=rank)
+    return sorted(tables, key=rank)
 
 
 def _endpoints(directory: Directory) -> dict[str, list[str]]:
     """Return the endpoints that have rows in each table of silver."""
-    ledger = Table(directory, "silver_manifest").snapshot()
-    found: dict[str, set[str]] = defaultdict(set)
-    if ledger is not None:
-        rows = ledger.read(["table_name", "endpoint"], pc.field("endpoint").is_valid())
+    manifest = LakeTable(directory, "silver_manifest").snapshot()
+    endpoints: dict[str, set[str]] = defaultdict(set)
+    if manifest is not None:
+        rows = manifest.read(["table_name", "endpoint"], pc.field("endpoint").is_valid())
         for row in rows.group_by(["table_name", "endpoint"]).aggregate([]).to_pylist():
-            found[row["table_name"]].add(row["endpoint"])
-    return {table: sorted(names) for table, names in found.items()}
+            endpoints[row["table_name"]].add(row["endpoint"])
+    return {table: sorted(names) for table, names in endpoints.items()}
 
 
-def _entry(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> Entry | None:
-    snapshot = Table(directory, place).snapshot()
+def _table_info(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> TableInfo | None:
+    snapshot = LakeTable(directory, place).snapshot()
     if snapshot is None:
         return None
     files = snapshot.files.values()
     rows, size = sum(file.rows for file in files), sum(file.size for file in files)
-    folder, name = place.partition("/")[0], place.rpartition("/")[2]
+    folder, directory_name = place.partition("/")[0], place.rpartition("/")[2]
     if folder == "silver":
-        names = endpoints.get(name, [])
-        table, row = f"silver_{names[0]}" if names else "", f"a value of a message of {_some(names)}"
+        names = endpoints.get(directory_name, [])
+        name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_shorten(names)}"
     elif folder == "aggregates":
-        table, row = "", "of parts of messages, what gold is made of"
+        name, description = "", "partial aggregates of a file of messages, of which gold is made"
     else:
-        table = "" if name.startswith("_") or place in _OWN else name
-        row = _ROWS.get(place, "")
-    return Entry(table, place, rows, len(files), size, snapshot.version, row)
+        name = "" if directory_name.startswith("_") or place in _INTERNAL else directory_name
+        description = _ROW_DESCRIPTIONS.get(place, "")
+    return TableInfo(name, place, rows, len(files), size, snapshot.version, description)
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _shorten(names: list[str]) -> str:
+    hidden = len(names) - _SHOWN_ENDPOINTS
+    return ", ".join(names[:_SHOWN_ENDPOINTS]) + (f" and {hidden} more" if hidden > 0 else "")

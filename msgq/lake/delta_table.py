@@ -43,7 +43,7 @@ from msgq.lake.directory import LOCAL, Directory
 
 _WRITER = "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
 _LOG = "_delta_log"
-_UNFIT = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: delta-rs takes them for something else
+_UNSUPPORTED_PATH = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: delta-rs takes them for something else
 #: A file of less may be put together with others.
 SMALL_BYTES = 1 << 20
 _SMALL_FILES = 64  # that are left beside each other
@@ -52,7 +52,7 @@ _LEVEL = 9  # of zstd: they are small, and are read more often than written
 #: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _CHECKPOINT = 100  # versions from one checkpoint to the next
-_UNSURE = 3  # writers in a row that have committed, and were stopped before the disk had their entries
+_UNSYNCED_ENTRIES = 3  # writers in a row that have committed, and were stopped before the disk had their entries
 _SYNCS = 8  # at a time: a disk writes them together
 _ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
 
@@ -62,7 +62,7 @@ class ConflictError(RecordingError):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class DataFile:
     """A Parquet file of a table.
 
     Attributes
@@ -79,7 +79,7 @@ class File:
     rows: int
 
 
-class Snapshot:
+class TableSnapshot:
     """A table as it is in one version. For any thread."""
 
     def __init__(self, delta: DeltaTable, files: FileSystem) -> None:
@@ -97,27 +97,27 @@ class Snapshot:
         return pa.schema(self._delta.schema().to_arrow())
 
     @cached_property
-    def files(self) -> dict[str, File]:
+    def files(self) -> dict[str, DataFile]:
         """Return the files by their paths."""
         adds = pa.table(self._delta.get_add_actions(flatten=True))
         names = [name for name in adds.column_names if name.startswith("partition.")]
-        found = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
+        actions = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
         return {
-            row["path"]: File(
+            row["path"]: DataFile(
                 row["path"],
                 row["size_bytes"],
                 {name.removeprefix("partition."): _text(row[name]) for name in names},
                 row["num_records"] or 0,
             )
-            for row in found
+            for row in actions
         }
 
     def dataset(self) -> ds.Dataset:
         """Return the rows, to be read piece by piece; also DuckDB's and Polars' way to them."""
         # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
         # ending aborts the process.
-        found: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
-        return found
+        rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
+        return rows
 
     def read(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """Return the rows, in this process: for small tables. where : an expression of `pyarrow.dataset.field`."""
@@ -126,11 +126,11 @@ class Snapshot:
     @property
     def number(self) -> int:
         """Return how many commits of ours there were, what was compacted aside; -1: none."""
-        found = self._delta.transaction_version(_WRITER)
-        return -1 if found is None else found
+        number = self._delta.transaction_version(_WRITER)
+        return -1 if number is None else number
 
 
-class Table:
+class LakeTable:
     """A table that may not exist yet. For one thread at a time."""
 
     def __init__(self, lake: Directory, place: str, partitions: Sequence[str] = ()) -> None:
@@ -150,11 +150,13 @@ class Table:
         self._uri = f"{lake.uri}/{place}"
         if self._is_local:
             path = lake.path(place)
-            if found := _UNFIT.search(path):
-                raise InvalidValueError(f"a lake cannot lie in {lake.root}: {found[0]!r} is in its path; rename that")
+            if unsupported := _UNSUPPORTED_PATH.search(path):
+                raise InvalidValueError(
+                    f"a lake cannot lie in {lake.root}: {unsupported[0]!r} is in its path; rename that"
+                )
             self._uri = f"{LOCAL}{quote(path)}"
 
-    def snapshot(self, version: int | None = None) -> Snapshot | None:
+    def snapshot(self, version: int | None = None) -> TableSnapshot | None:
         """Return the table as it is now, or as it was in a version; None: there is none.
 
         Raises
@@ -162,23 +164,23 @@ class Table:
         RecordingError : there is no such version any more, or its log cannot be read.
         """
         try:
-            return self._opened(DeltaTable(self._uri, version=version))
+            return self._open_snapshot(DeltaTable(self._uri, version=version))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            if self._forget_torn():
+            if self._remove_torn_entry():
                 return self.snapshot(version)
             wanted = ""
             if version is not None:
                 wanted, newest = f" in version {version}", self.snapshot()
                 if newest is not None and newest.version < version:
                     raise RecordingError(f"the table {self._where} has versions until {newest.version} only") from None
-            raise RecordingError(f"cannot read the table {self._where}{wanted}: {_line(error)}") from None
+            raise RecordingError(f"cannot read the table {self._where}{wanted}: {_first_line(error)}") from None
 
-    def _opened(self, delta: DeltaTable) -> Snapshot:
-        return Snapshot(delta, SubTreeFileSystem(self._where, self.lake.files))
+    def _open_snapshot(self, delta: DeltaTable) -> TableSnapshot:
+        return TableSnapshot(delta, SubTreeFileSystem(self._where, self.lake.files))
 
-    def _forget_torn(self) -> bool:
+    def _remove_torn_entry(self) -> bool:
         """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
         with suppress(OSError):  # it is not ours
             entries = self._entries() if self._is_local else []
@@ -199,17 +201,17 @@ class Table:
         """Return where a file of it lies, as the lake's file system knows it."""
         return self.lake.path(f"{self.place}/{path}")
 
-    def file(self, path: str, about: pq.FileMetaData) -> File:
+    def file(self, path: str, about: pq.FileMetaData) -> DataFile:
         """Return a file that was written below the table's directory. about : of the file."""
         info = self.lake.files.get_file_info(self.path(path))
         parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
-        return File(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
+        return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
 
-    def write(self, path: str, rows: pa.Table) -> File:
+    def write(self, path: str, rows: pa.Table) -> DataFile:
         """Write a file below the table's directory, which is not of the table yet."""
         self.lake.files.create_dir(self.path(path).rpartition("/")[0])
         about: list[pq.FileMetaData] = []
-        options = _packing(rows.schema) | {"metadata_collector": about}
+        options = _parquet_options(rows.schema) | {"metadata_collector": about}
         pq.write_table(rows, self.path(path), filesystem=self.lake.files, **options)
         return self.file(path, about[0])
 
@@ -218,19 +220,19 @@ class Table:
         file = self.write(f"{uuid4().hex}.parquet", rows)
         while True:
             base = self.snapshot()
-            merged, small = self.merged_small(base, rows.schema)
+            merged, small = self.merge_small_files(base, rows.schema)
             with suppress(ConflictError):
                 self.commit(base, rows.schema, [file, *merged], small)
                 return
 
-    def merged_small(self, base: Snapshot | None, columns: pa.Schema) -> tuple[list[File], list[str]]:
+    def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
         """Return a file in place of small ones, and those, where a snapshot has many; for tables without partitions."""
         small = [] if base is None else [file.path for file in base.files.values() if file.size < SMALL_BYTES]
         if len(small) < _SMALL_FILES:
             return [], []
         return [self.merge(small, columns)], small
 
-    def merge(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> File:
+    def merge(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
         """Write a file with the rows of others, which is not of the table yet. where : which rows; None: all."""
         return self.write(f"{_MERGED}{uuid4().hex}.parquet", self.rows(paths, columns, where))
 
@@ -244,14 +246,14 @@ class Table:
         places = [self.path(path) for path in paths]
         if not places:
             return columns.empty_table().select(names or columns.names)
-        found = dataset(places, schema=columns, format="parquet", filesystem=self.lake.files)
-        return found.to_table(columns=names, filter=where)
+        source = dataset(places, schema=columns, format="parquet", filesystem=self.lake.files)
+        return source.to_table(columns=names, filter=where)
 
     def commit(
         self,
-        base: Snapshot | None,
+        base: TableSnapshot | None,
         columns: pa.Schema,
-        add: Iterable[File] = (),
+        add: Iterable[DataFile] = (),
         remove: Iterable[str] | None = (),
     ) -> None:
         """Change the table at once, for whoever looks from now on.
@@ -271,10 +273,10 @@ class Table:
         """
         add = list(add)
         self.sync(file.path for file in add)
-        gone = [] if base is None else list(base.files if remove is None else remove)
-        self._commit(base, columns, add, gone, remove is None)
+        removed = [] if base is None else list(base.files if remove is None else remove)
+        self._commit(base, columns, add, removed, remove is None)
         # Others may have committed before, on which this rests, and may not have come to this yet.
-        since = f"{_LOG}/{max(0, (0 if base is None else base.version) - _UNSURE):020}.json"
+        since = f"{_LOG}/{max(0, (0 if base is None else base.version) - _UNSYNCED_ENTRIES):020}.json"
         self.sync(entry for entry in self._entries() if entry >= since)
 
     def sync(self, paths: Iterable[str]) -> None:
@@ -292,7 +294,7 @@ class Table:
             list(pool.map(_fsync, places))
 
     def _commit(
-        self, base: Snapshot | None, columns: pa.Schema, add: list[File], remove: list[str], is_anew: bool
+        self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str], replaces_all: bool
     ) -> None:
         schema = Schema.from_arrow(columns)
         how: dict[str, Any] = {
@@ -306,24 +308,26 @@ class Table:
                 adds = list(map(_add, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
-            there = {} if is_anew else base.files
-            actions: list[AddAction | RemoveAction] = [_add(file) for file in add if file.path not in there]
-            actions += [_remove(there[path]) for path in remove if path in there]
-            delta = base._delta if is_anew else self._with_columns(base, schema)
-            mode = "overwrite" if is_anew else "append"
+            present = {} if replaces_all else base.files
+            actions: list[AddAction | RemoveAction] = [_add(file) for file in add if file.path not in present]
+            actions += [_remove(present[path]) for path in remove if path in present]
+            delta = base._delta if replaces_all else self._with_columns(base, schema)
+            mode = "overwrite" if replaces_all else "append"
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
         except (DeltaError, OSError) as error:
-            self._find_out(base, add, remove, error)
+            self._resolve_failed_commit(base, add, remove, error)
             return
         if (delta.version() + 1) % _CHECKPOINT == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
                 self._checkpoint(DeltaTable(self._uri))
 
-    def _find_out(self, base: Snapshot | None, add: list[File], remove: list[str], error: Exception) -> None:
+    def _resolve_failed_commit(
+        self, base: TableSnapshot | None, add: list[DataFile], remove: list[str], error: Exception
+    ) -> None:
         """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
         now = self.snapshot()
         if now is None or (base is not None and now.version == base.version):
-            raise RecordingError(f"cannot write the table {self._where}: {_line(error)}") from None
+            raise RecordingError(f"cannot write the table {self._where}: {_first_line(error)}") from None
         if not (add and {file.path for file in add} <= set(now.files) and now.files.keys().isdisjoint(remove)):
             raise ConflictError(f"somebody else has written the table {self._where} at the same time") from None
 
@@ -334,7 +338,7 @@ class Table:
         made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
         self.sync(f"{_LOG}/{name}" for name in made)
 
-    def clean(self, keep_hours: int) -> None:
+    def vacuum(self, retain_hours: int) -> None:
         """Remove files that no snapshot of the last hours names, and entries of the log that nobody needs.
 
         Snapshots older than that lose their files, and so do writers that have not committed files as old.
@@ -343,25 +347,25 @@ class Table:
         if snapshot is None:
             return
         snapshot._delta.vacuum(
-            keep_hours,
+            retain_hours,
             dry_run=False,
             enforce_retention_duration=False,
             post_commithook_properties=_NO_HOOKS,
             full=True,
         )
-        self.sync(self._entries()[-_UNSURE:])
+        self.sync(self._entries()[-_UNSYNCED_ENTRIES:])
         delta = DeltaTable(self._uri)
         self._checkpoint(delta)  # which the disk must have before the entries go
         delta.cleanup_metadata()
 
-    def _with_columns(self, base: Snapshot, schema: Schema) -> DeltaTable:
+    def _with_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
         """Return the table of a snapshot, with the columns that it does not have yet."""
         missing = [field for field in schema.fields if field.name not in base.columns.names]
         if not missing:
             return base._delta
         delta = DeltaTable(self._uri, version=base.version)
         delta.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
-        grown = self._opened(DeltaTable(self._uri))
+        grown = self._open_snapshot(DeltaTable(self._uri))
         if grown.number != base.number:
             raise ConflictError(f"somebody else has written the table {self._where} at the same time")
         return grown._delta
@@ -374,14 +378,14 @@ def has_table(lake: Directory, place: str) -> bool:
 
 def table_places(lake: Directory, below: str = "") -> list[str]:
     """Return where all tables of a lake are."""
-    found = []
+    places = []
     for name in lake.names(below, FileType.Directory):
         place = f"{below}/{name}".lstrip("/")
         if has_table(lake, place):
-            found.append(place)
+            places.append(place)
         elif not name.startswith("_") and "=" not in name:
-            found += table_places(lake, place)
-    return found
+            places += table_places(lake, place)
+    return places
 
 
 def _fsync(place: str) -> None:
@@ -397,19 +401,21 @@ def is_merged(path: str) -> bool:
     return path.startswith(_MERGED)
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _packing(columns: pa.Schema) -> dict[str, Any]:
+def _parquet_options(columns: pa.Schema) -> dict[str, Any]:
     """Return how a table is written small: times by their differences, what is there again and again once."""
     times = [field.name for field in columns if field.name.endswith("time")]
     lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _leaves(field)]
-    others = [field.name for field in columns if field.name not in times and not pa.types.is_nested(field.type)]
+    dictionary_columns = [
+        field.name for field in columns if field.name not in times and not pa.types.is_nested(field.type)
+    ]
     return {
         "compression": "zstd",
         "compression_level": _LEVEL,
-        "use_dictionary": others + lists,
+        "use_dictionary": dictionary_columns + lists,
         "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
         "row_group_size": _ROWS,
         "store_schema": False,
@@ -417,8 +423,8 @@ def _packing(columns: pa.Schema) -> dict[str, Any]:
 
 
 def _leaves(column: pa.Field) -> list[str]:
-    of = column.type.value_type
-    names = [f".{field.name}" for field in of] if pa.types.is_struct(of) else [""]
+    item_type = column.type.value_type
+    names = [f".{field.name}" for field in item_type] if pa.types.is_struct(item_type) else [""]
     return [f"{column.name}.list.element{name}" for name in names]
 
 
@@ -426,11 +432,11 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _add(file: File) -> AddAction:
+def _add(file: DataFile) -> AddAction:
     now = time.time_ns() // 1_000_000
     return AddAction(file.path, file.size, dict(file.partition), now, True, json.dumps({"numRecords": file.rows}))
 
 
-def _remove(file: File) -> RemoveAction:
+def _remove(file: DataFile) -> RemoveAction:
     now = time.time_ns() // 1_000_000
     return RemoveAction(file.path, True, now, file.size, dict(file.partition))

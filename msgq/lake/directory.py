@@ -39,8 +39,8 @@ class Directory:
 
     def names(self, place: str, kind: FileType) -> list[str]:
         """Return the names of what is in a directory, sorted, without those that begin with a dot."""
-        found = self.files.get_file_info(FileSelector(self.path(place), allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == kind and not info.base_name.startswith("."))
+        infos = self.files.get_file_info(FileSelector(self.path(place), allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == kind and not info.base_name.startswith("."))
 
     def remove(self, place: str) -> None:
         """Remove a directory, if it is there."""
@@ -78,5 +78,5 @@ def open_path(uri: str) -> tuple[FileSystem, str]:
     """
     if uri.startswith(LOCAL):
         return LocalFileSystem(), uri.removeprefix(LOCAL)
-    found: tuple[FileSystem, str] = FileSystem.from_uri(uri)
-    return found
+    file_system: tuple[FileSystem, str] = FileSystem.from_uri(uri)
+    return file_system

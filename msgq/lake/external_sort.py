@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.batching import gathered
+from msgq.lake.batching import combine_batches
 from msgq.lake.directory import Directory
 
 #: What is known of a run: its file, and the first column of the order in its first row.
@@ -21,11 +21,11 @@ _BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
 _Row = dict[str, Any]
 
 
-def write_runs(
+def write_sorted_runs(
     batches: Iterable[pa.RecordBatch], order: Sequence[str], lake: Directory, place: str
 ) -> Iterator[pa.RecordBatch]:
     """Write rows with a column `data` as some runs; give their `RUN`s. place : the directory for them."""
-    for rows in gathered(batches, _RUN_ROWS, _RUN_BYTES):
+    for rows in combine_batches(batches, _RUN_ROWS, _RUN_BYTES):
         yield _write(rows, order, lake, place)
 
 
@@ -42,7 +42,7 @@ def _write(rows: pa.Table, order: Sequence[str], lake: Directory, place: str) ->
     return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, RUN)
 
 
-def merged(runs: pa.Table, order: Sequence[str], lake: Directory, place: str) -> Iterator[_Row]:
+def merge_runs(runs: pa.Table, order: Sequence[str], lake: Directory, place: str) -> Iterator[_Row]:
     """Give the rows of all runs in order. Of each run that has begun a batch is in memory.
 
     order : NULL, which the first of these columns never is, comes last.
@@ -61,9 +61,9 @@ def merged(runs: pa.Table, order: Sequence[str], lake: Directory, place: str) ->
     while heads or waiting:
         while waiting and (not heads or waiting[-1][0] <= heads[0][0][0][1]):
             push(_rows(lake, f"{place}/{waiting.pop()[1]}"))
-        _, _, row, rest = heappop(heads)
+        _, _, row, following = heappop(heads)
         yield row
-        push(rest)
+        push(following)
 
 
 def _rows(lake: Directory, path: str) -> Iterator[_Row]:

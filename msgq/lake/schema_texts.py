@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from msgq.common.schema import Schema, schema_of, split_encoding
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
 
@@ -16,8 +16,8 @@ _COLUMNS = pa.schema(
 )
 
 
-def _table(lake: Directory) -> Table:
-    return Table(lake, "schemas")
+def _table(lake: Directory) -> LakeTable:
+    return LakeTable(lake, "schemas")
 
 
 def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
@@ -25,7 +25,7 @@ def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
     numbers = {number: schema for schema in schemas if schema is not None and (number := schema_id(schema)) is not None}
     if not numbers:
         return
-    known = known_schema_ids(lake)
+    known = read_schema_ids(lake)
     rows = [
         {"schema_id": number, "name": schema.name, "encoding": schema.encodings, "data": schema.data}
         for number, schema in numbers.items()
@@ -35,7 +35,7 @@ def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
         _table(lake).append_rows(pa.Table.from_pylist(rows, _COLUMNS))
 
 
-def known_schema_ids(lake: Directory) -> set[int]:
+def read_schema_ids(lake: Directory) -> set[int]:
     """Return the numbers of those that are there."""
     snapshot = _table(lake).snapshot()
     return set() if snapshot is None else set(snapshot.read(["schema_id"]).column("schema_id").to_pylist())
@@ -46,8 +46,8 @@ def read_schemas(lake: Directory) -> dict[int, Schema]:
     snapshot = _table(lake).snapshot()
     if snapshot is None:
         return {}
-    found = {}
+    schemas = {}
     for row in snapshot.read().to_pylist():
         encoding, written_in = split_encoding(row["encoding"])
-        found[row["schema_id"]] = schema_of(row["name"], encoding, row["data"], written_in)
-    return found
+        schemas[row["schema_id"]] = schema_of(row["name"], encoding, row["data"], written_in)
+    return schemas

@@ -9,6 +9,6 @@ require("msgq.spark", "spark", "mcap", "pyarrow", "pyspark")  # before an import
 
 from msgq.spark.runtime.session import session  # noqa: E402
 from msgq.spark.source.read import read  # noqa: E402
-from msgq.spark.source.sink import Publisher  # noqa: E402
+from msgq.spark.source.sink import BusSink  # noqa: E402
 
-__all__ = ["Publisher", "read", "session"]
+__all__ = ["BusSink", "read", "session"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from msgq.common.schema import Schema
-from msgq.lake.bronze.writer import Written
+from msgq.lake.bronze.writer import UncommittedFiles
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark.source.arrow_batches import spark_schema
 
@@ -24,80 +24,80 @@ _FOUND = pa.schema([("number", pa.int64()), ("found", pa.binary())])
 
 
 @dataclass(slots=True)
-class Found:
+class TaskResult:
     """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
 
-    written: Written = field(default_factory=Written)
+    written: UncommittedFiles = field(default_factory=UncommittedFiles)
     read_errors: list[Problem] = field(default_factory=list)
     schemas: set[Schema] = field(default_factory=set)
 
 
-def together(every: Iterable[Found]) -> Found:
+def merge_results(every: Iterable[TaskResult]) -> TaskResult:
     """Return what several tasks have found as one."""
-    all_of_it = Found()
-    for found in every:
-        all_of_it.written.add(found.written)
-        all_of_it.read_errors += found.read_errors
-        all_of_it.schemas |= found.schemas
+    all_of_it = TaskResult()
+    for result in every:
+        all_of_it.written.add(result.written)
+        all_of_it.read_errors += result.read_errors
+        all_of_it.schemas |= result.schemas
     return all_of_it
 
 
-def planned(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
-    """Return a partition for each task; `given_tasks` has them on a worker."""
+def task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
+    """Return a partition for each task; `unpack_tasks` has them on a worker."""
     rows = pa.Table.from_pydict({"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASKS)
     return spark.createDataFrame(rows).repartitionByRange(len(tasks), "number")
 
 
-def done(spark: SparkSession, tasks: Sequence[_Task], do: Callable[[_Task], _Result]) -> list[_Result]:
+def run_tasks(spark: SparkSession, tasks: Sequence[_Task], do: Callable[[_Task], _Result]) -> list[_Result]:
     """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
     if not tasks:
         return []
-    results = planned(spark, tasks).mapInArrow(lambda batches: _results(batches, do), spark_schema(_FOUND))
-    return list(_collected(results).values())
+    results = task_frame(spark, tasks).mapInArrow(lambda batches: _results(batches, do), spark_schema(_FOUND))
+    return list(_collect(results).values())
 
 
-def done_of_each(rows: DataFrame, key: str, do: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
+def run_by_key(rows: DataFrame, key: str, do: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
     """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
 
     def result(some: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_result(some.column(key)[0].as_py(), do(some))])
 
-    return _collected(rows.groupBy(key).applyInArrow(result, spark_schema(_FOUND)))
+    return _collect(rows.groupBy(key).applyInArrow(result, spark_schema(_FOUND)))
 
 
-def done_with(rows: DataFrame, do: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
+def run_partitions(rows: DataFrame, do: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
     """Let workers do something with all rows, a partition each; return what they have found."""
 
     def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _result(0, do(batches))
 
-    return [pickle.loads(found) for found in _rows(rows.mapInArrow(results, spark_schema(_FOUND)))["found"]]
+    return [pickle.loads(result) for result in _rows(rows.mapInArrow(results, spark_schema(_FOUND)))["found"]]
 
 
-def _collected(results: DataFrame) -> dict[int, Any]:
+def _collect(results: DataFrame) -> dict[int, Any]:
     """Return by their numbers what tasks have found: a few rows for each endpoint and task, however many messages."""
-    found = _rows(results)
-    return dict(zip(found["number"], map(pickle.loads, found["found"]), strict=True))
+    columns = _rows(results)
+    return dict(zip(columns["number"], map(pickle.loads, columns["found"]), strict=True))
 
 
 def _rows(results: DataFrame) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = results.toArrow().sort_by("number").to_pydict()
-    return found
+    columns: dict[str, list[Any]] = results.toArrow().sort_by("number").to_pydict()
+    return columns
 
 
 # ---- on workers ----
 
 
-def given_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
-    """Give the tasks of a partition that was planned, and their numbers."""
+def unpack_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
+    """Give the tasks of a partition of a task frame, and their numbers."""
     for row in (row for batch in batches for row in batch.to_pylist()):
         yield row["number"], pickle.loads(row["task"])
 
 
 def _results(batches: Iterable[pa.RecordBatch], do: Callable[[Any], object]) -> Iterator[pa.RecordBatch]:
-    for number, task in given_tasks(batches):
+    for number, task in unpack_tasks(batches):
         yield _result(number, do(task))
 
 
-def _result(number: int, found: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"number": [number], "found": [pickle.dumps(found)]}, _FOUND)
+def _result(number: int, result: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"number": [number], "found": [pickle.dumps(result)]}, _FOUND)

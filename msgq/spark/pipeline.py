@@ -36,6 +36,6 @@ def run_pipeline(
     """
     opened = Lake(spark or session(), lake)
     ingested = opened.ingest([recording])
-    opened.decode()
-    opened.refresh()
+    opened.build_silver()
+    opened.build_gold()
     return {"messages": ingested.messages, **write_report(lake_tables(opened.uri), Path(report_path))}

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from msgq.common import timing
-from msgq.lake.aggregate_store import Derived
-from msgq.lake.bronze.writer import messages_table, write_parts
+from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze.writer import messages_table, write_bronze
 from msgq.lake.columns import BRONZE, COLUMNS
 from msgq.lake.directory import Directory
 from tests.spark.kind_logs import Said, a_history, of_board, of_queue, of_vector, on_channel
@@ -128,7 +128,7 @@ def table(rows: Iterable[Row]) -> pa.Table:
 
 def add(lake: Directory, rows: Iterable[Row]) -> None:
     """Add a piece to a lake, as an ingest does."""
-    written = write_parts(table(rows).to_batches(), lake)
+    written = write_bronze(table(rows).to_batches(), lake)
     messages = messages_table(lake)
     messages.commit(messages.snapshot(), BRONZE, written.parts)
-    Derived(lake).add(written.derived, [file.path for file in written.parts])
+    AggregateStore(lake).add(written.aggregates, [file.path for file in written.parts])

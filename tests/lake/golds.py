@@ -12,12 +12,12 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.delta_table import Table
-from msgq.lake.gold.increments import Task
-from msgq.lake.metrics.checks import Limits
+from msgq.lake.delta_table import LakeTable
+from msgq.lake.gold.increments import IncrementTask
+from msgq.lake.metrics.checks import CheckThresholds
 from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.gold import NAMES, Gold
-from msgq.spark.lake.store import Store
+from msgq.spark.lake.store import LakeStore
 from tests.lake.bronze_rows import directory
 from tests.lake.kills import die_at, kill
 from tests.lake.rows import listed
@@ -31,28 +31,30 @@ def here() -> Iterator[list[int]]:
     """Let this process do what workers do; give how many rows each task has read, and groups there were in a share."""
     read: list[int] = []
 
-    def counted(task: Task, lake: Any) -> dict[str, pa.Table]:
+    def counted(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
         found = reading(task, lake)
         read.append(sum(rows.num_rows for rows in found.values()))
         return found
 
-    reading = Task.read
-    with patch("msgq.spark.lake.gold.done", in_place), patch.object(Task, "read", counted):
+    reading = IncrementTask.read
+    with patch("msgq.spark.lake.gold.run_tasks", in_place), patch.object(IncrementTask, "read", counted):
         yield read
 
 
 def gold_of(lake: Path) -> Gold:
-    store = Store(None, lake)  # type: ignore[arg-type]
+    store = LakeStore(None, lake)  # type: ignore[arg-type]
     return Gold(store, Bronze(store))
 
 
-def refreshed(lake: Path, window_ns: int = NS_PER_S, limits: Limits | None = None, every: bool = False) -> int:
+def refreshed(
+    lake: Path, window_ns: int = NS_PER_S, limits: CheckThresholds | None = None, full_refresh: bool = False
+) -> int:
     with here():
-        return gold_of(lake).refresh(window_ns, limits, every)
+        return gold_of(lake).build_gold(window_ns, limits, full_refresh)
 
 
 def table(lake: Path, name: str) -> pa.Table:
-    snapshot = Table(directory(lake), f"gold/{name}").snapshot()
+    snapshot = LakeTable(directory(lake), f"gold/{name}").snapshot()
     assert snapshot is not None
     return snapshot.read()
 
@@ -62,10 +64,10 @@ def tables(lake: Path) -> Rows:
     return {name: listed(table(lake, name)) for name in NAMES}
 
 
-def main(lake: str, place: str, every: str) -> None:
-    with die_at(int(place), kill, (Table, "commit")):
-        if every:
-            refreshed(Path(lake), 10 * NS_PER_S, Limits(lost=None, epochs=5), every=True)
+def main(lake: str, place: str, full_refresh: str) -> None:
+    with die_at(int(place), kill, (LakeTable, "commit")):
+        if full_refresh:
+            refreshed(Path(lake), 10 * NS_PER_S, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:
             refreshed(Path(lake))
 

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, with_columns
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import NEEDED, SOURCES
-from msgq.lake.silver.manifest import Ledger
-from msgq.lake.silver.table_assignment import Known, Tables, silver_table
-from msgq.lake.silver.writer import decode_part
+from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS
+from msgq.lake.silver.manifest import SilverManifest
+from msgq.lake.silver.table_assignment import SilverTable, TableAssignment, silver_table
+from msgq.lake.silver.writer import decode_bronze_file
 from tests.lake import rows
 from tests.lake.kills import die_at, kill
 
-BRONZE = pa.schema([*NEEDED, *SOURCES])
+BRONZE = pa.schema([*INPUT_COLUMNS, *SOURCE_COLUMNS])
 _CUT = 100_000  # rows of a row group
 
 
@@ -42,7 +42,7 @@ class Lake:
 
     def __init__(self, path: Path, schemas: Mapping[int, Schema] | None = None) -> None:
         self.path, self.directory, self.schemas = path, Directory(path), schemas or {}
-        self.ledger = Ledger(self.directory)
+        self.manifest = SilverManifest(self.directory)
         self.bronze = BRONZE
         self.decoded: list[str] = []  # all parts that were, in order
 
@@ -61,19 +61,19 @@ class Lake:
     def parts(self) -> set[str]:
         return {str(path.relative_to(self.path / "messages")) for path in self.path.glob("messages/*/*/*.parquet")}
 
-    def run(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+    def run(self, parts: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         """Decode as workers do that know nothing of each other."""
         for part in parts:
             self.decoded.append(part)
-            yield decode_part(self.directory, part, self.schemas, Tables(known))
+            yield decode_bronze_file(self.directory, part, self.schemas, TableAssignment(known))
 
-    def decode(self, every: bool = False, parts: Callable[[], set[str]] | None = None) -> int:
-        return self.ledger.decode(parts or self.parts, self.run, every)
+    def decode(self, full_refresh: bool = False, parts: Callable[[], set[str]] | None = None) -> int:
+        return self.manifest.decode(parts or self.parts, self.run, full_refresh)
 
     def rows(self, endpoint: str) -> pa.Table:
         """Return the decoded messages of an endpoint, as all readers have to put them together."""
         found, columns = [], pa.schema([])
-        for source in self.ledger.sources(endpoint):
+        for source in self.manifest.sources(endpoint):
             for file in source.files:
                 rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
@@ -98,9 +98,9 @@ class Lake:
         return {str(path.relative_to(self.path)) for path in self.path.glob("silver/*/*/*.parquet")}
 
 
-def main(lake: str, place: str, every: str) -> None:
-    with die_at(int(place), kill, (Table, "commit"), (Directory, "put")):
-        Lake(Path(lake)).decode(every=bool(every))
+def main(lake: str, place: str, full_refresh: str) -> None:
+    with die_at(int(place), kill, (LakeTable, "commit"), (Directory, "put")):
+        Lake(Path(lake)).decode(full_refresh=bool(full_refresh))
 
 
 if __name__ == "__main__":

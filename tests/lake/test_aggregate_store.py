@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("deltalake")
 from msgq.lake import aggregate_store
-from msgq.lake.aggregate_store import Derived
+from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze import writer
 from msgq.lake.bronze.ranges import RANGES
-from msgq.lake.bronze.writer import Written, derive_part, write_parts
+from msgq.lake.bronze.writer import UncommittedFiles, rebuild_aggregates, write_bronze
 from msgq.lake.directory import Directory
 from tests.lake.rows import batch, message
 
@@ -30,20 +30,20 @@ def counts(rows: pa.Table) -> dict[str, pa.Table]:
 def _counting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive one small table, whatever is derived else."""
     monkeypatch.setattr(aggregate_store, "SCHEMAS", {"counts": COUNTS})
-    monkeypatch.setattr(writer, "derive", counts)
+    monkeypatch.setattr(writer, "compute_aggregates", counts)
 
 
-def written(lake: Directory, *numbers: int) -> Written:
-    return write_parts([batch(message("a", number, number) for number in numbers)], lake)
+def written(lake: Directory, *numbers: int) -> UncommittedFiles:
+    return write_bronze([batch(message("a", number, number) for number in numbers)], lake)
 
 
-def names(of: Written) -> list[str]:
+def names(of: UncommittedFiles) -> list[str]:
     return [file.path for file in of.parts]
 
 
 def seen(lake: Directory, there: list[str]) -> Any:
     """Return the rows of parts, and their ranges; None: not all is there."""
-    view = Derived(lake).view(there)
+    view = AggregateStore(lake).snapshot(there)
     if view is None:
         return None
     rows = view.read("counts").to_pylist()
@@ -57,13 +57,13 @@ def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     one, other = written(lake, 1), written(lake, 2, 3)
     there = names(one) + names(other)
-    tables = Derived(lake)
-    tables.add(one.derived, names(one))
-    tables._add("counts", other.derived["counts"], names(other))  # and then was killed
+    tables = AggregateStore(lake)
+    tables.add(one.aggregates, names(one))
+    tables._add("counts", other.aggregates["counts"], names(other))  # and then was killed
     assert seen(lake, there) is None
-    assert tables.lacking(there) == set(names(other))
+    assert tables.missing(there) == set(names(other))
     for _ in range(2):
-        found, nowhere = tables.left(sorted(tables.lacking(there)))
+        found, nowhere = tables.find_uncommitted(sorted(tables.missing(there)))
         assert not nowhere
         tables.add(found, there)
         assert seen(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
@@ -73,33 +73,33 @@ def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     made = [written(lake, number) for number in range(3)]
     there = [name for one in made for name in names(one)]
-    (tmp_path / "aggregates" / "1" / "counts" / made[0].derived["counts"][0].path).write_bytes(b"")
-    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].derived["ranges"][0].path
+    (tmp_path / "aggregates" / "1" / "counts" / made[0].aggregates["counts"][0].path).write_bytes(b"")
+    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].aggregates["ranges"][0].path
     ranges.write_bytes(bytes(ranges.stat().st_size))
-    files, others = Derived(lake).left(there)
+    files, others = AggregateStore(lake).find_uncommitted(there)
     assert others == there[:2]
-    assert [file.path for file in files["counts"]] == [made[2].derived["counts"][0].path]
+    assert [file.path for file in files["counts"]] == [made[2].aggregates["counts"][0].path]
 
 
 def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     there = names(written(lake, 1, 2))
-    both = [derive_part(lake, there[0]) for _ in range(2)]
-    Derived(lake)._add("counts", both[0].derived["counts"], there)
+    both = [rebuild_aggregates(lake, there[0]) for _ in range(2)]
+    AggregateStore(lake)._add("counts", both[0].aggregates["counts"], there)
     for one in both:
-        Derived(lake).add(one.derived, there)
+        AggregateStore(lake).add(one.aggregates, there)
     assert seen(lake, there) == ([(there[0], 2)], there)
 
 
 def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
-    tables = Derived(lake)
+    tables = AggregateStore(lake)
     every = [written(lake, number) for number in range(5)]
     there = [names(one)[0] for one in every]
     for one in every:
-        tables.add(one.derived, names(one))
+        tables.add(one.aggregates, names(one))
     before = seen(lake, there)
-    old = tables.view(there)
+    old = tables.snapshot(there)
     tables.compact(lambda: there)
     assert seen(lake, there) == before
     assert old is not None
@@ -118,14 +118,14 @@ def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> No
 def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     """Who makes it whole looks for files by the names of parts."""
     lake = Directory(tmp_path)
-    tables = Derived(lake)
+    tables = AggregateStore(lake)
     every = [written(lake, number) for number in range(3)]
     there = [names(one)[0] for one in every]
-    tables.add(every[0].derived, there[:1])
+    tables.add(every[0].aggregates, there[:1])
     for one in every[1:]:
-        tables._add("counts", one.derived["counts"], names(one))  # and then was killed
+        tables._add("counts", one.aggregates["counts"], names(one))  # and then was killed
     tables.compact(lambda: there)
-    found, _ = tables.left(there[1:])
+    found, _ = tables.find_uncommitted(there[1:])
     tables.add(found, there)
     assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
 
@@ -133,11 +133,11 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
 def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES", 4)
     lake = Directory(tmp_path)
-    tables = Derived(lake)
+    tables = AggregateStore(lake)
     there = []
     for number in range(10):
         one = written(lake, number)
-        tables.add(one.derived, names(one))
+        tables.add(one.aggregates, names(one))
         there += names(one)
     assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
     snapshot = tables.tables["ranges"].snapshot()

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("deltalake")
 from msgq.common.schema import Schema
-from msgq.lake.aggregate_store import Derived
-from msgq.lake.bronze.writer import derive_part, join_parts, messages_table, write_parts
+from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze.writer import merge_bronze_files, messages_table, rebuild_aggregates, write_bronze
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
-from msgq.lake.schema_texts import known_schema_ids, read_schemas, write_schemas
+from msgq.lake.schema_texts import read_schema_ids, read_schemas, write_schemas
 from tests.lake.rows import batch, message
 
 DAY = 86_400 * 10**9
@@ -25,7 +25,7 @@ DAY = 86_400 * 10**9
 def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_path: Path) -> None:
     sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
     sent.append(message("a", 3, 9, data=bytes(64 << 10)))
-    written = write_parts([batch(sent)], Directory(tmp_path))
+    written = write_bronze([batch(sent)], Directory(tmp_path))
     found = {row["bronze_file"].rpartition("/")[0]: row for row in written.ranges.to_pylist()}
     small, large = found["date=1970-01-01/size_class=small"], found["date=1970-01-01/size_class=large"]
     assert len(found) == 3
@@ -44,13 +44,13 @@ def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_pat
 def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     sent = [message(name, i, 10 * i, data=bytes(i)) for name in "ba" for i in range(20)]
-    written = write_parts([batch(sent)], lake)
+    written = write_bronze([batch(sent)], lake)
     (part,) = written.parts
-    again = derive_part(lake, part.path)
+    again = rebuild_aggregates(lake, part.path)
     assert again.ranges == written.ranges
-    for name, files in written.derived.items():
-        table = Derived(lake).tables[name]
-        (one,), (other,) = files, again.derived[name]
+    for name, files in written.aggregates.items():
+        table = AggregateStore(lake).tables[name]
+        (one,), (other,) = files, again.aggregates[name]
         assert one.path != other.path
         assert pq.read_table(table.path(one.path)) == pq.read_table(table.path(other.path))
 
@@ -68,7 +68,7 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
             most = max(most, len(os.listdir("/proc/self/fd")) - there)
 
     monkeypatch.setattr("msgq.lake.bronze.writer._GROUP_ROWS", 1)
-    written = write_parts(rows(), lake)
+    written = write_bronze(rows(), lake)
     assert most <= 3
     assert len(written.parts) == len({file.path for file in written.parts}) == days + 2
     found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.parts]
@@ -76,13 +76,13 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
     assert {row["bronze_file"]: row["row_count"] for row in written.ranges.to_pylist()}.keys() == {
         f.path for f in written.parts
     }
-    assert len(written.derived["ranges"]) == len(written.derived["traffic_windows"]) == days + 2
+    assert len(written.aggregates["ranges"]) == len(written.aggregates["traffic_windows"]) == days + 2
 
 
 def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
-    parts = [write_parts([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
-    joined = join_parts(lake, parts)
+    parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
+    joined = merge_bronze_files(lake, parts)
     rows = pq.ParquetFile(messages_table(lake).path(joined.parts[0].path)).read()
     assert rows.select(["endpoint", "sequence", "kind", "size_bytes"]).to_pylist() == [
         {"endpoint": endpoint, "sequence": i, "kind": "topic", "size_bytes": 4}
@@ -96,7 +96,7 @@ def test_texts_of_schemas_are_there_once_by_their_number(tmp_path: Path) -> None
     schemas = [Schema("Gps", "struct", b'"<i4"'), Schema("Imu", "jsonschema", b"{}")]
     for _ in range(2):
         write_schemas(lake, [*schemas, None, Schema("Text", "json", b""), schemas[0]])
-    assert known_schema_ids(lake) == set(map(schema_id, schemas))
+    assert read_schema_ids(lake) == set(map(schema_id, schemas))
     assert {(text.name, text.encoding, text.data) for text in read_schemas(lake).values()} == {
         (schema.name, schema.encoding, schema.data) for schema in schemas
     }

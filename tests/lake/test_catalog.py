@@ -13,15 +13,15 @@ pytest.importorskip("deltalake")
 pytest.importorskip("click")
 import pyarrow as pa
 
-from msgq.lake.catalog import catalogue, is_lake
-from msgq.lake.delta_table import Table
+from msgq.lake.catalog import is_lake, list_tables
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from tests.command import run
 
 
 def made(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
     """Commit a table in some files, and leave one that no commit names."""
-    delta = Table(Directory(lake), place)
+    delta = LakeTable(Directory(lake), place)
     found = [delta.write(f"{number}.parquet", rows) for number in range(files + 1)]
     delta.commit(None, rows.schema, found[:-1])
 
@@ -40,16 +40,16 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
-    found = {entry.place: entry for entry in catalogue(Directory(lake))}
+    found = {info.path: info for info in list_tables(Directory(lake))}
     assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
     assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
     messages = found["messages"]
-    assert (messages.table, messages.rows, messages.files, messages.version) == ("messages", 6, 3, 0)
-    assert messages.bytes == sum((lake / "messages" / f"{n}.parquet").stat().st_size for n in range(3))
-    assert (found["gold/endpoints"].table, found["gold/endpoints"].row) == ("endpoints", "an endpoint of a run")
-    assert found["gold/_groups"].table == found["aggregates/3/ranges"].table == found["ingested_files"].table == ""
+    assert (messages.name, messages.row_count, messages.file_count, messages.version) == ("messages", 6, 3, 0)
+    assert messages.size_bytes == sum((lake / "messages" / f"{n}.parquet").stat().st_size for n in range(3))
+    assert (found["gold/endpoints"].name, found["gold/endpoints"].description) == ("endpoints", "an endpoint of a run")
+    assert found["gold/_groups"].name == found["aggregates/3/ranges"].name == found["ingested_files"].name == ""
     silver = found["silver/Imu-1a2b"]
-    assert (silver.table, silver.row) == ("silver_a", "a value of a message of a, b, c and 1 more")
+    assert (silver.name, silver.description) == ("silver_a", "a value of a message of a, b, c and 1 more")
 
 
 def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.Mo
     told: list[dict[str, Any]] = [
         json.loads(line) for line in run("lake", "tables", lake, "--json").stdout.splitlines()
     ]
-    assert [(one["table"], one["rows"]) for one in told][:3] == [("messages", 6), ("silver_a", 2), ("endpoints", 2)]
+    assert [(one["name"], one["row_count"]) for one in told][:3] == [("messages", 6), ("silver_a", 2), ("endpoints", 2)]
     shown = run("lake", "tables", lake).stdout
     assert "an endpoint of a run" in shown
     assert "gold/endpoints" in shown

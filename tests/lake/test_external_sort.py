@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from msgq.lake import external_sort
 from msgq.lake.directory import Directory
-from msgq.lake.external_sort import RUN, merged, write_runs
+from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
 
 ORDER = ("log_time", "endpoint", "sequence")
 COLUMNS = pa.schema({"log_time": pa.int64(), "endpoint": pa.string(), "sequence": pa.int64(), "data": pa.binary()})
@@ -37,7 +37,7 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
     for at in range(0, 2000, 9):
         rows[at]["sequence"] = None
     batches = [pa.RecordBatch.from_pylist(rows[at : at + 30], COLUMNS) for at in range(0, 2000, 30)]
-    runs = pa.Table.from_batches(write_runs(batches, ORDER, lake, "runs"), RUN)
+    runs = pa.Table.from_batches(write_sorted_runs(batches, ORDER, lake, "runs"), RUN)
     assert len(runs) > 20
     assert {path.stem for path in (tmp_path / "runs").iterdir()} == {
         name.removesuffix(".arrow") for name in runs["name"].to_pylist()
@@ -51,7 +51,7 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(external_sort, "_rows", opening)
     found = []
-    for row in merged(runs, ORDER, lake, "runs"):
+    for row in merge_runs(runs, ORDER, lake, "runs"):
         found.append(row)
         if len(found) == 100:
             assert len(opened) < 10, "those of later times wait"
@@ -64,4 +64,4 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
 
 
 def test_no_runs_have_no_rows(tmp_path: Path) -> None:
-    assert list(merged(RUN.empty_table(), ORDER, Directory(tmp_path), "runs")) == []
+    assert list(merge_runs(RUN.empty_table(), ORDER, Directory(tmp_path), "runs")) == []

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.columns import BRONZE
-from msgq.lake.metrics.checks import Limits
+from msgq.lake.metrics.checks import CheckThresholds
 from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
@@ -111,7 +111,7 @@ def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> No
 
 
 def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> None:
-    """Groups that are made, and rows that are read for them."""
+    """RowGroups that are made, and rows that are read for them."""
     costs = []
     for pieces_before in (1, 6):
         lake = tmp_path / str(pieces_before)
@@ -120,7 +120,7 @@ def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> N
         golds.refreshed(lake)
         add(directory(lake), topic("a", [MIDNIGHT + 9 * HOUR + i * SECOND for i in range(30)], 30 * pieces_before))
         with golds.here() as read:
-            golds.gold_of(lake).refresh(SECOND, None, False)
+            golds.gold_of(lake).build_gold(SECOND, None, False)
         costs.append(read)
     assert costs[0] == costs[1] == [30 + 1], "a row of windows for each second, and an island"
 
@@ -156,12 +156,12 @@ def size(path: Path) -> int:
 
 def test_a_window_cannot_be_longer_than_a_group(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="an hour"):
-        golds.gold_of(tmp_path).refresh(2 * HOUR, None, False)
+        golds.gold_of(tmp_path).build_gold(2 * HOUR, None, False)
 
 
-def killed(lake: Path, place: int, every: bool) -> bool:
+def killed(lake: Path, place: int, full_refresh: bool) -> bool:
     """Let a child make gold, and die at a commit; return whether it did."""
-    command = [sys.executable, "-m", "tests.lake.golds", str(lake), str(place), "every" if every else ""]
+    command = [sys.executable, "-m", "tests.lake.golds", str(lake), str(place), "full_refresh" if full_refresh else ""]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
@@ -169,7 +169,7 @@ def killed(lake: Path, place: int, every: bool) -> bool:
 
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize(
-    ("every", "moments"),
+    ("full_refresh", "moments"),
     [
         pytest.param(False, FEW, id="False-few"),
         pytest.param(False, MANY, id="False-many", marks=pytest.mark.nightly),
@@ -177,7 +177,7 @@ def killed(lake: Path, place: int, every: bool) -> bool:
     ],
 )
 def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
-    tmp_path: Path, every: bool, moments: Iterable[int]
+    tmp_path: Path, full_refresh: bool, moments: Iterable[int]
 ) -> None:
     """At some commits, with MSGQ_STRESS=2 at each. The next one makes the rest."""
     rng = random.Random(4)
@@ -186,27 +186,27 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
     begun = tmp_path / "begun"
     add(directory(begun), first)
     golds.refreshed(begun)
-    if not every:
+    if not full_refresh:
         add(directory(begun), second)
     old = golds.tables(begun)
     shutil.copytree(begun, tmp_path / "done")
-    if every:
-        golds.refreshed(tmp_path / "done", 10 * SECOND, Limits(lost=None, epochs=5), every=True)
+    if full_refresh:
+        golds.refreshed(tmp_path / "done", 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
     else:
         golds.refreshed(tmp_path / "done")
     new = golds.tables(tmp_path / "done")
     changed = {name for name in NAMES if old[name] != new[name]}
-    assert len(changed) >= (2 if every else 8)
+    assert len(changed) >= (2 if full_refresh else 8)
     seen, last = set(), 0
     for place in moments:
         lake = shutil.copytree(begun, tmp_path / f"{place}")
-        if not killed(lake, place, every):
+        if not killed(lake, place, full_refresh):
             break
         found, last = golds.tables(lake), place
         assert all(found[name] in (old[name], new[name]) for name in NAMES), place
         seen |= {name for name in changed if found[name] == new[name]}
-        if every:
-            golds.refreshed(lake, 10 * SECOND, Limits(lost=None, epochs=5), every=True)
+        if full_refresh:
+            golds.refreshed(lake, 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:
             golds.refreshed(lake)
         assert golds.tables(lake) == new, place
@@ -240,7 +240,7 @@ def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
     try:
         for _ in range(3):
             enough = len(counts) + len(there)
-            golds.refreshed(tmp_path, every=True)
+            golds.refreshed(tmp_path, full_refresh=True)
             wait_until(lambda enough=enough: len(counts) > enough or not reader.is_alive())  # type: ignore[misc]
     finally:
         done.set()
@@ -257,7 +257,7 @@ def test_two_who_make_gold_at_once_make_it_once(tmp_path: Path) -> None:
 
     def make() -> None:
         try:
-            golds.gold_of(tmp_path / "lake").refresh(SECOND, None, False)
+            golds.gold_of(tmp_path / "lake").build_gold(SECOND, None, False)
         except BaseException as error:
             failed.append(error)
 

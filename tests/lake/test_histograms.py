@@ -13,13 +13,13 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import Groups
+from msgq.lake.metrics.group_by import RowGroups
 
 DURATIONS = st.integers(-(1 << 62), 1 << 62) | st.integers(-100, 100) | st.integers(0, 10**10)
 
 
 def of(values: list[int]) -> pa.Array:
-    return histograms.counted(np.zeros(len(values), np.int64), np.array(values, np.int64), 1)
+    return histograms.from_durations(np.zeros(len(values), np.int64), np.array(values, np.int64), 1)
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=60), st.sampled_from((0.0, 0.5, 0.9, 0.99, 0.999, 1.0)))
@@ -43,9 +43,9 @@ def test_percentiles_of_many(seed: int) -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(DURATIONS, max_size=20)), max_size=12))
 def test_histograms_of_parts_add_up(parts: list[tuple[int, list[int]]]) -> None:
     """Parts come in any order of their groups; some have nothing, and may be NULL."""
-    groups = Groups(np.array([key for key, _ in parts], np.int64))
+    groups = RowGroups(np.array([key for key, _ in parts], np.int64))
     each = [of(values).to_pylist()[0] or None for _, values in parts]
-    found = histograms.merged(groups, pa.array(each, histograms.TYPE)).to_pylist()
+    found = histograms.merge(groups, pa.array(each, histograms.TYPE)).to_pylist()
     for key, histogram in zip(sorted({key for key, _ in parts}), found, strict=True):
         every = [value for other, values in parts if other == key for value in values]
         assert histogram == of(every).to_pylist()[0]
@@ -70,8 +70,10 @@ def test_what_has_no_durations_has_no_percentiles() -> None:
 def test_the_period_is_that_of_most_of_the_time_in_each_histogram_for_itself() -> None:
     rows = [[], [0, 0, 0], [10**9], [10**6] * 50 + [10**9] * 50, [], [10**6] * 50 + [10**12] * 7, [0, 5]]
     ids = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    found = histograms.periods(histograms.counted(ids, np.concatenate(rows).astype(np.int64), len(rows)))
+    found = histograms.typical_intervals(
+        histograms.from_durations(ids, np.concatenate(rows).astype(np.int64), len(rows))
+    )
     expected = [0, 0, 10**9, 10**9, 0, 10**6, 0]
     assert found.tolist() == [pytest.approx(one, rel=0.03) for one in expected]
-    assert histograms.periods(of([])[:0]).tolist() == []
-    assert histograms.periods(of([])).tolist() == [0]
+    assert histograms.typical_intervals(of([])[:0]).tolist() == []
+    assert histograms.typical_intervals(of([])).tolist() == [0]

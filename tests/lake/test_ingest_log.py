@@ -7,46 +7,48 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("deltalake")
-from msgq.lake.bronze.ingest_log import Input, Inputs
+from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.directory import Directory
 from msgq.recording.mcap_io.problem import Problem
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> Inputs:
-    return Inputs(Directory(f"file://{tmp_path}"))
+def inputs(tmp_path: Path) -> IngestLog:
+    return IngestLog(Directory(f"file://{tmp_path}"))
 
 
-def reasons(inputs: Inputs) -> list[str]:
+def reasons(inputs: IngestLog) -> list[str]:
     return sorted(problem.reason for problem in inputs.read_errors())
 
 
-@pytest.mark.parametrize("second", [Input("/a", 11, 1000), Input("/a", 11, 2000), Input("/a", 10, 3000)])
-def test_a_file_that_was_replaced_has_the_problems_that_it_has_now(inputs: Inputs, second: Input) -> None:
+@pytest.mark.parametrize(
+    "second", [IngestedFile("/a", 11, 1000), IngestedFile("/a", 11, 2000), IngestedFile("/a", 10, 3000)]
+)
+def test_a_file_that_was_replaced_has_the_problems_that_it_has_now(inputs: IngestLog, second: IngestedFile) -> None:
     """By one with another time, or of another size."""
-    first = Input("/a", 10, 2000)
+    first = IngestedFile("/a", 10, 2000)
     inputs.add([first], [Problem("/a", 0, "bad"), Problem("/a", 1, "bad too")])
-    inputs.add([Input("/b", 1, 1)], [Problem("/b", 0, "other")])
+    inputs.add([IngestedFile("/b", 1, 1)], [Problem("/b", 0, "other")])
     assert reasons(inputs) == ["bad", "bad too", "other"]
     inputs.add([second], [Problem("/a", 1, "bad too"), Problem("/a", 5, "bad now")])
     assert reasons(inputs) == ["bad now", "bad too", "other"]
-    inputs.add([Input("/a", 12, 1)], [])
+    inputs.add([IngestedFile("/a", 12, 1)], [])
     assert reasons(inputs) == ["other"]
-    assert inputs.known() == {first, second, Input("/a", 12, 1), Input("/b", 1, 1)}
+    assert inputs.list_files() == {first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)}
 
 
-def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs: Inputs, tmp_path: Path) -> None:
-    inputs.add([Input("/a", 1, 5)], [Problem("/a", 0, "bad")])
+def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs: IngestLog, tmp_path: Path) -> None:
+    inputs.add([IngestedFile("/a", 1, 5)], [Problem("/a", 0, "bad")])
     gone = [Problem("/a", 0, "cannot read", 13), Problem("/c", 0, "cannot read", 2)]
     inputs.add([], gone)
     assert inputs.read_errors() == gone
     files = sorted(tmp_path.rglob("*"))
     inputs.add([], gone)
     assert sorted(tmp_path.rglob("*")) == files, "nothing is new"
-    inputs.add([Input("/a", 2, 4)], [])
+    inputs.add([IngestedFile("/a", 2, 4)], [])
     assert inputs.read_errors() == gone[1:]
 
 
-def test_of_several_states_of_a_path_the_last_one_counts(inputs: Inputs) -> None:
-    inputs.add([Input("/a", 1, 9), Input("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
+def test_of_several_states_of_a_path_the_last_one_counts(inputs: IngestLog) -> None:
+    inputs.add([IngestedFile("/a", 1, 9), IngestedFile("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
     assert reasons(inputs) == ["of the last one"]

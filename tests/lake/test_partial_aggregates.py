@@ -17,9 +17,9 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.gold import increments
 from msgq.lake.gold import tables as gold
 from msgq.lake.metrics import hops, partial_aggregates
-from msgq.lake.metrics.checks import Limits
-from msgq.lake.metrics.dropouts import dropouts, intervals
-from msgq.lake.metrics.queues import event_hours, events, queue_deliveries
+from msgq.lake.metrics.checks import CheckThresholds
+from msgq.lake.metrics.dropouts import find_dropouts, message_intervals
+from msgq.lake.metrics.queues import event_hours, queue_deliveries, read_events
 from msgq.lake.metrics.windows import WINDOWS, traffic_windows
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
@@ -49,19 +49,19 @@ def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
 
 def made(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
     """Return all tables of gold of parts, hour by hour, as a lake makes them."""
-    found = [partial_aggregates.derive(batch(part, ordered)) for part in parts]
+    found = [partial_aggregates.compute_aggregates(batch(part, ordered)) for part in parts]
     every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.SCHEMAS}
     every["origins"] = pa.concat_tables([batch(part, False).select(hops.MESSAGES.names) for part in parts])
     hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY.items()}
     times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
     for hour in sorted(times | set(event_hours(every["events"]).tolist())):
         for run in ("r", "s"):
-            mine = {name: increments.of_hour(name, rows, run, hour) for name, rows in every.items()}
-            for name, rows in gold.hourly(mine, NS_PER_S).items():
+            mine = {name: increments.filter_hour(name, rows, run, hour) for name, rows in every.items()}
+            for name, rows in gold.hourly_tables(mine, NS_PER_S).items():
                 assert rows.schema == gold.HOURLY[name]
                 hours[name].append(rows)
     whole = {name: pa.concat_tables(rows) for name, rows in hours.items()}
-    for name, rows in (totals := gold.totals(whole, NS_PER_S, Limits())).items():
+    for name, rows in (totals := gold.run_tables(whole, NS_PER_S, CheckThresholds())).items():
         assert rows.schema == gold.TOTALS[name]
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
 
@@ -96,7 +96,7 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     assert not totals
     edges = {tuple(row[:3]): tuple(row[3:]) for row in listed(found["hops"], *HOP)}
     assert edges == plain.hops(rows)
-    assert listed(found["queue_deliveries"]) == listed(queue_deliveries(events(batch(rows)))), (
+    assert listed(found["queue_deliveries"]) == listed(queue_deliveries(read_events(batch(rows)))), (
         "hours put no message asunder"
     )
     pictures = [(one["endpoint"], one["sequence"]) for one in rows if one["data"].startswith(b"\x89PNG")]
@@ -122,7 +122,7 @@ def test_silences_are_those_of_each_interval(seed: int) -> None:
         for number in range(rng.choice((1, 2, 40, 600))):
             time += int(period * rng.choice(MIXED))
             rows.append(row(Said(name, number, time, b"")))
-    found = dropouts(intervals(traffic_windows(batch(rows))))
+    found = find_dropouts(message_intervals(traffic_windows(batch(rows))))
     known = {one[:4] for one in plain.dropouts(rows)}
     near = {one[:4] for one in plain.dropouts(rows) if is_near(rows, one)}
     got = {one[:4] for one in listed(found)}
@@ -140,7 +140,7 @@ def endpoint(name: str, times: list[int]) -> list[Row]:
 
 
 def quiet(rows: list[Row]) -> list[tuple[int, int]]:
-    return [one[2:4] for one in listed(dropouts(intervals(traffic_windows(batch(rows)))))]
+    return [one[2:4] for one in listed(find_dropouts(message_intervals(traffic_windows(batch(rows)))))]
 
 
 def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake.bronze.ranges import RANGES, overlapping
+from msgq.lake.bronze.ranges import RANGES, find_overlaps
 
 
 def ranges(random: Any, name: Any, count: Any) -> Any:
@@ -45,13 +45,16 @@ def test_parts_that_overlap_are_those_that_meet_one_by_one() -> None:
     random = np.random.default_rng(6)
     found = 0
     for _ in range(300):
-        new, known = ranges(random, "n", int(random.integers(1, 12))), ranges(random, "k", int(random.integers(0, 12)))
+        new, known = (
+            ranges(random, "n", int(random.integers(1, 12))),
+            ranges(random, "k", int(random.integers(0, 12))),
+        )
         mine = {
             one["bronze_file"]
             for i, one in enumerate(new)
             if any(do_meet(one, other) for other in [*new[:i], *new[i + 1 :], *known])
         }
         theirs = {one["bronze_file"] for one in known if any(do_meet(one, other) for other in new)}
-        assert overlapping(*(pa.Table.from_pylist(some, RANGES) for some in (new, known))) == (mine, theirs)
+        assert find_overlaps(*(pa.Table.from_pylist(some, RANGES) for some in (new, known))) == (mine, theirs)
         found += len(mine) + len(theirs)
     assert found > 300, "there was something to find"

@@ -12,25 +12,25 @@ pytest.importorskip("pyspark")
 from msgq.common import timing
 from msgq.common.queue_events import Event
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.saturating_time import LEAST, MOST, begins, since
+from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, saturating_subtract, window_begin
 from msgq.lake.report import data
-from msgq.lake.report.gold_reader import Gold, lake_tables
+from msgq.lake.report.gold_reader import GoldReader, lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import Said, Told, of_queue
 from tests.unit.stage_actors import record
 
-TIMES = (LEAST, -1, 0, 1, MIDNIGHT, MOST)
+TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)
 
 
 def report(lake: Path) -> None:
     """Make all figures of the page that have to do with time."""
-    gold = Gold(lake_tables(directory(lake).uri))
+    gold = GoldReader(lake_tables(directory(lake).uri))
     summary = data.summary(gold)
     begin, end = summary["begin"], summary["end"]
     step = data.step(begin, end)
-    names = data.shown(gold)
-    assert sum(one["rate"] for one in data.rates(gold, names, step, begin, end)) > 0
+    names = data.choose_endpoints(gold)
+    assert sum(one["rate"] for one in data.throughput(gold, names, step, begin, end)) > 0
     data.losses(gold, names, step)
     data.latency(gold, step)
     data.queue_steps(gold, ["jobs"], step)
@@ -62,12 +62,12 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
     golds.refreshed(tmp_path)
     found = {one["endpoint"]: one for one in golds.table(tmp_path, "endpoints").to_pylist()}
     assert sum(one["messages"] for one in found.values()) == len(rows)
-    assert all((one["start_time"], one["end_time"]) == (LEAST, MOST) for one in found.values())
+    assert all((one["start_time"], one["end_time"]) == (MIN_TIME, MAX_TIME) for one in found.values())
     windows = [one for one in golds.table(tmp_path, "traffic_windows").to_pylist() if one["endpoint"] == "a"]
-    begun = {max(time // HOUR * HOUR, LEAST) for time in TIMES}
+    begun = {max(time // HOUR * HOUR, MIN_TIME) for time in TIMES}
     assert {one["window_start"] for one in windows} == begun
     late = [one["log_time"] - one["publish_time"] for one in rows if one["publish_time"] is not None]
-    known = [min(max(one, LEAST), MOST) for one in late if one]
+    known = [min(max(one, MIN_TIME), MAX_TIME) for one in late if one]
     total = {one["endpoint"]: one for one in golds.table(tmp_path, "latency_summary").to_pylist()}["a"]
     mine = [one for one in rows if one["endpoint"] == "a" and one["publish_time"] not in (None, one["log_time"])]
     assert (total["messages"], total["min"], total["max"]) == (len(mine), min(known), max(known))
@@ -76,12 +76,12 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
         ("a", len(TIMES) ** 2 * sum(time > 0 for time in TIMES))
     ]
     early = [one for one in golds.table(tmp_path, "checks").to_pylist() if one["check_name"] == "negative latency"]
-    assert {one["value"] for one in early} == {MOST}
+    assert {one["value"] for one in early} == {MAX_TIME}
     assert sum(one["messages"] for one in golds.table(tmp_path, "stages").to_pylist()) > 0
     report(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "time"), [("log_time", LEAST), ("log_time", MOST), ("origin_time", MOST)])
+@pytest.mark.parametrize(("name", "time"), [("log_time", MIN_TIME), ("log_time", MAX_TIME), ("origin_time", MAX_TIME)])
 def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: int) -> None:
     add(directory(tmp_path), [at(0, MIDNIGHT, None, 1), at(1, MIDNIGHT, MIDNIGHT, 1) | {name: time}])
     assert golds.refreshed(tmp_path) == 1
@@ -90,11 +90,11 @@ def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: in
 
 
 def test_windows_begin_where_64_bits_do_and_durations_end_there() -> None:
-    times = np.array([LEAST, LEAST + 1, -1, 0, 1, MOST])
+    times = np.array([MIN_TIME, MIN_TIME + 1, -1, 0, 1, MAX_TIME])
     for width in (1, NS_PER_S, HOUR):
-        assert begins(times, width).tolist() == [max(time // width * width, LEAST) for time in times.tolist()]
-        assert begins(begins(times, width), width).tolist() == begins(times, width).tolist()
+        assert window_begin(times, width).tolist() == [max(time // width * width, MIN_TIME) for time in times.tolist()]
+        assert window_begin(window_begin(times, width), width).tolist() == window_begin(times, width).tolist()
     pairs = [(one, other) for one in times.tolist() for other in times.tolist()]
     one, other = np.array(pairs).T
-    assert since(one, other).tolist() == [min(max(a - b, LEAST), MOST) for a, b in pairs]
-    assert since(times[:0], times[:0]).tolist() == []
+    assert saturating_subtract(one, other).tolist() == [min(max(a - b, MIN_TIME), MAX_TIME) for a, b in pairs]
+    assert saturating_subtract(times[:0], times[:0]).tolist() == []

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.silver import manifest
-from msgq.lake.silver.manifest import Ledger
-from msgq.lake.silver.table_assignment import Known
+from msgq.lake.silver.manifest import SilverManifest
+from msgq.lake.silver.table_assignment import SilverTable
 from tests.lake.kills import Killed, die_at, raise_killed
 from tests.lake.silvers import Lake, json_message
 
@@ -48,22 +48,24 @@ def check(lake: Lake, parts: int = 3) -> None:
         assert [row["sequence"] for row in lake.rows(endpoint).to_pylist()] == list(range(parts))
     rows = [(row["endpoint"], row["sequence"]) for rows in lake.tables().values() for row in rows]
     assert sorted(rows) == [(endpoint, i) for endpoint in ENDPOINTS[:-1] for i in range(parts)]
-    aside = Table(lake.directory, "decode_errors", ["date"]).snapshot()
+    aside = LakeTable(lake.directory, "decode_errors", ["date"]).snapshot()
     assert aside is not None
     assert sorted(aside.read(["sequence"]).column("sequence").to_pylist()) == list(range(parts))
-    files = lake.ledger.decode_errors().files
+    files = lake.manifest.decode_errors().files
     assert sum(pq.read_metadata(lake.path / "decode_errors" / file).num_rows for file in files) == parts
 
 
-@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("full_refresh", [False, True])
 @pytest.mark.parametrize("moment", range(14))
-def test_whoever_dies_between_two_commits_leaves_every_row_once(tmp_path: Path, moment: int, every: bool) -> None:
+def test_whoever_dies_between_two_commits_leaves_every_row_once(
+    tmp_path: Path, moment: int, full_refresh: bool
+) -> None:
     lake = filled(tmp_path)
-    if every:
+    if full_refresh:
         lake.decode()
-    with die_at(moment, raise_killed, (Table, "commit"), (Directory, "put")), pytest.raises(Killed):
-        lake.decode(every=every)
-    if every:
+    with die_at(moment, raise_killed, (LakeTable, "commit"), (Directory, "put")), pytest.raises(Killed):
+        lake.decode(full_refresh=full_refresh)
+    if full_refresh:
         for endpoint in ENDPOINTS[:-1]:
             assert lake.rows(endpoint).num_rows == 3  # at once, by the ledger
     lake.decode()
@@ -72,20 +74,21 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(tmp_path: Path, 
 
 @pytest.mark.watchdog(600)
 @pytest.mark.parametrize(
-    ("every", "step"),
+    ("full_refresh", "step"),
     [
         (False, 7),
         pytest.param(False, 1, marks=pytest.mark.nightly),
         pytest.param(True, 1, marks=pytest.mark.nightly),
     ],
 )
-def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, every: bool, step: int) -> None:
+def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, full_refresh: bool, step: int) -> None:
     """With a step, at some moments before and after commits."""
     for moment in range(0, 1000, step):
         lake = filled(tmp_path / str(moment))
-        if every:
+        if full_refresh:
             lake.decode()
-        command = [sys.executable, "-m", "tests.lake.silvers", str(lake.path), str(moment), "every" * every]
+        mode = "full_refresh" if full_refresh else ""
+        command = [sys.executable, "-m", "tests.lake.silvers", str(lake.path), str(moment), mode]
         ended = subprocess.run(command, timeout=120, check=False, cwd=PROJECT)
         lake.decode()
         check(lake)
@@ -111,7 +114,7 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(tmp_path: Path
     try:
         for _ in range(6):
             before = len(seen)
-            lake.decode(every=True)
+            lake.decode(full_refresh=True)
             while len(seen) < before + 2 and reader.is_alive():
                 ends.wait(0.001)
     finally:
@@ -128,23 +131,23 @@ class Busy(Lake):
         super().__init__(path)
         self.others = others
 
-    def run(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+    def run(self, parts: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         yield from super().run(parts, known)
         if self.others:
             self.others.pop()()
 
 
-@pytest.mark.parametrize("every", [False, True])
-def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, every: bool) -> None:
+@pytest.mark.parametrize("full_refresh", [False, True])
+def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, full_refresh: bool) -> None:
     lake = filled(tmp_path)
-    if every:
+    if full_refresh:
         lake.decode()
 
     def other() -> None:
         add(lake, 3)  # with a part that nobody knew of yet
         lake.decode()
 
-    Busy(tmp_path, [other]).decode(every=every)
+    Busy(tmp_path, [other]).decode(full_refresh=full_refresh)
     lake.decode()
     check(lake, 4)
 
@@ -152,15 +155,15 @@ def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, every: bool
 def test_tables_are_those_of_the_newest_ledger_whoever_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who has looked at the ledger, and then sleeps while others go on, does not take their rows away."""
     lake = filled(tmp_path)
-    plain = Ledger._sync
+    plain = SilverManifest._apply
 
-    def late(self: Ledger, state: Any) -> None:
-        monkeypatch.setattr(Ledger, "_sync", plain)
+    def late(self: SilverManifest, state: Any) -> None:
+        monkeypatch.setattr(SilverManifest, "_apply", plain)
         add(lake, 3)
         Lake(tmp_path).decode()
         plain(self, state)
 
-    monkeypatch.setattr(Ledger, "_sync", late)
+    monkeypatch.setattr(SilverManifest, "_apply", late)
     lake.decode()
     check(lake, 4)
 
@@ -194,7 +197,7 @@ def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatc
     for i in range(6):
         add(lake, i)
         lake.decode()
-    snapshot = Table(lake.directory, "silver_manifest").snapshot()
+    snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
     assert snapshot is not None
     assert len(snapshot.files) == 2
     check(lake, 6)
@@ -203,7 +206,7 @@ def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatc
 def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
     lake = filled(tmp_path, 1)
     lake.decode()
-    snapshot = Table(lake.directory, "silver_manifest").snapshot()
+    snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
     assert snapshot is not None
     rows = [row for row in snapshot.read().to_pylist() if row["endpoint"] is not None]
     assert {(row["endpoint"], row["table_name"].rpartition("-")[0], row["row_count"]) for row in rows} == {
@@ -225,23 +228,23 @@ def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
         raise ConflictError("never")
 
     lake = filled(tmp_path)
-    monkeypatch.setattr(Table, "commit", refuse)
+    monkeypatch.setattr(LakeTable, "commit", refuse)
     with pytest.raises(ConflictError):
         lake.decode()
-    assert Ledger(lake.directory).endpoints() == []
+    assert SilverManifest(lake.directory).endpoints() == []
 
 
 def test_files_are_on_the_disk_before_the_ledger_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     monkeypatch.setattr("os.fsync", lambda number: synced.add(os.readlink(f"/proc/self/fd/{number}")))
-    plain = Table._commit
+    plain = LakeTable._commit
 
-    def commit(table: Table, *given: Any) -> None:
+    def commit(table: LakeTable, *given: Any) -> None:
         if table.place == "silver_manifest":
             files = {str(path) for name in ("silver", "decode_errors") for path in (tmp_path / name).rglob("*.parquet")}
             assert len(files) == 5, "four tables, and what is none"
             assert files <= synced
         plain(table, *given)
 
-    monkeypatch.setattr(Table, "_commit", commit)
+    monkeypatch.setattr(LakeTable, "_commit", commit)
     filled(tmp_path, 1).decode()

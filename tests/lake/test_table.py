@@ -18,21 +18,21 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake import delta_table as table_module
-from msgq.lake.delta_table import ConflictError, File, Table, table_places
+from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, table_places
 from msgq.lake.directory import Directory
 
 NUMBERS = pa.schema([("number", pa.int64())])
 
 
-def table(root: Path, place: str = "some/numbers") -> Table:
-    return Table(Directory(root), place)
+def table(root: Path, place: str = "some/numbers") -> LakeTable:
+    return LakeTable(Directory(root), place)
 
 
-def put(into: Table, *numbers: int) -> File:
+def put(into: LakeTable, *numbers: int) -> DataFile:
     return into.write(f"{'-'.join(map(str, numbers))}.parquet", pa.table({"number": numbers}, NUMBERS))
 
 
-def held(of: Table, version: int | None = None) -> Iterable[int]:
+def held(of: LakeTable, version: int | None = None) -> Iterable[int]:
     snapshot = of.snapshot(version)
     assert snapshot is not None
     return sorted(snapshot.read().column("number").to_pylist())
@@ -81,7 +81,7 @@ def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
 def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
-    monkeypatch.setattr(Table, "sync", lambda *_: None)  # which is the most of it
+    monkeypatch.setattr(LakeTable, "sync", lambda *_: None)  # which is the most of it
 
     def append(who: int) -> None:
         mine = table(tmp_path)
@@ -106,7 +106,7 @@ def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     numbers.commit(numbers.snapshot(), pa.schema([*NUMBERS, ("text", pa.string())]), [put(numbers, 2)])
     put(numbers, 3)
-    numbers.clean(0)
+    numbers.vacuum(0)
     assert held(numbers) == [1, 2]
     assert sorted(path.name for path in (tmp_path / name).rglob("?.parquet")) == ["1.parquet", "2.parquet"]
     assert table_places(numbers.lake) == ["some/numbers"]
@@ -123,9 +123,9 @@ def test_what_is_cleaned_is_neither_named_nor_young(tmp_path: Path) -> None:
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
     put(numbers, 3)
-    numbers.clean(1)
+    numbers.vacuum(1)
     assert {path.name for path in tmp_path.rglob("?.parquet")} == {"1.parquet", "2.parquet", "3.parquet"}
-    numbers.clean(0)
+    numbers.vacuum(0)
     assert {path.name for path in tmp_path.rglob("?.parquet")} == {"2.parquet"}
     assert held(numbers) == [2]
 
@@ -141,15 +141,15 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_told(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = Table(Directory(tmp_path / "lake"), "numbers")
+    numbers = LakeTable(Directory(tmp_path / "lake"), "numbers")
     at_commit: list[set[str]] = []
-    plain = Table._commit
+    plain = LakeTable._commit
 
     def commit(*given: Any) -> None:
         at_commit.append({*synced})
         plain(*given)
 
-    monkeypatch.setattr(Table, "_commit", commit)
+    monkeypatch.setattr(LakeTable, "_commit", commit)
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     place = tmp_path / "lake" / "numbers"
     assert at_commit == [{str(place / "1.parquet"), str(place), str(place.parent), str(tmp_path)}]
@@ -157,13 +157,13 @@ def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_t
 
 
 def test_a_table_may_be_the_first_thing_of_a_lake(tmp_path: Path) -> None:
-    numbers = Table(Directory(tmp_path / "new" / "lake"), "numbers")
+    numbers = LakeTable(Directory(tmp_path / "new" / "lake"), "numbers")
     numbers.commit(None, NUMBERS)
     assert held(numbers) == []
 
 
 def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Path, synced: list[str]) -> None:
-    numbers = Table(Directory(tmp_path), "numbers")
+    numbers = LakeTable(Directory(tmp_path), "numbers")
     for number in range(3):
         numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, number)])
     synced.clear()  # as if those who made them had been stopped before
@@ -174,7 +174,7 @@ def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Pat
 def test_a_checkpoint_is_on_the_disk_before_entries_go(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = Table(Directory(tmp_path), "numbers")
+    numbers = LakeTable(Directory(tmp_path), "numbers")
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     before: list[set[str]] = []
     tidied = DeltaTable.cleanup_metadata
@@ -184,7 +184,7 @@ def test_a_checkpoint_is_on_the_disk_before_entries_go(
         tidied(delta)
 
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", tidy)
-    numbers.clean(1)
+    numbers.vacuum(1)
     made = [str(path) for path in (tmp_path / "numbers" / "_delta_log").glob("*checkpoint*")]
     assert len(made) == 2
     assert before[0] >= {*made}
@@ -193,7 +193,7 @@ def test_a_checkpoint_is_on_the_disk_before_entries_go(
 def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = Table(Directory(tmp_path), "numbers")
+    numbers = LakeTable(Directory(tmp_path), "numbers")
     monkeypatch.setattr(table_module, "_CHECKPOINT", 2)
     log = tmp_path / "numbers" / "_delta_log"
     (log / f"{4:020}.checkpoint.parquet").mkdir(parents=True)
@@ -204,7 +204,7 @@ def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
 
 
 def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = Table(Directory(tmp_path), "numbers")
+    numbers = LakeTable(Directory(tmp_path), "numbers")
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     plain = DeltaTable.create_write_transaction
 
@@ -218,7 +218,7 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(tmp_path: Path) -> None:
-    numbers = Table(Directory(tmp_path), "numbers")
+    numbers = LakeTable(Directory(tmp_path), "numbers")
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
     (tmp_path / "numbers" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
     assert numbers.snapshot() is None

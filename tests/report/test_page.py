@@ -14,7 +14,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
 import pyarrow as pa
 
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.report.gold_reader import lake_tables
 from msgq.lake.report.page import write_report
@@ -92,7 +92,7 @@ def test_a_lake_is_read_as_its_last_commits_left_it(tmp_path: Path, monkeypatch:
         made = pa.Table.from_pylist(rows)
         fields = [pa.field(one.name, pa.string() if one.type == pa.null() else one.type) for one in made.schema]
         made = made.cast(pa.schema(fields))
-        delta = Table(Directory(tmp_path), f"gold/{name}")
+        delta = LakeTable(Directory(tmp_path), f"gold/{name}")
         delta.commit(None, made.schema, [delta.write(f"{number}.parquet", made) for number in range(2)][:1])
     monkeypatch.chdir(tmp_path.parent)
     for path in (tmp_path, tmp_path.name, f"file://{tmp_path}"):

@@ -70,9 +70,9 @@ def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     found["stream"] = rows(spark.read.parquet(f"{out}/table"))
     lake = Lake(spark, f"{out}/lake")
     found["ingested"] = [lake.ingest([recordings]).messages, lake.ingest([recordings]).messages]
-    follow(lake, recordings, every=None).awaitTermination(LIFETIME)
+    follow(lake, recordings, trigger_seconds=None).awaitTermination(LIFETIME)
     found["lake"] = rows(lake.messages())
-    found["asked"] = [list(row) for row in lake.ask("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
+    found["asked"] = [list(row) for row in lake.sql("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
     spark.stop()
     return found
 
@@ -109,7 +109,7 @@ def stream(master: str, recordings: str, out: str) -> None:
     writer = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime="100 milliseconds")
     lake = Lake(spark, f"{out}/lake")
-    starts = [lambda: writer.start(f"{out}/table"), lambda: follow(lake, recordings, every=0.1)]
+    starts = [lambda: writer.start(f"{out}/table"), lambda: follow(lake, recordings, trigger_seconds=0.1)]
     over = threading.Event()
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(keep, start, over) for start in starts]

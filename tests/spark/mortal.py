@@ -83,23 +83,23 @@ def kill_ingests() -> None:
 
 def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake import directory
-    from msgq.lake.delta_table import Table
+    from msgq.lake.delta_table import LakeTable
     from msgq.spark.lake import bronze
-    from msgq.spark.lake.store import Store
+    from msgq.spark.lake.store import LakeStore
 
-    vars(bronze).update(done=in_place, cores=lambda _: 2)
+    vars(bronze).update(run_tasks=in_place, cores=lambda _: 2)
     if isinstance(until, int):
         Mortal.clock = clock = Clock(until)
         found = directory.open_path
         directory.open_path = lambda uri: (Mortal(), found(uri)[1])
-        commit = Table.commit
+        commit = LakeTable.commit
 
         def mortal(*rest: Any, **more: Any) -> None:
             clock.step()
             commit(*rest, **more)
             clock.step()
 
-        Table.commit = mortal
+        LakeTable.commit = mortal
     elif until is not None:
         signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
-    bronze.Bronze(Store(None, lake), None).ingest(list(map(Path, recordings)), [], None)  # type: ignore[arg-type]
+    bronze.Bronze(LakeStore(None, lake), None).ingest(list(map(Path, recordings)), [], None)  # type: ignore[arg-type]

@@ -276,7 +276,7 @@ def test_optimize_with_zero_retention_removes_old_files(spark: Any, tmp_path: Pa
     done = json.loads(run("lake", "optimize", lake, "--json").stdout)
     assert done["after"] < done["before"] == before
     assert parts(lake) > done["after"]  # what versions of the last week need
-    run("lake", "optimize", lake, "--keep", 0)
+    run("lake", "optimize", lake, "--retain-hours", 0)
     assert parts(lake) == done["after"]
 
 
@@ -312,7 +312,7 @@ def test_stream_every_and_checkpoint_set_the_interval_and_the_folder(
         os.kill(os.getpid(), signal.SIGINT)
 
     task = Task(interrupt)
-    run("lake", "stream", lake, recording.parent, "--every", 0.1, "--checkpoint", place)
+    run("lake", "stream", lake, recording.parent, "--trigger-seconds", 0.1, "--checkpoint", place)
     task.result()
     assert Lake(spark, lake).messages().count() == 19
 

@@ -21,7 +21,7 @@ from mcap import records
 from msgq import Schema
 from msgq.decoding.arrow_types import arrow_array, cast_to
 from msgq.errors import RecordingError
-from msgq.lake.delta_types import plain_type
+from msgq.lake.delta_types import delta_type
 from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
@@ -259,7 +259,7 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
 def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
     made = arrow_array(values)
     assert made.type == arrow
-    assert plain_type(arrow) == spark
+    assert delta_type(arrow) == spark
     made = cast_to(made, spark)
     assert made.type == spark
     if values.dtype.kind not in "SmMc":

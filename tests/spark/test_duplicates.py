@@ -1,4 +1,4 @@
-"""Messages that are in several recordings: each is there once, and parts without repeats stay as they are."""
+"""Messages that are in several recordings: each is there once, and parts without find_duplicates stay as they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.bronze.duplicates import KEYS, part_keys, part_without
-from msgq.lake.bronze.writer import messages_table, write_parts
+from msgq.lake.bronze.duplicates import KEYS, read_keys, read_without_rows
+from msgq.lake.bronze.writer import messages_table, write_bronze
 from msgq.lake.columns import COLUMNS
 from msgq.lake.directory import Directory
 from msgq.spark import tables
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def written(lake: Directory, *rows: dict[str, Any]) -> list[str]:
     """Write messages; return the parts."""
     known = [{"origin_time": None, "schema_id": None, **row} for row in rows]
-    return [file.path for file in write_parts([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).parts]
+    return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).parts]
 
 
 def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
@@ -48,15 +48,15 @@ def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = written(lake, *pictures)
-    keys = pa.Table.from_batches(part_keys(lake, part, 7, known=True), KEYS)
+    keys = pa.Table.from_batches(read_keys(lake, part, 7, known=True), KEYS)
     assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
     assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
-    kept = [row for batch in part_without(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
+    kept = [row for batch in read_without_rows(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
     assert [(row["sequence"], row["data"][:1]) for row in kept] == [(1, b"\1"), (3, b"\3")]
     (part,) = written(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
     first, second, third = (
-        row["identity"] for batch in part_keys(lake, part, 0, known=False) for row in batch.to_pylist()
+        row["identity"] for batch in read_keys(lake, part, 0, known=False) for row in batch.to_pylist()
     )
     assert first == third != second
 
@@ -79,7 +79,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
     ]
     rows += [row(5, 0, 4, identity=b"x"), row(5, 1, 2, identity=b"y"), row(5, 1, 3, identity=b"y")]
     rows += [row(6, 9, 1, known=True), row(6, 8, 1, known=True)]
-    found = tables.repeats(spark.createDataFrame(pa.Table.from_pylist(rows, KEYS)))
+    found = tables.find_duplicates(spark.createDataFrame(pa.Table.from_pylist(rows, KEYS)))
     assert listed(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 
 
@@ -115,7 +115,7 @@ def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_part_whose_times_meet_those_of_others_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    """Only what has repeats is written anew."""
+    """Only what has find_duplicates is written anew."""
     lake = Lake(spark, tmp_path / "lake")
     for number, sequences in enumerate(([0, 4, 8], [1, 5, 9], [5, 6])):
         sent = (logs.message(1, sequence, sequence) for sequence in sequences)

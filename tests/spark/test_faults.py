@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import msgq.__main__
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.spark import read
 from msgq.spark.lake import Lake
 from tests.recording import logs
@@ -152,9 +152,9 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
     sent = (logs.message(1, i, i) for i in range(10) if i != 5)
     lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
     made: list[str] = []
-    commit = Table.commit
+    commit = LakeTable.commit
 
-    def commit_and_die(table: Table, *rest: Any) -> None:
+    def commit_and_die(table: LakeTable, *rest: Any) -> None:
         commit(table, *rest)
         if table.place.startswith("gold/"):
             made.append(table.place)
@@ -162,9 +162,9 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "commit", commit_and_die)
+        patch.setattr(LakeTable, "commit", commit_and_die)
         with pytest.raises(KeyboardInterrupt):
-            lake.refresh()
-    assert lake.refresh() == 1
+            lake.build_gold()
+    assert lake.build_gold() == 1
     for name in ("endpoints", "sequence_gaps"):
         assert listed(lake.table(name), "endpoint", "lost") == [("a", 1)], f"of {made}"

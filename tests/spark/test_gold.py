@@ -32,9 +32,9 @@ def test_a_lake_has_the_tables_that_the_functions_give(
     lake = Lake(spark, tmp_path / "lake")
     for piece in pieces(rng, rows, count):
         lake.append(spark.createDataFrame(table(piece)))
-        assert lake.refresh() >= 1
+        assert lake.build_gold() >= 1
     known = tables.gold(spark.createDataFrame(table(rows)).repartition(3))
-    assert set(known) == set(lake.names()) == set(NAMES)
+    assert set(known) == set(lake.table_names()) == set(NAMES)
     for name in names:
         whole = known[name]
         found = golds.table(tmp_path / "lake", name).select(whole.columns)

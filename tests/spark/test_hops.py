@@ -104,14 +104,14 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_pa
     assert all(row["origin_time"] == row["publish_time"] for row in rows if row["endpoint"] == "camera")
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([tmp_path / "log"])
-    lake.refresh()
+    lake.build_gold()
     found = listed(lake.table("hops"), "parent", "endpoint", "messages")
     assert found == [(None, "camera", FRAMES), ("camera", "model", FRAMES), ("model", "plan", FRAMES)]
-    hop = lake.ask("SELECT p50, max, e2e_p50 FROM hops WHERE endpoint = 'plan'").first()
+    hop = lake.sql("SELECT p50, max, e2e_p50 FROM hops WHERE endpoint = 'plan'").first()
     assert hop is not None
     assert 0 < hop["p50"] <= hop["max"]
     assert hop["e2e_p50"] > hop["p50"]
-    stamps = lake.ask("SELECT unix_micros(origin_timestamp) FROM messages WHERE endpoint = 'plan' ORDER BY 1").collect()
+    stamps = lake.sql("SELECT unix_micros(origin_timestamp) FROM messages WHERE endpoint = 'plan' ORDER BY 1").collect()
     assert [micros for (micros,) in stamps] == sorted(
         row["origin_time"] // 1000 for row in rows if row["endpoint"] == "plan"
     )

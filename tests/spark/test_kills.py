@@ -16,9 +16,9 @@ import pytest
 from mcap import records
 
 pytest.importorskip("pyspark")
-from msgq.lake.aggregate_store import Derived
-from msgq.lake.bronze.ingest_log import Inputs
-from msgq.lake.bronze.writer import derive_part, messages_table
+from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze.ingest_log import IngestLog
+from msgq.lake.bronze.writer import messages_table, rebuild_aggregates
 from msgq.lake.directory import Directory
 from msgq.spark.lake import Lake
 from tests.recording import logs
@@ -56,8 +56,8 @@ def assert_right(root: Path, expected: list[tuple[str, int]]) -> None:
     assert held(root) == expected
     snapshot = messages_table(lake).snapshot()
     assert snapshot is not None
-    tables = Derived(lake)
-    view = tables.view(set(snapshot.files))
+    tables = AggregateStore(lake)
+    view = tables.snapshot(set(snapshot.files))
     assert view is not None, "all parts have what is derived of them"
     for name, table in tables.tables.items():
         there = table.snapshot()
@@ -65,7 +65,7 @@ def assert_right(root: Path, expected: list[tuple[str, int]]) -> None:
         wanted = [
             row
             for part in sorted(snapshot.files)
-            for file in derive_part(lake, part).derived.get(name, ())
+            for file in rebuild_aggregates(lake, part).aggregates.get(name, ())
             for row in pq.ParquetFile(table.path(file.path)).read().to_pylist()
         ]
         found = there.read().to_pylist()
@@ -120,7 +120,7 @@ def test_a_kill_at_any_step_costs_nothing_but_time(
         lake.ingest(new)
         assert_right(root, numbers(0, 20))
         assert len(lake.read_errors().collect()) == len({row["file"] for row in lake.read_errors().collect()}) == 2
-        assert {Path(one.path).name for one in Inputs(Directory(lake.uri)).known()} == {"1.mcap", "2.mcap"}
+        assert {Path(one.path).name for one in IngestLog(Directory(lake.uri)).list_files()} == {"1.mcap", "2.mcap"}
         again = lake.ingest([one, two])
         assert (again.messages, again.files) == (0, 0)
         shutil.rmtree(root)

@@ -269,16 +269,16 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
 
     other = "b" * 32
     lake.ingest([write_kinds(tmp_path / "0.mcap", of_queue("jobs", TOLD), other)])
-    assert lake.refresh() == 1
+    assert lake.build_gold() == 1
     assert written() == {"publishers", "queue_deliveries", "queue_windows", "queue_summary"}
-    assert set(lake.names()) == set(NAMES)
+    assert set(lake.table_names()) == set(NAMES)
     missing = OF_KINDS - written()
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
     columns = {name: lake.table(name).columns for name in missing}
     said = [of_vector("v", i, BEGIN + i, 0, 3 * i) for i in range(2)]
     said += [Said("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake.ingest([write_kinds(tmp_path / "1.mcap", said, RUN)])
-    assert lake.refresh() == 1
+    assert lake.build_gold() == 1
     assert written() == OF_KINDS
     assert {name: lake.table(name).columns for name in missing} == columns
     assert listed(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
@@ -295,16 +295,16 @@ def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: An
     write_kinds(tmp_path / "some.mcap", said[::2])
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([tmp_path / "some.mcap"]).messages == len(said[::2])
-    assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(DEADLINE)
+    assert follow(lake, str(tmp_path / "log"), trigger_seconds=None).awaitTermination(DEADLINE)
     assert listed(lake.messages(), *COLUMNS) == WHOSE
     assert lake.ingest([tmp_path / "log"]).messages == 0
-    assert write_log(lake.ask("SELECT * FROM messages"), tmp_path / "out.mcap", lake.uri) == len(said)
+    assert write_log(lake.sql("SELECT * FROM messages"), tmp_path / "out.mcap", lake.uri) == len(said)
     exported = LogReader(tmp_path / "out.mcap")
     assert list(exported) == list(LogReader(tmp_path / "log"))
     for info in exported.endpoints.values():
         assert info.lost == LogReader(tmp_path / "log").endpoints[info.endpoint].lost == 0
     bare = "SELECT endpoint, log_time, data FROM messages"
-    write_log(lake.ask(bare), tmp_path / "bare.mcap", lake.uri)
+    write_log(lake.sql(bare), tmp_path / "bare.mcap", lake.uri)
     kinds = {(one.endpoint, one.kind) for one in LogReader(tmp_path / "bare.mcap")}
     assert kinds == {(endpoint, kind) for endpoint, _, kind, *_ in WHOSE}, "the names tell"
 
@@ -313,17 +313,17 @@ def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     bad = of_queue("jobs", TOLD)[0]._replace(sequence=7, data=b"no event")
     lake.ingest([write_kinds(tmp_path / "000000.mcap", [*one_of_each(), bad])])
-    lake.decode()
+    lake.build_silver()
     assert lake.endpoints() == ["queue/jobs", "records/limits", "records/poses"]
-    asked = lake.ask("SELECT event, number, priority, pid, publisher, payload FROM `silver_queue/jobs` ORDER BY event")
+    asked = lake.sql("SELECT event, number, priority, pid, publisher, payload FROM `silver_queue/jobs` ORDER BY event")
     assert [tuple(row) for row in asked.collect()] == [
         ("sent", 0, 2, 7, "boss", b"to do"),
         ("taken", 0, 2, 8, "worker", b"to do"),
     ]
-    poses = lake.ask("SELECT index, count, publish_time_, value.x FROM `silver_records/poses`")
+    poses = lake.sql("SELECT index, count, publish_time_, value.x FROM `silver_records/poses`")
     assert listed(poses, "index", "count", "x") == [(2, 9, 2.9), (3, 9, 3.9)]
     assert [row.publish_time_ for row in poses.collect()] == [BEGIN + 4, BEGIN + 5]
-    limits = lake.ask("SELECT key, key_ FROM `silver_records/limits`")
+    limits = lake.sql("SELECT key, key_ FROM `silver_records/limits`")
     assert listed(limits, "key", "key_") == [("height", 5), ("speed", 5)]
     assert listed(lake.decode_errors(), "endpoint", "sequence", "reason", "data") == [
         ("queue/jobs", 7, "it is no event of a queue", b"no event")

@@ -60,7 +60,7 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(
     recording(tmp_path / "000000.mcap")
     lake.ingest([tmp_path])
     recording(tmp_path / "000001.mcap", first=10)
-    monkeypatch.setattr("msgq.spark.lake.bronze.tables.repeats", None)
+    monkeypatch.setattr("msgq.spark.lake.bronze.tables.find_duplicates", None)
     done = lake.ingest([tmp_path / "000000.mcap", tmp_path / "000001.mcap"])
     assert (done.messages, done.files, done.skipped) == (20, 1, 1)
     assert held(lake) == sorted(numbers(0, 20))
@@ -72,7 +72,7 @@ def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(
     """A task that has two pieces which do not follow each other makes ranges that span what others have."""
     for name, size in (("_PARTITION_BYTES", 1), ("_PARTITION_BYTES_MIN", 1), ("_CHUNK_BYTES", 0)):
         monkeypatch.setattr(f"msgq.spark.source.options.{name}", size)
-    monkeypatch.setattr("msgq.spark.lake.bronze.tables.repeats", None)
+    monkeypatch.setattr("msgq.spark.lake.bronze.tables.find_duplicates", None)
     for number in range(4):
         recording(tmp_path / f"{number}.mcap", first=10 * number)
     lake = Lake(spark, tmp_path / "lake")
@@ -151,7 +151,7 @@ def test_rows_without_run_or_epoch_are_as_of_files_that_have_none(spark: Any, tm
     rows = messages(spark, [message("a", 0, 1, run=None, epoch=None, host=None, publish_time=None), message("a", 0, 1)])
     assert [lake.append(rows), lake.append(rows)] == [2, 0]
     assert listed(lake.messages(), "run", "epoch", "publish_time") == [("", 0, None), ("r", 1, 1)]
-    assert lake.refresh() == 2
+    assert lake.build_gold() == 2
 
 
 @pytest.mark.parametrize("name", ["endpoint", "sequence", "log_time", "data"])
@@ -165,15 +165,15 @@ def test_rows_that_cannot_be_messages_are_refused_by_name(spark: Any, tmp_path: 
 def test_gold_follows_what_is_ingested(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
-    assert lake.refresh() == 1
-    assert lake.refresh() == 0
+    assert lake.build_gold() == 1
+    assert lake.build_gold() == 0
     assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
     assert listed(lake.table("checks").where("check_name = 'lost'"), "endpoint", "passed") == [
         ("a", False),
         ("b", False),
     ]
     lake.ingest([recording(tmp_path / "two.mcap", first=10, count=5)])
-    assert lake.refresh() == 1
+    assert lake.build_gold() == 1
     assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == []
     assert listed(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
     assert "endpoints" in lake.register()
@@ -184,10 +184,10 @@ def test_a_path_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "my lake [1] {a} ü%2*?")
     lake.ingest([recording(tmp_path / "one.mcap")])
     assert lake.ingest([recording(tmp_path / "two.mcap", first=5)]).messages == 10
-    lake.refresh()
+    lake.build_gold()
     assert held(lake) == sorted(numbers(0, 15))
     assert listed(lake.table("endpoints"), "messages") == [(15,), (15,)]
-    assert lake.decode() == 2
+    assert lake.build_silver() == 2
 
 
 @pytest.mark.nightly
@@ -197,7 +197,8 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark: Any, tmp_path: Path
     (tmp_path / "log").mkdir()
     for index in range(2):
         recording(tmp_path / "log" / f"{index:06}.mcap", 10 * index)
-        assert follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None).awaitTermination(DEADLINE)
+        query = follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), trigger_seconds=None)
+        assert query.awaitTermination(DEADLINE)
         shutil.rmtree(tmp_path / "checkpoint")
     assert held(lake) == sorted(numbers(0, 20))
 
@@ -212,7 +213,7 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
     assert held(lakes[0]) == sorted(numbers(0, 10))
-    ranges = lakes[0]._bronze.view().ranges.select(["endpoint", "row_count"]).to_pylist()
+    ranges = lakes[0]._bronze.aggregates().ranges.select(["endpoint", "row_count"]).to_pylist()
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 
@@ -226,7 +227,7 @@ def test_two_writers_of_different_recordings_add_all_of_both(spark: Any, tmp_pat
     with ThreadPoolExecutor() as threads:
         assert sum(done.messages for done in threads.map(Lake.ingest, lakes, [[path] for path in paths])) == 30
     assert held(lakes[0]) == sorted(numbers(0, 15))
-    lakes[0].refresh()
+    lakes[0].build_gold()
     assert listed(lakes[0].table("endpoints"), "endpoint", "messages") == [("a", 15), ("b", 15)]
 
 
@@ -276,7 +277,7 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for index in range(3):
         lake.ingest([recording(tmp_path / f"{index}.mcap", first=12 * index)])
-    lake.refresh()
+    lake.build_gold()
     before = {
         name: listed(lake.table(name), *lake.table(name).columns)
         for name in ("endpoints", "sequence_gaps", "throughput")
@@ -289,7 +290,7 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
         assert listed(lake.table(name), *lake.table(name).columns) == rows
     assert snapshot.count() == 60, "who has looked before finds all of it"
     assert lake.ingest([recording(tmp_path / "3.mcap", first=30)]).messages == 12
-    lake.optimize(keep_hours=0)
+    lake.optimize(retain_hours=0)
     files = [path for path in (tmp_path / "lake" / "messages").rglob("*.parquet") if "_delta_log" not in path.parts]
     assert len(files) == 1, "what nobody needs is gone"
     assert lake.messages().count() == 72
@@ -304,7 +305,7 @@ def test_messages_are_as_they_were_in_a_version(spark: Any, tmp_path: Path) -> N
         assert held(Lake(spark, root, version=version)) == sorted(numbers(0, 10 * (index + 1)))
     Lake(spark, root).optimize()
     assert held(Lake(spark, root, version=versions[1])) == sorted(numbers(0, 20))
-    Lake(spark, root).optimize(keep_hours=0)
+    Lake(spark, root).optimize(retain_hours=0)
     with pytest.raises(RecordingError, match=f"version {versions[1]} .* not there any more"):
         Lake(spark, root, version=versions[1]).messages()
     with pytest.raises(RecordingError, match="has versions until 6 only"):
@@ -338,8 +339,8 @@ def test_readers_need_not_be_able_to_write(spark: Any, tmp_path: Path) -> None:
     """A lake that nobody may change: reading it changes nothing, not even what is hidden."""
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap")])
-    lake.decode()
-    lake.refresh()
+    lake.build_silver()
+    lake.build_gold()
     everything = sorted((tmp_path / "lake").rglob("*"))
     before = [(path, path.stat().st_mtime_ns) for path in everything]
     for path in everything:

@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.bronze.writer import messages_table, write_parts
-from msgq.spark.executor import Found
+from msgq.lake.bronze.writer import messages_table, write_bronze
+from msgq.spark.executor import TaskResult
 from msgq.spark.lake import bronze as module
 from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.store import Store
+from msgq.spark.lake.store import LakeStore
 from tests.lake.rows import batch, message
 from tests.spark.mortal import in_place
 
 
 def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(None, f"file://{tmp_path}")  # type: ignore[arg-type]  # no session is needed
-    monkeypatch.setattr(module, "done", in_place)
+    store = LakeStore(None, f"file://{tmp_path}")  # type: ignore[arg-type]  # no session is needed
+    monkeypatch.setattr(module, "run_tasks", in_place)
 
     def add(number: int) -> None:
         one = Bronze(store, None)
-        one.heal()
-        one._add([], [], Found(write_parts([batch([message("a", number, number)])], store)))
+        one.complete_aggregates()
+        one._add([], [], TaskResult(write_bronze([batch([message("a", number, number)])], store)))
 
-    plain = Bronze.view
+    plain = Bronze.aggregates
 
     def view(bronze: Bronze) -> object:
         found = plain(bronze)
@@ -34,7 +34,7 @@ def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monk
 
     add(1)
     add(2)
-    monkeypatch.setattr(Bronze, "view", view)
+    monkeypatch.setattr(Bronze, "aggregates", view)
     Bronze(store, None).optimize()
     snapshot = messages_table(store).snapshot()
     assert snapshot is not None

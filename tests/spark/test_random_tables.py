@@ -95,21 +95,21 @@ _GOLD = {
 }
 few_keys = st.tuples(st.sampled_from("rs"), st.sampled_from("abc"))
 counts = st.integers(0, 5)
-limits = st.none() | st.integers(0, 4)
+thresholds = st.none() | st.integers(0, 4)
 
 
-def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
+def checks(gold: dict[str, list[Row]], thresholds: tables.CheckThresholds) -> list[Row]:
     found: list[Row] = []
     dropouts: dict[Row, int] = defaultdict(int)
     for *key, duration in gold["dropouts"]:
         dropouts[tuple(key)] = max(dropouts[tuple(key)], duration)
     for run, endpoint, lost, epochs in gold["endpoints"]:
-        found.append((run, endpoint, "lost", lost, limits.lost))
-        found.append((run, endpoint, "epochs", epochs, limits.epochs))
-        found.append((run, endpoint, "dropout", dropouts[run, endpoint], limits.dropout_ns))
+        found.append((run, endpoint, "lost", lost, thresholds.lost))
+        found.append((run, endpoint, "epochs", epochs, thresholds.epochs))
+        found.append((run, endpoint, "dropout", dropouts[run, endpoint], thresholds.dropout_ns))
     for run, endpoint, p99, least in gold["latency_summary"]:
-        found.append((run, endpoint, "latency p99", p99, limits.latency_p99_ns))
-        found.append((run, endpoint, "negative latency", max(0, -least), limits.negative_latency_ns))
+        found.append((run, endpoint, "latency p99", p99, thresholds.latency_p99_ns))
+        found.append((run, endpoint, "negative latency", max(0, -least), thresholds.negative_latency_ns))
     return sorted((*row[:3], row[3] <= row[4], *row[3:]) for row in found if row[4] is not None)
 
 
@@ -123,9 +123,11 @@ def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
             "dropouts": st.lists(st.tuples(few_keys, st.tuples(counts))),
         }
     ),
-    st.builds(tables.Limits, limits, limits, limits, limits, limits),
+    st.builds(tables.CheckThresholds, thresholds, thresholds, thresholds, thresholds, thresholds),
 )
-def test_checks_are_what_a_loop_finds(spark: SparkSession, made: dict[str, Any], limits: tables.Limits) -> None:
+def test_checks_are_what_a_loop_finds(
+    spark: SparkSession, made: dict[str, Any], thresholds: tables.CheckThresholds
+) -> None:
     rows = {
         name: [(*key, *values) for key, values in (table.items() if isinstance(table, dict) else table)]
         for name, table in made.items()
@@ -136,5 +138,5 @@ def test_checks_are_what_a_loop_finds(spark: SparkSession, made: dict[str, Any],
         )
         for name, columns in _GOLD.items()
     }
-    found = tables.checks(gold, limits)
-    assert listed(found, "run", "endpoint", "check_name", "passed", "value", "threshold") == checks(rows, limits)
+    found = tables.checks(gold, thresholds)
+    assert listed(found, "run", "endpoint", "check_name", "passed", "value", "threshold") == checks(rows, thresholds)

@@ -34,7 +34,7 @@ def fail(bus: Bus, path: Path) -> None:
 
 
 def of_lake(lake: Lake) -> Losses:
-    lake.refresh()
+    lake.build_gold()
     return dict(listed(lake.table("endpoints"), "endpoint", "lost"))
 
 

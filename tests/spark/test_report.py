@@ -44,7 +44,7 @@ def full(spark: Any, tmp_path: Path, endpoints: int = 3) -> Any:
     rows += [message("camera", i, BEGIN + i * SECOND, data=picture) for i in range(5)]
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, rows))
-    lake.refresh()
+    lake.build_gold()
     return lake
 
 
@@ -106,7 +106,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     said += [Said("timing:planner:orders", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
-    lake.refresh()
+    lake.build_gold()
     assert write_report(lake_tables(lake.uri), page)["lost"] == 1
     drawn, complaints = look(page, tmp_path)
     assert not complaints
@@ -146,7 +146,7 @@ def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
 def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
-    lake.refresh()
+    lake.build_gold()
     page = tmp_path / "report.html"
     assert write_report(lake_tables(lake.uri), page)["endpoints"] == 1000
     assert "(others)" in page.read_text()

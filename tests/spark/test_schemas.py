@@ -60,5 +60,5 @@ def test_the_source_decodes_by_it(spark: Any, log: Path, text: str) -> None:
 def test_a_lake_keeps_it(spark: Any, log: Path, text: str, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([log], Schemas.of_texts([text])).messages == 3
-    lake.decode()
+    lake.build_silver()
     assert sorted(listed(lake.silver("/scan"), "name", "ranges")) == [(name, [0.5]) for name in "ABC"]

@@ -20,7 +20,7 @@ from msgq.common.schema import Schema
 from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
 from msgq.lake.schema_ids import schema_id
-from msgq.lake.silver.decoder import NEEDED, RowDecoder
+from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
 from msgq.recording.mcap_io.recording_files import safe_file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
@@ -132,7 +132,7 @@ def needed(*messages: Any) -> Any:
         }
         for i, (endpoint, encoding, schema, data) in enumerate(messages)
     ]
-    return pa.Table.from_pylist(rows, NEEDED)
+    return pa.Table.from_pylist(rows, INPUT_COLUMNS)
 
 
 def by_number(*schemas: Schema) -> dict[int, Schema]:
@@ -144,7 +144,7 @@ def decoded(table: Any, *schemas: Any) -> Any:
     """Return the fields of each endpoint, and of those that failed the sequence, the reason and the payload."""
     found: dict[str, list[Any]] = {}
     failed = []
-    for one in RowDecoder(by_number(*schemas)).decoded(table):
+    for one in SilverDecoder(by_number(*schemas)).decode(table):
         for row in one.rows.to_pylist():
             found.setdefault(row["endpoint"], []).append(row)
         failed += [(row["sequence"], row["reason"], row["data"]) for row in one.undecoded.to_pylist()]
@@ -204,7 +204,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     ros1 = b"\2\0\0\0hi" + bytes(8) + b"\xff" * 8
     table = needed(("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut"))
     table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
-    for one in RowDecoder(by_number(POINT, text)).decoded(table):
+    for one in SilverDecoder(by_number(POINT, text)).decode(table):
         to_arrow_schema(spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
     found, failed = decoded(table, POINT, text)
     assert [{name: row[name] for name in point(0)} for row in found["p"]] == [point(1), point(2)]
@@ -301,7 +301,7 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
             )
         ]
     )
-    assert lake.decode() == 1
+    assert lake.build_silver() == 1
     assert lake.endpoints() == ["camera/front", "imu", "radar"]
     assert listed(lake.silver("radar"), "x", "more") == [(i / 2, list(range(i))) for i in range(3)]
     assert listed(lake.silver("imu"), "epoch", "sequence", "element_index", "a", "b", "log_time_") == [
@@ -311,12 +311,12 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
     aside = listed(lake.decode_errors(), "endpoint", "sequence", "data")
     assert aside == [("imu", 1, b"{broken"), ("lidar", 0, None)]
     query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
-    assert [(x, str(day)) for x, day in lake.ask(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
-    assert lake.ask("SELECT count(*) FROM decode_errors WHERE reason LIKE '%xml%'").collect()[0][0] == 1
+    assert [(x, str(day)) for x, day in lake.sql(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
+    assert lake.sql("SELECT count(*) FROM decode_errors WHERE reason LIKE '%xml%'").collect()[0][0] == 1
     with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu, radar"):
         lake.silver("raw")
-    assert lake.decode() == 0
-    assert lake.decode(every=True) == 1
+    assert lake.build_silver() == 0
+    assert lake.build_silver(full_refresh=True) == 1
     assert listed(lake.silver("radar"), "x") == [(i / 2,) for i in range(3)]
 
 
@@ -326,7 +326,7 @@ def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) 
 
     def add(name: Any, first: Any, *endpoints: Any) -> None:
         lake.ingest([recording(tmp_path / name, *endpoints, first=first)])
-        lake.decode()
+        lake.build_silver()
 
     pose, wide = struct_schema(POSE), struct_schema(WIDE)
     add(
@@ -356,7 +356,7 @@ def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Pat
     whole = [b'{"n": 1, "o": {"x": 1, "y": [1, 2]}}', b'{"n": 2, "o": null}']
     other = [b'{"n": 1.5, "o": {"x": 2.5, "y": [0.5], "z": "text"}}']
     lake.ingest([recording(tmp_path / "1.mcap", ("w", "json", None, whole), ("f", "json", None, other))])
-    lake.decode()
+    lake.build_silver()
     kinds = dict(lake.silver("w").dtypes)
     assert (kinds["n"], kinds["o"]) == ("bigint", "struct<x:bigint,y:array<bigint>>")
     assert listed(lake.silver("w"), "sequence", "n", "o.x", "o.y") == [(0, 1, 1, [1, 2]), (1, 2, None, None)]
@@ -364,7 +364,7 @@ def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Pat
     assert dict(lake.silver("f").dtypes)["o"] == "struct<x:double,y:array<double>,z:string>"
     text = [b'{"n": "one", "o": [1]}', b'{"n": {"deep": true}, "s`.t": 1}']
     lake.ingest([recording(tmp_path / "2.mcap", ("w", "json", None, text), first=2)])
-    lake.decode()
+    lake.build_silver()
     assert listed(lake.silver("w"), "sequence", "n", "o", "`s``.t`") == [
         (0, "1", '{"x": 1, "y": [1, 2]}', None),
         (1, "2", None, None),
@@ -388,7 +388,7 @@ def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path
     for number in range(3):
         endpoints = [(name, "json", None, [mixed(rng) for _ in range(2)]) for name in "abcdef"]
         lake.ingest([recording(tmp_path / f"{number}.mcap", *endpoints, first=2 * number)])
-        lake.decode()
+        lake.build_silver()
     files, kinds = silvers.Lake(tmp_path / "lake"), set()
     for name in "abcdef":
         expected = files.rows(name).drop_columns("endpoint")
@@ -410,7 +410,7 @@ def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any
     loose = [(f"state{i:03}", "json", None, [b'{"n": %d, "name": "x"}' % i]) for i in range(150)]
     for number in range(2):
         lake.ingest([recording(tmp_path / f"{number}.mcap", *typed, *loose, first=number)])
-        lake.decode()
+        lake.build_silver()
     assert len(list((tmp_path / "lake" / "silver").rglob("*.parquet"))) == 4
     assert listed(lake.silver("pose007"), "sequence", "x") == [(0, 7.0), (1, 7.0)]
     assert listed(lake.silver("state007"), "sequence", "n") == [(0, 7), (1, 7)]
@@ -426,7 +426,7 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tm
     for number in range(2):
         payloads = [b'{"n": 1}', b'{"n": "x"}', b"{"]
         lake.ingest([recording(tmp_path / f"{number}.mcap", ("a", "json", None, payloads), first=3 * number)])
-        lake.decode()
+        lake.build_silver()
     ends, seen = threading.Event(), []
 
     def count() -> None:
@@ -438,7 +438,7 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tm
     try:
         for _ in range(3):
             before = len(seen)
-            assert lake.decode(every=True) == 2
+            assert lake.build_silver(full_refresh=True) == 2
             wait_until(
                 lambda before=before: len(seen) > before or not reader.is_alive(),  # type: ignore[misc]
                 deadline=DEADLINE,
@@ -455,8 +455,8 @@ def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) 
     for number in range(3):
         payloads = [b'{"n": %d}' % number, b"{"]
         lake.ingest([recording(tmp_path / f"{number}.mcap", ("a", "json", None, payloads), first=2 * number)])
-        lake.decode()
-    lake.optimize(keep_hours=0)
+        lake.build_silver()
+    lake.optimize(retain_hours=0)
     assert listed(lake.silver("a"), "sequence", "n") == [(0, 0), (2, 1), (4, 2)]
     assert lake.decode_errors().count() == 3
     assert len(files(tmp_path / "lake")) == 2  # one of the table, one of what could not be decoded
@@ -469,8 +469,8 @@ def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> Non
     (tmp_path / "log").mkdir()
     for i in range(2):
         recording(tmp_path / "log" / f"{i:06}.mcap", ("g", "struct", struct_schema(POSE), poses((i, i))), first=i)
-        assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(DEADLINE)
-    assert lake.decode() == 2
+        assert follow(lake, str(tmp_path / "log"), trigger_seconds=None).awaitTermination(DEADLINE)
+    assert lake.build_silver() == 2
     assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import msgq
 from msgq.errors import InvalidValueError, MessageTooLargeError
-from msgq.spark import Publisher, read
+from msgq.spark import BusSink, read
 from tests.recording.logs import head
 from tests.spark.deadline import DEADLINE
 from tests.spark.test_stream import CLOSED, part
@@ -30,7 +30,7 @@ def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Pat
     sub = msgq.sub_sock(endpoint)
     table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
     counts = table.groupBy("endpoint").count()
-    with Publisher(endpoint) as publisher:
+    with BusSink(endpoint) as publisher:
         query = counts.writeStream.foreachBatch(publisher).outputMode("update").trigger(availableNow=True).start()
         assert query.awaitTermination(DEADLINE)
     first, second = got(sub)
@@ -41,7 +41,7 @@ def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Pat
 def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "a.mcap").write_bytes(head() + part(0))
     sub = msgq.sub_sock(endpoint)
-    with Publisher(endpoint, column="data") as publisher:
+    with BusSink(endpoint, column="data") as publisher:
         publisher(read(spark, str(tmp_path)), 0)
         assert msgq.drain_sock_raw(sub) == [b"data"] * 5
         with pytest.raises(InvalidValueError, match="no column 'data'"):
@@ -56,7 +56,7 @@ def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, e
     table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path / "log"))
     failed: list[int] = []
 
-    with Publisher(endpoint) as publisher:
+    with BusSink(endpoint) as publisher:
 
         def take(frame: DataFrame, batch: int) -> None:
             publisher(frame.select("sequence"), batch)
@@ -76,7 +76,7 @@ def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, e
 
 def test_a_table_that_is_no_stream(spark: SparkSession, endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint, segment_size=16 << 20)
-    with Publisher(endpoint, segment_size=16 << 20) as publisher:
+    with BusSink(endpoint, segment_size=16 << 20) as publisher:
         assert publisher.publish(spark.range(100_000, numPartitions=4)) == 100_000
         assert got(sub) == [{"id": number} for number in range(100_000)]
         assert publisher.publish(spark.range(0)) == 0
@@ -86,7 +86,7 @@ def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> N
     query = """SELECT binary('ab') AS b, null AS n, double('nan') AS x, timestamp'2026-01-01 01:02:03' AS t,
     array(1, null) AS a, named_struct('y', null) AS s, 1.50 AS d, map(1, 2) AS m, 9007199254740993 AS l"""
     sub = msgq.sub_sock(endpoint)
-    with Publisher(endpoint) as publisher:
+    with BusSink(endpoint) as publisher:
         publisher.publish(spark.sql(query))
     assert got(sub) == [
         {
@@ -105,9 +105,9 @@ def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> N
 
 def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:
     numbers = spark.range(1)
-    with Publisher(endpoint, "id") as publisher, pytest.raises(InvalidValueError, match="'id' is bigint; messages are"):
+    with BusSink(endpoint, "id") as publisher, pytest.raises(InvalidValueError, match="'id' is bigint; messages are"):
         publisher.publish(numbers)
-    with Publisher(endpoint) as publisher:
+    with BusSink(endpoint) as publisher:
         with pytest.raises(InvalidValueError, match="column 'batch' is the number of the batch"):
             publisher(numbers.withColumnRenamed("id", "batch"), 3)
         assert publisher.publish(numbers.withColumnRenamed("id", "batch")) == 1
@@ -118,7 +118,7 @@ def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:
 
 def test_texts_and_nulls_of_a_column(spark: SparkSession, endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint)
-    with Publisher(endpoint, "x") as publisher:
+    with BusSink(endpoint, "x") as publisher:
         rows = spark.sql("SELECT * FROM VALUES ('one'), (NULL), ('\u00e9') AS t(x)")
         assert publisher.publish(rows) == 2
     assert msgq.drain_sock_raw(sub) == [b"one", "\u00e9".encode()]

@@ -13,7 +13,7 @@ import pytest
 from mcap import records
 
 from msgq.errors import IpcError, RecordingError
-from msgq.lake.batching import packed
+from msgq.lake.batching import pack_by_size
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
@@ -180,7 +180,7 @@ def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     chunks = [(number, 1 << 20) for number in range(size)]
     room = Options(("x",)).piece_bytes(size << 20)
-    tasks = len(list(packed(chunks, room)))
+    tasks = len(list(pack_by_size(chunks, room)))
     assert tasks % 2 == 0
     assert room <= 257 << 20
 

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
-from msgq.spark.source.arrow_batches import MESSAGES, READ_ERRORS
+from msgq.lake.columns import MESSAGES
+from msgq.spark.source.arrow_batches import READ_ERRORS
 from msgq.spark.tables.timestamps import _TIMES, _timestamp
 from tests.unit.test_sql_names import METHODS, NAMES
 

@@ -171,12 +171,12 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
     rows = [said(i, begin + i, record(begin, begin + i, begin + 3 * i, begin), "slow<1>") for i in range(1, 50)]
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [*rows, message("camera", 0, begin)]))
-    lake.refresh()
-    found = lake.ask(
+    lake.build_gold()
+    found = lake.sql(
         "SELECT stage, endpoint, messages, processing_time_p50, processing_time_max FROM stage_summary"
     ).collect()
     assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
-    assert listed(lake.ask("SELECT sum(messages) FROM stages"), "*") == [(49,)]
+    assert listed(lake.sql("SELECT sum(messages) FROM stages"), "*") == [(49,)]
     write_report(lake_tables(lake.uri), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert page.count("<h2>Stages</h2>") == 1
@@ -198,7 +198,7 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
         assert json.loads(demo.stdout.read())["ok"]
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([tmp_path / "log"])
-    lake.refresh()
+    lake.build_gold()
     live, columns = tree.tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
     assert (live.cut, set(live.lost.values())) == (0, {0})
     hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]

@@ -201,8 +201,8 @@ def test_there_are_no_hops_without_a_time_of_origin(spark: Any) -> None:
 def test_checks_say_what_passed(spark: Any) -> None:
     rows = [message("a", i, i * SECOND, publish_time=i * SECOND - 10) for i in (0, 1, 3)]
     rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
-    limits = tables.Limits(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)
-    found = tables.gold(messages(spark, rows), limits=limits)["checks"]
+    thresholds = tables.CheckThresholds(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)
+    found = tables.gold(messages(spark, rows), thresholds=thresholds)["checks"]
     assert listed(found, "endpoint", "check_name", "passed", "value", "threshold") == [
         ("a", "dropout", True, 0, 3 * SECOND),
         ("a", "epochs", True, 1, 1),

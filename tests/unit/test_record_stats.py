@@ -215,7 +215,10 @@ def test_a_look_leaves_no_trace(endpoint: str) -> None:
 def test_records_of_a_prefix(prefix: str) -> None:
     with SeqlockVector("b", "<f8", 1) as vector, Board("a", 1, 1):
         vector[0] = 1
-        assert [(one.name, one.elements_written, one.prefix) for one in stats.records()] == [("a", 0, prefix), ("b", 1, prefix)]
+        assert [(one.name, one.elements_written, one.prefix) for one in stats.records()] == [
+            ("a", 0, prefix),
+            ("b", 1, prefix),
+        ]
         assert "b" not in [one.name for one in stats.records("")]
         inodes = {name: os.stat(SHM / f"msgqrec_{prefix}" / name).st_ino for name in ("a", "b")}
         assert stats.record_inodes() == inodes

@@ -42,7 +42,7 @@ DUCKDB = frozenset(_DUCKDB_WORDS.split())
 METHODS = {"count", "index", "max", "min", "schema", "size"}
 SCHEMAS: list[pa.Schema] = [
     *(columns.BRONZE, columns.PLACES, ingest_log._FILES, ingest_log._READ_ERRORS, ranges.RANGES, duplicates.KEYS),
-    *(schema_texts._COLUMNS, writer.LEDGER, decoder.FIXED, decoder.DECODE_ERRORS),
+    *(schema_texts._COLUMNS, writer.MANIFEST, decoder.FIXED_COLUMNS, decoder.DECODE_ERRORS),
     *(*gold.HOURLY.values(), *gold.TOTALS.values(), *partial_aggregates.SCHEMAS.values()),
 ]
 TABLES = {

@@ -80,7 +80,7 @@ class Jobs:
 
         def work() -> dict[str, Any]:
             lake.ingest([recording])
-            lake.refresh()
+            lake.build_gold()
             folders = sorted(Path(lake.uri.removeprefix("file://")).iterdir())
             return {folder.name: size_of(folder) for folder in folders}
 
@@ -92,7 +92,7 @@ class Jobs:
         lake.ingest([recording])
 
         def work() -> int:
-            lake.decode()
+            lake.build_silver()
             return sum(1 for _ in Path(lake.uri.removeprefix("file://"), "silver").rglob("*.parquet"))
 
         return work
@@ -102,14 +102,14 @@ class Jobs:
         *old, new = sorted(map(str, Path(recording).rglob("*.mcap")))
         lake = self._fresh()
         lake.ingest(old)
-        lake.refresh()
+        lake.build_gold()
         return lambda: lake.ingest([new]).messages
 
     def refresh(self) -> Callable[[], Any]:
         """Make gold of what is new in the lake of the job before."""
         (path,) = self._where.glob("lake*")
         lake = Lake(self._spark, path)
-        return lambda: lake.refresh()
+        return lambda: lake.build_gold()
 
     def native(self, recording: str, columns: list[str] | None = None) -> Callable[[], Any]:
         """Read the same messages from Parquet, as Spark wrote it: the floor of `read`."""

@@ -38,7 +38,7 @@ def command(
     if output.exists():
         raise click.UsageError(f"{output} exists; give another name, or remove it")
     opened = arguments.open_lake(lake, master, version=version)
-    answer = opened.ask(query)
+    answer = opened.sql(query)
     with arguments.progress(opened, "export"):
         if kind == "mcap":
             count = write_log(answer, output, opened.uri)

@@ -37,9 +37,9 @@ def command(
         done = opened.ingest(recordings, schemas)
     if silver:
         with arguments.progress(opened, "decode"):
-            opened.decode()
+            opened.build_silver()
     with arguments.progress(opened, "tables"):
-        runs = opened.refresh() if gold else 0
+        runs = opened.build_gold() if gold else 0
     if as_json:
         echo_json(asdict(done) | {"runs": runs})
     else:

@@ -12,7 +12,7 @@ from msgq.cli.lake import arguments
 @click.command(short_help="Put small files together, remove old ones.", epilog=options.EXIT_CODES)
 @arguments.lake
 @click.option(
-    "--keep",
+    "--retain-hours",
     type=click.IntRange(min=0),
     default=168,
     show_default=True,
@@ -21,14 +21,14 @@ from msgq.cli.lake import arguments
 )
 @arguments.master
 @options.as_json
-def command(lake: str, keep: int, master: str | None, as_json: bool) -> None:
+def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> None:
     """Put small files of LAKE together, and remove those that no table needs: of older versions, and of kills.
 
-    Others may read and write meanwhile, if --keep is more than their longest query and ingest take.
+    Others may read and write meanwhile, if --retain-hours is more than their longest query and ingest take.
     """
     opened = arguments.open_lake(lake, master)
     with arguments.progress(opened, "optimize"):
-        done = opened.optimize(keep)
+        done = opened.optimize(retain_hours)
     if as_json:
         echo_json(asdict(done))
     else:

@@ -68,7 +68,7 @@ def command(
     from msgq.spark.lake.export import write_log
 
     opened = arguments.open_lake(lake, master, version=version)
-    answer = opened.ask(query)
+    answer = opened.sql(query)
     with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
         path = Path(directory) / "rows.mcap"
         with arguments.progress(opened, "query"):

@@ -42,7 +42,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
             for problem in done.read_errors:
                 echo(f"skipped: {problem}", err=True)
         with arguments.progress(opened, "report"):
-            opened.refresh()
+            opened.build_gold()
             summary = write_report(lake_tables(opened.uri), output, runs)
     if as_json:
         echo_json({"path": str(output), **summary})

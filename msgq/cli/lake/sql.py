@@ -22,7 +22,7 @@ def command(lake: str, query: str, rows: int, version: int | None, master: str |
     The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
     """
     opened = arguments.open_lake(lake, master, version=version)
-    answer = opened.ask(query)
+    answer = opened.sql(query)
     with arguments.progress(opened, "sql"):
         lines = [row.asDict(recursive=True) for row in answer.limit(rows + 1).collect()]
     shown = lines[:rows]

@@ -15,7 +15,7 @@ from msgq.cli.lake import arguments
 @click.argument("recordings")
 @click.option("--checkpoint", metavar="DIR", help="Where the stream keeps its place.  [default: in the lake]")
 @click.option(
-    "--every",
+    "--trigger-seconds",
     type=click.FloatRange(min=0.1),
     default=10.0,
     show_default=True,
@@ -24,7 +24,9 @@ from msgq.cli.lake import arguments
 )
 @click.option("--once", is_flag=True, help="Add what there is, and end.")
 @arguments.master
-def command(lake: str, recordings: str, checkpoint: str | None, every: float, once: bool, master: str | None) -> None:
+def command(
+    lake: str, recordings: str, checkpoint: str | None, trigger_seconds: float, once: bool, master: str | None
+) -> None:
     """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
 
     The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
@@ -34,13 +36,13 @@ def command(lake: str, recordings: str, checkpoint: str | None, every: float, on
     opened = arguments.open_lake(lake, master, (recordings,))
     over: list[bool] = []
     with arguments.progress(opened, "stream"), interruptible(lambda: over.append(True)):
-        query = follow(opened, recordings, checkpoint, None if once else every)
+        query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
         if not once:
             echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
         while not over and not query.awaitTermination(1):
             continue
         query.stop()
     with arguments.progress(opened, "decode"):
-        opened.decode()
+        opened.build_silver()
     with arguments.progress(opened, "tables"):
-        opened.refresh()
+        opened.build_gold()

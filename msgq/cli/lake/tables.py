@@ -20,18 +20,18 @@ def command(lake: str, as_json: bool) -> None:
     The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
     endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
     """
-    from msgq.lake.catalog import catalogue, quoted
+    from msgq.lake.catalog import list_tables, quote_name
 
-    tables = catalogue(arguments.existing(lake))
+    tables = list_tables(arguments.existing(lake))
     if as_json:
-        for entry in tables:
-            echo_json(asdict(entry))
+        for info in tables:
+            echo_json(asdict(info))
         return
     table = Table("table", "a row is", "where")
     for title in ("rows", "files", "size"):
         table.add_column(title, justify="right")
-    for entry in tables:
-        name = entry.table if re.fullmatch(r"\w*", entry.table) else quoted(entry.table)
-        sizes = (in_units(entry.rows), in_units(entry.files), in_bytes(entry.bytes))
-        table.add_row(name, entry.row, entry.place, *sizes)
+    for info in tables:
+        name = info.name if re.fullmatch(r"\w*", info.name) else quote_name(info.name)
+        sizes = (in_units(info.row_count), in_units(info.file_count), in_bytes(info.size_bytes))
+        table.add_row(name, info.description, info.path, *sizes)
     console().print(table)

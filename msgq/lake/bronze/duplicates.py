@@ -32,7 +32,7 @@ KEYS = pa.schema(
 _IDENTITY_BYTES = 16
 
 
-def part_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa.RecordBatch]:
+def read_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa.RecordBatch]:
     """Give what has to be compared of a part: `KEYS`. Payloads are read only where files number nothing.
 
     part, known : `file_number`, and `is_committed`.
@@ -53,17 +53,17 @@ def part_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa
 
 
 def _identities(rows: pa.Table) -> pa.Array:
-    found = []
+    digests = []
     columns = (rows.column(name).to_pylist() for name in ("epoch", "publish_time"))
     for epoch, published, data in zip(*columns, rows.column("data"), strict=True):
         identity = None if epoch else blake2b(repr(published).encode(), digest_size=_IDENTITY_BYTES)
         if identity is not None:
             identity.update(data.as_buffer())
-        found.append(identity and identity.digest())
-    return pa.array(found, pa.binary())
+        digests.append(identity and identity.digest())
+    return pa.array(digests, pa.binary())
 
 
-def part_without(lake: Directory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+def read_without_rows(lake: Directory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Give the messages of a part, but for some rows. rows : their numbers."""
     with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
         left_out = np.zeros(file.metadata.num_rows, np.bool_)

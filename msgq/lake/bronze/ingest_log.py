@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.recording.mcap_io.problem import Problem
 
@@ -29,7 +29,7 @@ _READ_ERRORS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class IngestedFile:
     """A file as it was when it was read. path : as text. size : bytes. mtime_ns : since the epoch."""
 
     path: str
@@ -37,13 +37,13 @@ class Input:
     mtime_ns: int
 
 
-class Inputs:
+class IngestLog:
     """The tables `ingested_files` and `read_errors` of a lake, which grow only. For one thread at a time."""
 
     def __init__(self, lake: Directory) -> None:
-        self._files, self._read_errors = Table(lake, "ingested_files"), Table(lake, "read_errors")
+        self._files, self._read_errors = LakeTable(lake, "ingested_files"), LakeTable(lake, "read_errors")
 
-    def known(self) -> set[Input]:
+    def list_files(self) -> set[IngestedFile]:
         """Return all files that were read."""
         return _inputs(_rows(self._files))
 
@@ -51,27 +51,27 @@ class Inputs:
         """Return what could not be read of the files as they were last, each once."""
         return [problem for some in _current(_rows(self._files), _rows(self._read_errors)).values() for problem in some]
 
-    def add(self, inputs: Collection[Input], problems: Iterable[Problem]) -> None:
+    def add(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
         """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
-        files, found = _rows(self._files), _rows(self._read_errors)
-        first = 1 + max((one["ingest_number"] for one in [*files, *found]), default=-1)
-        known, was = _inputs(files), _current(files, found)
-        new = {one: number for number, one in enumerate(inputs, first) if one not in known}
-        numbers = {one.path: number for one, number in new.items()}
-        told: dict[str, dict[Problem, None]] = {}
+        files, errors = _rows(self._files), _rows(self._read_errors)
+        first = 1 + max((row["ingest_number"] for row in [*files, *errors]), default=-1)
+        known, was = _inputs(files), _current(files, errors)
+        new = {row: number for number, row in enumerate(inputs, first) if row not in known}
+        numbers = {row.path: number for row, number in new.items()}
+        new_errors: dict[str, dict[Problem, None]] = {}
         for problem in problems:
-            told.setdefault(problem.path, {})[problem] = None
+            new_errors.setdefault(problem.path, {})[problem] = None
         rows = [
             _row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
-            for path, some in told.items()
+            for path, some in new_errors.items()
             if path in numbers or some.keys() != was.get(path, {}).keys()
             for problem in some
         ]
         if rows:
             self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS))
         if rows := [
-            {"path": one.path, "size_bytes": one.size, "mtime_ns": one.mtime_ns, "ingest_number": number}
-            for one, number in new.items()
+            {"path": row.path, "size_bytes": row.size, "mtime_ns": row.mtime_ns, "ingest_number": number}
+            for row, number in new.items()
         ]:
             self._files.append_rows(pa.Table.from_pylist(rows, _FILES))
 
@@ -85,23 +85,23 @@ def _row(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _rows(table: Table) -> list[dict[str, Any]]:
+def _rows(table: LakeTable) -> list[dict[str, Any]]:
     snapshot = table.snapshot()
     return [] if snapshot is None else snapshot.read().to_pylist()
 
 
-def _inputs(files: list[dict[str, Any]]) -> set[Input]:
-    return {Input(one["path"], one["size_bytes"], one["mtime_ns"]) for one in files}
+def _inputs(files: list[dict[str, Any]]) -> set[IngestedFile]:
+    return {IngestedFile(row["path"], row["size_bytes"], row["mtime_ns"]) for row in files}
 
 
 def _current(files: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, dict[Problem, None]]:
     """Return by path the problems that were found when the file was read last, or when nobody could."""
     newest: dict[str, int] = {}
-    for one in [*files, *problems]:
-        newest[one["path"]] = max(one["ingest_number"], newest.get(one["path"], 0))
-    found: dict[str, dict[Problem, None]] = {}
-    for one in problems:
-        if one["ingest_number"] == newest[one["path"]]:
-            problem = Problem(one["path"], one["byte_offset"], one["reason"], one["errno"])
-            found.setdefault(problem.path, {})[problem] = None
-    return found
+    for row in [*files, *problems]:
+        newest[row["path"]] = max(row["ingest_number"], newest.get(row["path"], 0))
+    current: dict[str, dict[Problem, None]] = {}
+    for row in problems:
+        if row["ingest_number"] == newest[row["path"]]:
+            problem = Problem(row["path"], row["byte_offset"], row["reason"], row["errno"])
+            current.setdefault(problem.path, {})[problem] = None
+    return current

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers
+from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, column, integer_column
 
 #: A row for each run, endpoint, epoch and schema of each row group.
 RANGES = pa.schema(
@@ -30,25 +30,25 @@ RANGES = pa.schema(
 )
 
 
-def ordered(table: pa.Table) -> tuple[Integers, Integers, Truths]:
+def order_rows(table: pa.Table) -> tuple[Integers, Integers, Booleans]:
     """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
-    groups = Groups(*(column(table, name) for name in ("run", "endpoint")), *_integers(table, "epoch", "schema_id"))
+    groups = RowGroups(*(column(table, name) for name in ("run", "endpoint")), *_integers(table, "epoch", "schema_id"))
     times, sequences = _integers(table, "log_time", "sequence")
-    order = groups.ordered(np.arange(len(times)))
-    same = np.diff(groups.ids) == 0
-    if (same & (times[order][1:] <= times[order][:-1])).any():  # seldom: each endpoint's messages come in order
-        order = np.lexsort((sequences, times, groups.places()))
-    twice = same & (np.diff(times[order]) == 0) & (np.diff(sequences[order]) == 0)
-    starts = np.flatnonzero(np.diff(groups.ids, prepend=-1))
+    order = groups.sort(np.arange(len(times)))
+    same_group = np.diff(groups.sorted_ids) == 0
+    if (same_group & (times[order][1:] <= times[order][:-1])).any():  # seldom: each endpoint's messages come in order
+        order = np.lexsort((sequences, times, groups.group_ids()))
+    twice = same_group & (np.diff(times[order]) == 0) & (np.diff(sequences[order]) == 0)
+    starts = np.flatnonzero(np.diff(groups.sorted_ids, prepend=-1))
     return order, starts, np.logical_or.reduceat(np.append(twice, False), starts)
 
 
 def _integers(table: pa.Table, *names: str) -> list[Integers]:
-    return [integers(table, name) for name in names]
+    return [integer_column(table, name) for name in names]
 
 
-def ranges_of(table: pa.Table, part: str, starts: Integers, repeats: Truths) -> pa.RecordBatch:
-    """Return the ranges of a row group of a part: of rows in order, as `ordered` has found them."""
+def row_group_ranges(table: pa.Table, part: str, starts: Integers, repeats: Booleans) -> pa.RecordBatch:
+    """Return the ranges of a row group of a part: of rows in order, as `order_rows` has found them."""
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
     ends = np.append(starts[1:], len(times))
@@ -67,7 +67,7 @@ def ranges_of(table: pa.Table, part: str, starts: Integers, repeats: Truths) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=RANGES)
 
 
-def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
+def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     """Return the new parts that may have a message which is in another part, and the known parts that may have it.
 
     Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
@@ -83,11 +83,11 @@ def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     }
     known_parts: set[str] = set()
     for cluster in _clusters(new, known):
-        fresh = [one for one in cluster if one.is_new]
-        met = zip(fresh, _met(fresh, cluster), strict=True)
-        new_parts |= {one.part for one, count in met if count > 1}  # itself is one
-        old = [one for one in cluster if not one.is_new]
-        known_parts |= {one.part for one, count in zip(old, _met(old, fresh), strict=True) if count}
+        fresh = [item for item in cluster if item.is_new]
+        met = zip(fresh, _count_overlaps(fresh, cluster), strict=True)
+        new_parts |= {item.part for item, count in met if count > 1}  # itself is one
+        old = [item for item in cluster if not item.is_new]
+        known_parts |= {item.part for item, count in zip(old, _count_overlaps(old, fresh), strict=True) if count}
     return new_parts, known_parts
 
 
@@ -124,30 +124,30 @@ def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
         yield cluster
 
 
-def _met(ranges: list[_Range], others: list[_Range]) -> list[int]:
+def _count_overlaps(ranges: list[_Range], other_ranges: list[_Range]) -> list[int]:
     """Return how many of the others each range meets, in time and in sequences.
 
     Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
     """
-    until, upto = [one.end for one in ranges], [one.last for one in ranges]
-    before, below = [one.begin - 1 for one in ranges], [one.first - 1 for one in ranges]
-    begun = _counts([(one.begin, one.first) for one in others], until, upto)
-    begun_below = _counts([(one.begin, one.last) for one in others], until, below)
-    ended = _counts([(one.end, one.first) for one in others], before, upto)
-    ended_below = _counts([(one.end, one.last) for one in others], before, below)
+    until, upto = [item.end for item in ranges], [item.last for item in ranges]
+    before, below = [item.begin - 1 for item in ranges], [item.first - 1 for item in ranges]
+    begun = _counts([(item.begin, item.first) for item in other_ranges], until, upto)
+    begun_below = _counts([(item.begin, item.last) for item in other_ranges], until, below)
+    ended = _counts([(item.end, item.first) for item in other_ranges], before, upto)
+    ended_below = _counts([(item.end, item.last) for item in other_ranges], before, below)
     return [a - b - c + d for a, b, c, d in zip(begun, begun_below, ended, ended_below, strict=True)]
 
 
 def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
     """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
-    found = [0] * len(x)
+    counts = [0] * len(x)
     seen: list[int] = []
     points = sorted(points, reverse=True)
     for index in sorted(range(len(x)), key=x.__getitem__):
         while points and points[-1][0] <= x[index]:
             insort(seen, points.pop()[1])
-        found[index] = bisect_right(seen, y[index])
-    return found
+        counts[index] = bisect_right(seen, y[index])
+    return counts
 
 
 def _columns(table: pa.Table, *names: str) -> Iterator[list[Any]]:

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgq.common.units import NS_PER_DAY
-from msgq.lake.aggregate_store import RANGES_NAME, derived_table, file_name, origin, stem, with_part
-from msgq.lake.batching import gathered
-from msgq.lake.bronze.ranges import RANGES, ordered, ranges_of
+from msgq.lake.aggregate_store import RANGES_NAME, aggregate_table, bronze_stem, file_name, file_stem, with_bronze_file
+from msgq.lake.batching import combine_batches
+from msgq.lake.bronze.ranges import RANGES, order_rows, row_group_ranges
 from msgq.lake.columns import COLUMNS
-from msgq.lake.delta_table import File, Table
+from msgq.lake.delta_table import DataFile, LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.metrics.images import pictures
-from msgq.lake.metrics.partial_aggregates import derive
+from msgq.lake.metrics.partial_aggregates import compute_aggregates
 
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
@@ -36,74 +36,74 @@ _TEXTS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", 
 _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 
 
-def messages_table(lake: Directory) -> Table:
+def messages_table(lake: Directory) -> LakeTable:
     """Return the table of all messages of a lake."""
-    return Table(lake, "messages", ["date", "size_class"])
+    return LakeTable(lake, "messages", ["date", "size_class"])
 
 
 @dataclass(slots=True)
-class Written:
+class UncommittedFiles:
     """What workers have written, and nobody has committed yet.
 
     Attributes
     ----------
     parts : files of the table of messages.
-    derived : files of the derived tables, by their names.
+    aggregates : files of the derived tables, by their names.
     ranges : of the parts.
     """
 
-    parts: list[File] = field(default_factory=list)
-    derived: dict[str, list[File]] = field(default_factory=dict)
+    parts: list[DataFile] = field(default_factory=list)
+    aggregates: dict[str, list[DataFile]] = field(default_factory=dict)
     ranges: pa.Table = field(default_factory=RANGES.empty_table)
 
-    def add(self, other: Written) -> None:
+    def add(self, other: UncommittedFiles) -> None:
         """Take over what another one has."""
         self.parts += other.parts
-        for name, files in other.derived.items():
-            self.derived.setdefault(name, []).extend(files)
+        for name, files in other.aggregates.items():
+            self.aggregates.setdefault(name, []).extend(files)
         self.ranges = pa.concat_tables([self.ranges, other.ranges])
 
-    def split(self, parts: set[str]) -> tuple[Written, Written]:
+    def split(self, parts: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
         """Return what is of these parts, and the rest."""
-        stems = set(map(stem, parts))
+        stems = set(map(file_stem, parts))
         chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(parts), pa.string()))
         halves = []
-        for mine, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
-            files = [file for file in self.parts if (file.path in parts) == mine]
-            derived = {
-                name: [file for file in files if (origin(file.path) in stems) == mine]
-                for name, files in self.derived.items()
+        for is_chosen, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
+            files = [file for file in self.parts if (file.path in parts) == is_chosen]
+            aggregates = {
+                name: [file for file in files if (bronze_stem(file.path) in stems) == is_chosen]
+                for name, files in self.aggregates.items()
             }
-            halves.append(Written(files, derived, ranges))
+            halves.append(UncommittedFiles(files, aggregates, ranges))
         return halves[0], halves[1]
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], lake: Directory) -> Written:
+def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> UncommittedFiles:
     """Write messages into new parts, and what is derived of them.
 
     batches : with the columns `COLUMNS`.
     """
-    writers = _Writers(lake)
+    writers = _PartitionWriters(lake)
     try:
-        for table in gathered(batches, _GROUP_ROWS, _GROUP_BYTES):
+        for table in combine_batches(batches, _GROUP_ROWS, _GROUP_BYTES):
             writers.write(table)
     finally:
         writers.close()
     return writers.written
 
 
-def derive_part(lake: Directory, part: str) -> Written:
+def rebuild_aggregates(lake: Directory, part: str) -> UncommittedFiles:
     """Write what is derived of a part that is there, in files of new names: others may do the same at one time."""
-    kept = _Kept(lake, part, anew=True)
+    aggregates = _AggregateWriter(lake, part, is_rebuilt=True)
     with pq.ParquetFile(messages_table(lake).path(part), filesystem=lake.files) as file:
         for group in range(file.num_row_groups):
-            table = _encoded(file.read_row_group(group))
-            order, starts, repeats = ordered(table)
-            kept.add(table.take(pa.array(order)), starts, repeats)
-    return kept.written()
+            table = _encode_texts(file.read_row_group(group))
+            order, starts, repeats = order_rows(table)
+            aggregates.add(table.take(pa.array(order)), starts, repeats)
+    return aggregates.finish()
 
 
-def join_parts(lake: Directory, parts: Sequence[str]) -> Written:
+def merge_bronze_files(lake: Directory, parts: Sequence[str]) -> UncommittedFiles:
     """Write new parts with the messages of others, in their order."""
     table = messages_table(lake)
 
@@ -113,21 +113,21 @@ def join_parts(lake: Directory, parts: Sequence[str]) -> Written:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group, COLUMNS.names).to_batches()
 
-    return write_parts(rows(), lake)
+    return write_bronze(rows(), lake)
 
 
-class _Writers:
+class _PartitionWriters:
     """An open part for each date and class, of those that came last."""
 
     def __init__(self, lake: Directory) -> None:
         self._lake, self._table = lake, messages_table(lake)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenFile] = {}
         self._about: list[pq.FileMetaData] = []
-        self.written = Written()
+        self.written = UncommittedFiles()
 
     def write(self, table: pa.Table) -> None:
         """Write a table into each part to which it has something to say, as one row group; of large ones as some."""
-        table = _encoded(table)
+        table = _encode_texts(table)
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
         for name, column in (
             ("size_bytes", sizes),
@@ -143,15 +143,15 @@ class _Writers:
                     self._write(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
 
     def _write(self, table: pa.Table, folder: str) -> None:
-        order, starts, repeats = ordered(table)
+        order, starts, repeats = order_rows(table)
         table = table.take(pa.array(order))
-        one = self._open.pop(folder, None) or self._begin(f"{folder}/{uuid4().hex}.parquet", table.schema)
-        self._open[folder] = one  # as the last one
+        file = self._open.pop(folder, None) or self._begin(f"{folder}/{uuid4().hex}.parquet", table.schema)
+        self._open[folder] = file  # as the last one
         for rows in _row_groups(table):
-            one.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        one.kept.add(table, starts, repeats)
+            file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        file.aggregates.add(table, starts, repeats)
 
-    def _begin(self, part: str, columns: pa.Schema) -> _Open:
+    def _begin(self, part: str, columns: pa.Schema) -> _OpenFile:
         while len(self._open) >= _OPEN_MAX:
             self._close(next(iter(self._open)))
         path = self._table.path(part)
@@ -168,13 +168,13 @@ class _Writers:
             metadata_collector=self._about,
             write_statistics=[name for name in columns.names if name != "data"],
         )
-        return _Open(part, writer, _Kept(self._lake, part))
+        return _OpenFile(part, writer, _AggregateWriter(self._lake, part))
 
     def _close(self, folder: str) -> None:
-        one = self._open.pop(folder)
-        one.writer.close()
-        self.written.add(Written([self._table.file(one.part, self._about[-1])]))
-        self.written.add(one.kept.written())
+        file = self._open.pop(folder)
+        file.writer.close()
+        self.written.add(UncommittedFiles([self._table.file(file.part, self._about[-1])]))
+        self.written.add(file.aggregates.finish())
 
     def close(self) -> None:
         """Complete the parts."""
@@ -182,37 +182,37 @@ class _Writers:
             self._close(folder)
 
 
-class _Kept:
+class _AggregateWriter:
     """What is derived of a part: a file of each table in which it has rows."""
 
-    def __init__(self, lake: Directory, part: str, anew: bool = False) -> None:
-        self._lake, self._part, self._name = lake, part, file_name(part, anew)
+    def __init__(self, lake: Directory, part: str, is_rebuilt: bool = False) -> None:
+        self._lake, self._part, self._name = lake, part, file_name(part, is_rebuilt)
         self._ranges: list[pa.RecordBatch] = []
         self._rows: dict[str, list[pa.Table]] = {}
 
     def add(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
         """Derive of a row group."""
-        self._ranges.append(ranges_of(rows, self._part, starts, repeats))
-        for name, found in derive(rows).items():
-            if found.num_rows:
-                self._rows.setdefault(name, []).append(with_part(found, self._part))
+        self._ranges.append(row_group_ranges(rows, self._part, starts, repeats))
+        for name, aggregates in compute_aggregates(rows).items():
+            if aggregates.num_rows:
+                self._rows.setdefault(name, []).append(with_bronze_file(aggregates, self._part))
 
-    def written(self) -> Written:
+    def finish(self) -> UncommittedFiles:
         """Write the files; the ranges last, for they say that the others are whole."""
         files = {name: [self._write(name, rows)] for name, rows in self._rows.items()}
         ranges = pa.Table.from_batches(self._ranges, RANGES)
-        return Written([], files | {RANGES_NAME: [self._write(RANGES_NAME, [ranges])]}, ranges)
+        return UncommittedFiles([], files | {RANGES_NAME: [self._write(RANGES_NAME, [ranges])]}, ranges)
 
-    def _write(self, name: str, rows: Sequence[pa.Table]) -> File:
-        return derived_table(self._lake, name).write(self._name, pa.concat_tables(rows))
+    def _write(self, name: str, rows: Sequence[pa.Table]) -> DataFile:
+        return aggregate_table(self._lake, name).write(self._name, pa.concat_tables(rows))
 
 
-class _Open(NamedTuple):
+class _OpenFile(NamedTuple):
     """A part that is being written."""
 
     part: str
     writer: pq.ParquetWriter
-    kept: _Kept
+    aggregates: _AggregateWriter
 
 
 def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
@@ -227,7 +227,7 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, end - start)
 
 
-def _encoded(table: pa.Table) -> pa.Table:
+def _encode_texts(table: pa.Table) -> pa.Table:
     """Return the texts as dictionaries, and each column in one piece."""
     for name in _TEXTS:
         index = table.schema.get_field_index(name)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from msgq.lake.metrics import dropouts, endpoints, islands, partial_aggregates, queues, stages, windows
 from msgq.lake.metrics import hops as hop_tables
-from msgq.lake.metrics.checks import CHECKS, Limits, checks
-from msgq.lake.metrics.islands import CELL, EPOCH
+from msgq.lake.metrics.checks import CHECKS, CheckThresholds, checks
+from msgq.lake.metrics.islands import EPOCH_KEY, STATE_KEY
 
 #: The columns of the tables that are made of each hour.
 HOURLY: dict[str, pa.Schema] = {
@@ -24,16 +24,16 @@ HOURLY: dict[str, pa.Schema] = {
     "queue_deliveries": queues.DELIVERIES,
     "_hours": windows.WINDOWS,
     "_intervals": dropouts.INTERVALS,
-    "_islands": islands.schema(EPOCH),
-    "_key_islands": islands.schema(CELL),
+    "_islands": islands.schema(EPOCH_KEY),
+    "_key_islands": islands.schema(STATE_KEY),
     "_stages": stages.SPREADS,
     "_edges": hop_tables.EDGES,
     "_queues": queues.SPREADS,
 }
-_OVERWRITES = islands.jumps_schema(CELL)
+_OVERWRITES = islands.gaps_schema(STATE_KEY)
 #: The columns of the tables that are made of each run.
 TOTALS: dict[str, pa.Schema] = {
-    "sequence_gaps": islands.jumps_schema(EPOCH),
+    "sequence_gaps": islands.gaps_schema(EPOCH_KEY),
     "overwrites": _OVERWRITES.set(
         _OVERWRITES.get_field_index("lost"), _OVERWRITES.field("lost").with_name("overwritten")
     ),
@@ -51,7 +51,7 @@ TOTALS: dict[str, pa.Schema] = {
 }
 
 
-def hourly(found: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
+def hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
     """Return the tables `HOURLY` of an hour of a run.
 
     Parameters
@@ -62,66 +62,69 @@ def hourly(found: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
     """
     made = {name: schema.empty_table() for name, schema in HOURLY.items()}
     for name, make in _MADE.items():
-        if found[name].num_rows:  # of most there is nothing, and hours are many
-            made |= make(found[name], at_least)
+        if aggregates[name].num_rows:  # of most there is nothing, and hours are many
+            made |= make(aggregates[name], at_least)
     return made
 
 
-def _of_windows(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
-    base = windows.merged(found)
-    wide = windows.widened(base, at_least)
+def _of_windows(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    base = windows.merge_windows(rows)
+    wide = windows.coarsen_windows(base, at_least)
     return {
         "traffic_windows": wide,
         "throughput": windows.throughput(wide),
         "latency": windows.latency(wide),
-        "_hours": windows.merged(base, windows.HOUR),
-        "_intervals": dropouts.intervals(base),
+        "_hours": windows.merge_windows(base, windows.HOUR),
+        "_intervals": dropouts.message_intervals(base),
     }
 
 
-def _of_stages(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
-    said = stages.merged(found)
-    return {"stages": stages.widened(said, at_least), "_stages": stages.merged(said, windows.HOUR)}
+def _of_stages(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    said = stages.merge_windows(rows)
+    return {"stages": stages.coarsen_windows(said, at_least), "_stages": stages.merge_windows(said, windows.HOUR)}
 
 
-def _of_events(found: pa.Table, _: int) -> dict[str, pa.Table]:
-    done = queues.queue_deliveries(found)
+def _of_events(rows: pa.Table, _: int) -> dict[str, pa.Table]:
+    done = queues.queue_deliveries(rows)
     return {"queue_deliveries": done, "_queues": queues.queue_points(done)}
 
 
 #: By the name of what is derived, how the tables of an hour are made of it. The least width of windows is given, too.
 _MADE: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
     "traffic_windows": _of_windows,
-    "islands": lambda found, _: {"_islands": islands.joined(found, EPOCH)},
-    "key_islands": lambda found, _: {"_key_islands": islands.joined(found, CELL)},
+    "islands": lambda rows, _: {"_islands": islands.join_islands(rows, EPOCH_KEY)},
+    "key_islands": lambda rows, _: {"_key_islands": islands.join_islands(rows, STATE_KEY)},
     "stages": _of_stages,
     "events": _of_events,
-    "frames": lambda found, _: {"frames": found},
-    "origins": lambda found, _: {"_edges": hop_tables.edges(found)},
+    "frames": lambda rows, _: {"frames": rows},
+    "origins": lambda rows, _: {"_edges": hop_tables.edges(rows)},
 }
 
 
-def totals(found: Mapping[str, pa.Table], at_least: int, limits: Limits) -> dict[str, pa.Table]:
+def run_tables(aggregates: Mapping[str, pa.Table], at_least: int, thresholds: CheckThresholds) -> dict[str, pa.Table]:
     """Return the tables `TOTALS` of whole runs.
 
     Parameters
     ----------
     found : those of `HOURLY` whose names begin with _, of all hours.
     at_least : the least width of windows, ns.
-    limits : of `checks`.
+    thresholds : of `checks`.
     """
-    gaps, cells = islands.jumps(found["_islands"], EPOCH), islands.jumps(found["_key_islands"], CELL)
-    queue_windows = queues.widened(queues.queue_windows(found["_queues"]), at_least)
+    gaps, cells = (
+        islands.find_gaps(aggregates["_islands"], EPOCH_KEY),
+        islands.find_gaps(aggregates["_key_islands"], STATE_KEY),
+    )
+    queue_windows = queues.coarsen_windows(queues.queue_windows(aggregates["_queues"]), at_least)
     made = {
         "sequence_gaps": gaps,
         "overwrites": cells.rename_columns(TOTALS["overwrites"].names),
-        "endpoints": endpoints.endpoints(found["_hours"], gaps, cells),
-        "publishers": endpoints.publishers(found["_hours"]),
-        "dropouts": dropouts.dropouts(found["_intervals"]),
-        "latency_summary": windows.latency_of(found["_hours"]),
-        "hops": hop_tables.hops(found["_edges"]),
-        "stage_summary": stages.stage_summary(found["_stages"]),
+        "endpoints": endpoints.endpoints(aggregates["_hours"], gaps, cells),
+        "publishers": endpoints.publishers(aggregates["_hours"]),
+        "dropouts": dropouts.find_dropouts(aggregates["_intervals"]),
+        "latency_summary": windows.latency_by(aggregates["_hours"]),
+        "hops": hop_tables.hops(aggregates["_edges"]),
+        "stage_summary": stages.stage_summary(aggregates["_stages"]),
         "queue_windows": queue_windows,
         "queue_summary": queues.queue_summary(queue_windows),
     }
-    return made | {"checks": checks(made, limits)}
+    return made | {"checks": checks(made, thresholds)}

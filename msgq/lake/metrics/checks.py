@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
-from msgq.lake.metrics.saturating_time import since
+from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.saturating_time import saturating_subtract
 
 CHECKS = pa.schema(
     [
@@ -21,7 +21,7 @@ CHECKS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckThresholds:
     """What is still good. None: not checked.
 
     Attributes
@@ -40,31 +40,33 @@ class Limits:
     negative_latency_ns: int | None = 0
 
 
-def checks(gold: Mapping[str, pa.Table], limits: Limits) -> pa.Table:
+def checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Table:
     """Return the checks of each endpoint: `CHECKS`. Input: endpoints, latency_summary and dropouts of whole runs."""
     endpoints, latency = gold["endpoints"], gold["latency_summary"]
     wanted = [
-        ("lost", endpoints, integers(endpoints, "lost"), limits.lost),
-        ("epochs", endpoints, integers(endpoints, "epochs"), limits.epochs),
-        ("latency p99", latency, integers(latency, "p99"), limits.latency_p99_ns),
+        ("lost", endpoints, integer_column(endpoints, "lost"), thresholds.lost),
+        ("epochs", endpoints, integer_column(endpoints, "epochs"), thresholds.epochs),
+        ("latency p99", latency, integer_column(latency, "p99"), thresholds.latency_p99_ns),
         (
             "negative latency",
             latency,
-            np.maximum(since(np.zeros(len(latency), np.int64), integers(latency, "min")), 0),
-            limits.negative_latency_ns,
+            np.maximum(saturating_subtract(np.zeros(len(latency), np.int64), integer_column(latency, "min")), 0),
+            thresholds.negative_latency_ns,
         ),
-        ("dropout", endpoints, _longest(endpoints, gold["dropouts"]), limits.dropout_ns),
+        ("dropout", endpoints, _longest(endpoints, gold["dropouts"]), thresholds.dropout_ns),
     ]
-    return pa.concat_tables([CHECKS.empty_table(), *(_check(*one[:3], one[3]) for one in wanted if one[3] is not None)])
+    return pa.concat_tables(
+        [CHECKS.empty_table(), *(_check(*check[:3], check[3]) for check in wanted if check[3] is not None)]
+    )
 
 
 def _longest(endpoints: pa.Table, dropouts: pa.Table) -> Integers:
     """Return the longest dropout of each endpoint, ns; 0 where there is none."""
     rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
     every = pa.concat_tables(rows)
-    groups = Groups(*(column(every, name) for name in ("run", "endpoint")))
-    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integers(dropouts, "duration_ns"))))
-    return longest[groups.places()[: len(endpoints)]]
+    groups = RowGroups(*(column(every, name) for name in ("run", "endpoint")))
+    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integer_column(dropouts, "duration_ns"))))
+    return longest[groups.group_ids()[: len(endpoints)]]
 
 
 def _check(name: str, table: pa.Table, value: Integers, threshold: int) -> pa.Table:
@@ -74,4 +76,4 @@ def _check(name: str, table: pa.Table, value: Integers, threshold: int) -> pa.Ta
         "value": value,
         "threshold": np.full(len(table), threshold),
     }
-    return table_of(CHECKS, rows_of(table, ["run", "endpoint"], np.arange(len(table))) | made)
+    return build_table(CHECKS, take_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import Groups, column, integers, rows_of, table_of
-from msgq.lake.metrics.saturating_time import MOST, begins, since
+from msgq.lake.metrics.group_by import RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
 from msgq.lake.metrics.windows import HOUR
 
 _PERIODS = 5  # length of a dropout at least
@@ -32,66 +32,72 @@ DROPOUTS = pa.schema(
 )
 
 
-def intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
+def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     """Return the intervals between messages of each endpoint in each hour: `INTERVALS`.
 
     Input: windows, each not longer than `least` ns. Of several messages in a window, the intervals count as equal: a
     dropout is longer than a window, and its threshold at least as long.
     """
-    whole = Groups(*(column(windows, name) for name in _PLACE), integers(windows, "window_start"))
-    first, last = whole.min(integers(windows, "start_time")), whole.max(integers(windows, "end_time"))
-    messages = whole.sum(integers(windows, "messages"))
-    rows = windows.take(pa.array(whole.first))
-    hour = integers(rows, "window_start") // HOUR
-    of = Groups(*(column(rows, name) for name in _PLACE), hour)
-    inside = np.diff(of.ids, prepend=-1) == 0
+    whole = RowGroups(*(column(windows, name) for name in _PLACE), integer_column(windows, "window_start"))
+    first, last = whole.min(integer_column(windows, "start_time")), whole.max(integer_column(windows, "end_time"))
+    messages = whole.sum(integer_column(windows, "messages"))
+    rows = windows.take(pa.array(whole.first_rows))
+    hour = integer_column(rows, "window_start") // HOUR
+    hours = RowGroups(*(column(rows, name) for name in _PLACE), hour)
+    inside = np.diff(hours.sorted_ids, prepend=-1) == 0
     between, begin = first - np.roll(last, 1), np.roll(last, 1)
     several = messages > 1
-    ids = np.concatenate((of.ids[several], of.ids[inside]))
+    ids = np.concatenate((hours.sorted_ids[several], hours.sorted_ids[inside]))
     lengths = np.concatenate(((last - first)[several] // (messages[several] - 1), between[inside]))
     counts = np.concatenate((messages[several] - 1, np.ones(int(inside.sum()), np.int64)))
-    histogram = histograms.counted(ids, lengths, of.count, counts)
-    total = np.bincount(ids, counts, of.count)
-    period = histograms.periods(histogram)
+    histogram = histograms.from_durations(ids, lengths, hours.count, counts)
+    total = np.bincount(ids, counts, hours.count)
+    period = histograms.typical_intervals(histogram)
     needed = np.maximum(least, np.where(total >= _ENOUGH, _OF_HOUR * period, 0))
-    paused = np.flatnonzero(inside & (between >= needed[of.ids]))
-    offsets = np.searchsorted(of.ids[paused], np.arange(of.count + 1)).astype(np.int32)
+    paused = np.flatnonzero(inside & (between >= needed[hours.sorted_ids]))
+    offsets = np.searchsorted(hours.sorted_ids[paused], np.arange(hours.count + 1)).astype(np.int32)
     pauses = pa.StructArray.from_arrays([pa.array(begin[paused]), pa.array(first[paused])], ["from_time", "to_time"])
     made = {
-        "window_start": begins(integers(rows, "window_start")[of.first], HOUR),
-        "start_time": of.min(first),
-        "end_time": of.max(last),
+        "window_start": window_begin(integer_column(rows, "window_start")[hours.first_rows], HOUR),
+        "start_time": hours.min(first),
+        "end_time": hours.max(last),
         "histogram": histogram,
         "pauses": pa.ListArray.from_arrays(pa.array(offsets), pauses),
     }
-    return table_of(INTERVALS, rows_of(rows, _PLACE, of.first) | made)
+    return build_table(INTERVALS, take_rows(rows, _PLACE, hours.first_rows) | made)
 
 
-def dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
+def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     """Return when nothing came of an endpoint, between messages that came: `DROPOUTS`.
 
     Input: `INTERVALS` of whole runs, no two of an hour. A dropout is an interval of at least `least` ns, 5 periods, and
     2 periods of the hour in which it is, if that has 16 intervals. The period is that of all intervals of the endpoint
-    in the run, as `msgq.lake.metrics.histograms.periods` finds it; that of an hour, of those in it.
+    in the run, as `msgq.lake.metrics.histograms.typical_intervals` finds it; that of an hour, of those in it.
     """
-    of = Groups(*(column(intervals, name) for name in _PLACE), integers(intervals, "window_start"))
-    rows = intervals.take(pa.array(of.first))
-    of = Groups(*(column(rows, name) for name in _PLACE))
-    first, last = integers(rows, "start_time"), integers(rows, "end_time")
-    inside = np.diff(of.ids, prepend=-1) == 0
+    groups = RowGroups(*(column(intervals, name) for name in _PLACE), integer_column(intervals, "window_start"))
+    rows = intervals.take(pa.array(groups.first_rows))
+    groups = RowGroups(*(column(rows, name) for name in _PLACE))
+    first, last = integer_column(rows, "start_time"), integer_column(rows, "end_time")
+    inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     border = np.flatnonzero(inside)
-    between = histograms.counted(of.ids[border], since(first[border], last[border - 1]), of.count)
+    between = histograms.from_durations(
+        groups.sorted_ids[border], saturating_subtract(first[border], last[border - 1]), groups.count
+    )
     every = pa.concat_arrays([column(rows, "histogram"), between])
-    period = histograms.periods(histograms.merged(Groups(np.concatenate((of.ids, np.arange(of.count)))), every))
+    period = histograms.typical_intervals(
+        histograms.merge(RowGroups(np.concatenate((groups.sorted_ids, np.arange(groups.count)))), every)
+    )
     pauses = column(rows, "pauses")
     lengths = np.asarray(pc.list_value_length(pauses).fill_null(0), np.int64)
     flat = pauses.flatten()
     row = np.concatenate((np.repeat(np.arange(len(rows)), lengths), border))
     begin = np.concatenate((np.asarray(flat.field("from_time"), np.int64), last[border - 1]))
     end = np.concatenate((np.asarray(flat.field("to_time"), np.int64), first[border]))
-    length, period = since(end, begin), period[of.ids[row]]
-    chosen = length >= np.maximum(least, _PERIODS * np.minimum(period, MOST // _PERIODS))
-    row, begin, end, length, period = (one[chosen] for one in (row, begin, end, length, period))
-    order = np.lexsort((begin, of.ids[row]))
+    length, period = saturating_subtract(end, begin), period[groups.sorted_ids[row]]
+    chosen = length >= np.maximum(least, _PERIODS * np.minimum(period, MAX_TIME // _PERIODS))
+    row, begin, end, length, period = (values[chosen] for values in (row, begin, end, length, period))
+    order = np.lexsort((begin, groups.sorted_ids[row]))
     made = {"from_time": begin, "to_time": end, "duration_ns": length, "period_ns": period}
-    return table_of(DROPOUTS, rows_of(rows, _PLACE, row[order]) | {name: one[order] for name, one in made.items()})
+    return build_table(
+        DROPOUTS, take_rows(rows, _PLACE, row[order]) | {name: values[order] for name, values in made.items()}
+    )

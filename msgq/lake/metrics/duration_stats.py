@@ -13,29 +13,29 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers
-from msgq.lake.metrics.saturating_time import LEAST, MOST
+from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, column, integer_column
+from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 
 
-def columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
+def stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a spread. ranks : the names of percentiles that are among them."""
     numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
     return [*numbers, (f"{prefix}histogram", histograms.TYPE)]
 
 
-def spread(groups: Groups, durations: Integers, known: Truths, prefix: str = "") -> dict[str, pa.Array]:
+def measure(groups: RowGroups, durations: Integers, known: Booleans, prefix: str = "") -> dict[str, pa.Array]:
     """Return the spread of each group of rows. known : which rows have a duration."""
-    chosen = groups.ordered(known)
-    histogram = histograms.counted(groups.ids[chosen], groups.ordered(durations)[chosen], groups.count)
-    least, most = np.where(known, durations, MOST), np.where(known, durations, LEAST)
+    chosen = groups.sort(known)
+    histogram = histograms.from_durations(groups.sorted_ids[chosen], groups.sort(durations)[chosen], groups.count)
+    least, most = np.where(known, durations, MAX_TIME), np.where(known, durations, MIN_TIME)
     return _columns(prefix, groups.sum(known), groups.min(least), groups.max(most), histogram)
 
 
-def merged(groups: Groups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
+def merge(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
     """Return one spread for each group of rows that have spreads."""
-    histogram = histograms.merged(groups, column(table, f"{prefix}histogram"))
-    least, most = integers(table, f"{prefix}min", MOST), integers(table, f"{prefix}max", LEAST)
-    known = groups.sum(integers(table, f"{prefix}count"))
+    histogram = histograms.merge(groups, column(table, f"{prefix}histogram"))
+    least, most = integer_column(table, f"{prefix}min", MAX_TIME), integer_column(table, f"{prefix}max", MIN_TIME)
+    known = groups.sum(integer_column(table, f"{prefix}count"))
     return _columns(prefix, known, groups.min(least), groups.max(most), histogram)
 
 

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import duration_stats, histograms
-from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
-from msgq.lake.metrics.saturating_time import since
-from msgq.lake.metrics.windows import COUNTS, RANKS, totals
+from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.saturating_time import saturating_subtract
+from msgq.lake.metrics.windows import COUNTS, RANKS, sum_windows
 
 _PLACE = ("run", "endpoint")
 _NEWEST = ("host", "encoding", "schema", "kind")
@@ -42,13 +42,13 @@ def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Tab
     Input: windows of any width, of which the endpoint's last ones tell what is newest; and tables that have what was
     lost of whole runs: run, endpoint, lost or overwritten.
     """
-    groups = Groups(*(column(windows, name) for name in _PLACE))
-    made = rows_of(windows, _PLACE, groups.first) | totals(groups, windows)
-    made |= rows_of(windows, _NEWEST, groups.last_of(integers(windows, "end_time")))
+    groups = RowGroups(*(column(windows, name) for name in _PLACE))
+    made = take_rows(windows, _PLACE, groups.first_rows) | sum_windows(groups, windows)
+    made |= take_rows(windows, _NEWEST, groups.last_rows(integer_column(windows, "end_time")))
     made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
     made |= {f"{name}s": _distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
     lost, places = _sums(made, gaps, "lost")
-    return table_of(
+    return build_table(
         ENDPOINTS, made | {"lost": lost, "sequence_gaps": places, "overwritten": _sums(made, overwrites, "lost")[0]}
     )
 
@@ -57,32 +57,32 @@ def publishers(windows: pa.Table) -> pa.Table:
     """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS`. Input: windows."""
     named = windows.filter(pc.is_valid(windows.column("publisher")))
     keys = (*_PLACE, "publisher")
-    groups = Groups(*(column(named, name) for name in keys))
-    made = rows_of(named, keys, groups.first) | totals(groups, named) | duration_stats.merged(groups, named)
+    groups = RowGroups(*(column(named, name) for name in keys))
+    made = take_rows(named, keys, groups.first_rows) | sum_windows(groups, named) | duration_stats.merge(groups, named)
     made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
-    return table_of(PUBLISHERS, made | duration_stats.percentiles(made, RANKS))
+    return build_table(PUBLISHERS, made | duration_stats.percentiles(made, RANKS))
 
 
-def _distinct(groups: Groups, values: pa.Array) -> Integers:
+def _distinct(groups: RowGroups, values: pa.Array) -> Integers:
     """Return how many values there are in each group of rows, without NULL."""
-    place = groups.places()
-    each = Groups(place, values)
-    known = np.asarray(values.take(pa.array(each.first)).is_valid(), np.bool_)
-    return np.bincount(place[each.first[known]], minlength=groups.count)
+    place = groups.group_ids()
+    each = RowGroups(place, values)
+    known = np.asarray(values.take(pa.array(each.first_rows)).is_valid(), np.bool_)
+    return np.bincount(place[each.first_rows[known]], minlength=groups.count)
 
 
-def _sums(found: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[Integers, Integers]:
+def _sums(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[Integers, Integers]:
     """Return the sum of a column of what is missing, and how many rows, for each run and endpoint that was found."""
-    both = [pa.concat_arrays([found[key].cast(_TEXT), column(missing, key).cast(_TEXT)]) for key in _PLACE]
-    places = Groups(*both).places()
-    mine, theirs = places[: len(found["run"])], places[len(found["run"]) :]
+    both = [pa.concat_arrays([endpoints[key].cast(_TEXT), column(missing, key).cast(_TEXT)]) for key in _PLACE]
+    places = RowGroups(*both).group_ids()
+    own, other = places[: len(endpoints["run"])], places[len(endpoints["run"]) :]
     most = int(places.max(initial=-1)) + 1
     values = np.zeros(most, np.int64)
-    np.add.at(values, theirs, integers(missing, name))
-    return values[mine], np.bincount(theirs, minlength=most)[mine]
+    np.add.at(values, other, integer_column(missing, name))
+    return values[own], np.bincount(other, minlength=most)[own]
 
 
 def _rate(messages: Integers, first: Integers, last: Integers) -> pa.Array:
     """Return messages a second; NULL of a single one."""
-    span = since(last, first)
+    span = saturating_subtract(last, first)
     return pa.array((messages - 1) / np.maximum(span, 1) * NS_PER_S, mask=span == 0)

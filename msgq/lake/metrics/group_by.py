@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
-Truths = np.ndarray[Any, np.dtype[np.bool_]]
+Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 _ROOM = 1 << 62  # of numbers that stand for several values at once
 _NEAR = 1 << 22  # integers that are no farther apart stand for themselves
 
 
-class Groups:
+class RowGroups:
     """Rows with equal keys, in the order of the keys; NULL comes last, and equals itself.
 
     Attributes
@@ -30,69 +30,75 @@ class Groups:
         """keys : columns of texts or integers, all as long; at least one."""
         code = _code(keys)
         self._order = np.argsort(code, kind="stable") if (np.diff(code) < 0).any() else None
-        ordered = self.ordered(code)
+        ordered = self.sort(code)
         begins = np.diff(ordered, prepend=-1) != 0
         self._starts = np.flatnonzero(begins)
         self.count = len(self._starts)
         self.sizes: Integers = np.diff(self._starts, append=len(code))
-        self.first: Integers = self._starts if self._order is None else self._order[self._starts]
-        self.ids: Integers = np.cumsum(begins) - 1
+        self.first_rows: Integers = self._starts if self._order is None else self._order[self._starts]
+        self.sorted_ids: Integers = np.cumsum(begins) - 1
 
-    def ordered(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def sort(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return values of rows in the order of the groups, and as they came within each of them."""
         return values if self._order is None else values[self._order]
 
-    def places(self) -> Integers:
+    def group_ids(self) -> Integers:
         """Return the group of each row, in the order of the rows."""
-        found = np.empty(len(self.ids), np.int64)
-        found[self.ordered(np.arange(len(self.ids)))] = self.ids
-        return found
+        ids = np.empty(len(self.sorted_ids), np.int64)
+        ids[self.sort(np.arange(len(self.sorted_ids)))] = self.sorted_ids
+        return ids
 
     def sum(self, values: np.ndarray[Any, Any]) -> Integers:
         """Return the sum of each group."""
-        return self._reduced(np.add, values.astype(np.int64, copy=False))
+        return self._reduce(np.add, values.astype(np.int64, copy=False))
 
     def min(self, values: Integers) -> Integers:
         """Return the least of each group."""
-        return self._reduced(np.minimum, values)
+        return self._reduce(np.minimum, values)
 
     def max(self, values: Integers) -> Integers:
         """Return the greatest of each group."""
-        return self._reduced(np.maximum, values)
+        return self._reduce(np.maximum, values)
 
-    def last_of(self, order: Integers) -> Integers:
+    def last_rows(self, order: Integers) -> Integers:
         """Return the number of the row of each group whose value is greatest, the last one of several."""
-        within = np.lexsort((self.ordered(order), self.ids))
+        within = np.lexsort((self.sort(order), self.sorted_ids))
         last = within[self._starts + self.sizes - 1] if self.count else within
         return last if self._order is None else self._order[last]
 
-    def _reduced(self, how: np.ufunc, values: Integers) -> Integers:
-        found: Integers = how.reduceat(self.ordered(values), self._starts) if self.count else values[:0]
-        return found
+    def _reduce(self, how: np.ufunc, values: Integers) -> Integers:
+        reduced: Integers = how.reduceat(self.sort(values), self._starts) if self.count else values[:0]
+        return reduced
 
 
 def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     """Return a column in one piece."""
-    found: pa.Array = table.column(name)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    values: pa.Array = table.column(name)
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def integers(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> Integers:
+def integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> Integers:
     """Return a column of integers; null : what stands for NULL."""
-    found = column(table, name)
-    return np.asarray(found.fill_null(null) if found.null_count else found, np.int64)
+    values = column(table, name)
+    return np.asarray(values.fill_null(null) if values.null_count else values, np.int64)
 
 
-def rows_of(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: Integers) -> dict[str, pa.Array]:
+def take_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: Integers) -> dict[str, pa.Array]:
     """Return some columns of some rows; texts are texts, whatever was said of dictionaries."""
-    found = {name: column(table, name).take(pa.array(rows)) for name in names}
-    return {name: one.dictionary_decode() if pa.types.is_dictionary(one.type) else one for name, one in found.items()}
+    columns = {name: column(table, name).take(pa.array(rows)) for name in names}
+    return {
+        name: values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        for name, values in columns.items()
+    }
 
 
-def table_of(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
+def build_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
     """Return a table of columns, of which there may be more."""
     arrays: list[pa.Array] = [pa.array(made[name]) for name in schema.names]
-    cast = [one if one.type == field.type else one.cast(field.type) for one, field in zip(arrays, schema, strict=True)]
+    cast = [
+        array if array.type == field.type else array.cast(field.type)
+        for array, field in zip(arrays, schema, strict=True)
+    ]
     return pa.Table.from_arrays(cast, schema=schema)
 
 
@@ -100,13 +106,13 @@ def _code(keys: Sequence[pa.Array | pa.ChunkedArray | Integers]) -> Integers:
     """Return a number for each row: the same for the same keys, and in their order."""
     code, room = _ranks(keys[0])
     for key in keys[1:]:
-        one, count = _ranks(key)
+        ranks, count = _ranks(key)
         if count == 1:
             continue
         if room * count >= _ROOM:
             known, code = np.unique(code, return_inverse=True)
             room = len(known)
-        code, room = code * count + one, room * count
+        code, room = code * count + ranks, room * count
     return code
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.metrics.group_by import Groups, Integers
+from msgq.lake.metrics.group_by import Integers, RowGroups
 
 #: Of a column of histograms.
 TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
@@ -32,13 +32,13 @@ def buckets(durations: Integers) -> Integers:
     return np.where(durations == 0, 0, np.sign(durations) * (1 + np.where(sizes > 0, steps, 0).astype(np.int64)))
 
 
-def middles(of: Integers) -> Integers:
+def bucket_centers(ids: Integers) -> Integers:
     """Return the duration in the middle of each bucket, ns."""
-    sizes = np.exp2((np.abs(of) - 0.5) / _STEPS)
-    return np.where(of == 0, 0, np.sign(of) * np.minimum(np.rint(sizes), _LARGEST).astype(np.int64))
+    sizes = np.exp2((np.abs(ids) - 0.5) / _STEPS)
+    return np.where(ids == 0, 0, np.sign(ids) * np.minimum(np.rint(sizes), _LARGEST).astype(np.int64))
 
 
-def counted(ids: Integers, durations: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
+def from_durations(ids: Integers, durations: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
     """Return a histogram of the durations of each group.
 
     Parameters
@@ -47,12 +47,12 @@ def counted(ids: Integers, durations: Integers, groups: int, counts: Integers | 
     groups : how many there are; what has no durations has a histogram without buckets.
     counts : how often each duration counts; None: once.
     """
-    return of_buckets(ids, buckets(durations), groups, counts)
+    return from_buckets(ids, buckets(durations), groups, counts)
 
 
-def of_buckets(ids: Integers, of: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
-    """Return a histogram of each group, as `counted`, of the buckets of durations."""
-    key = ids * (2 * _HALF) + of + _HALF
+def from_buckets(ids: Integers, bucket_ids: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
+    """Return a histogram of each group, as `from_durations`, of the buckets of durations."""
+    key = ids * (2 * _HALF) + bucket_ids + _HALF
     order: np.ndarray[Any, Any] | None = None
     if counts is None:
         key = np.sort(key)
@@ -69,10 +69,10 @@ def of_buckets(ids: Integers, of: Integers, groups: int, counts: Integers | None
     return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(values, ["bucket", "count"]), TYPE)
 
 
-def merged(groups: Groups, histograms: pa.Array) -> pa.Array:
+def merge(groups: RowGroups, histograms: pa.Array) -> pa.Array:
     """Return one histogram for each group of rows. histograms : of each row; NULL is one without buckets."""
-    of, count, lengths = _flat(histograms)
-    return of_buckets(np.repeat(groups.places(), lengths), of, groups.count, count)
+    bucket_ids, count, lengths = _flat(histograms)
+    return from_buckets(np.repeat(groups.group_ids(), lengths), bucket_ids, groups.count, count)
 
 
 def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integers) -> pa.Array:
@@ -83,34 +83,42 @@ def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integer
     rank : from 0 to 1; that many of its durations are no longer.
     least, most : the durations beyond which none of each histogram is.
     """
-    of, count, lengths = _flat(histograms)
+    bucket_ids, count, lengths = _flat(histograms)
     ends = np.cumsum(lengths)
     until = np.concatenate(([0], np.cumsum(count)))
     before, total = until[ends - lengths], until[ends] - until[ends - lengths]
     wanted = np.maximum(1, np.ceil(rank * total - 1e-9).astype(np.int64))
-    found = np.minimum(np.searchsorted(until[1:], before + wanted), max(0, len(of) - 1))
-    values = np.clip(middles(of)[found], least, most) if len(of) else np.zeros(len(histograms), np.int64)
+    index = np.minimum(np.searchsorted(until[1:], before + wanted), max(0, len(bucket_ids) - 1))
+    values = (
+        np.clip(bucket_centers(bucket_ids)[index], least, most)
+        if len(bucket_ids)
+        else np.zeros(len(histograms), np.int64)
+    )
     return pa.array(values, mask=total == 0)
 
 
-def periods(histograms: pa.Array) -> Integers:
+def typical_intervals(histograms: pa.Array) -> Integers:
     """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
 
     As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
     The intervals within bursts are many, and take no time.
     """
-    of, count, lengths = _flat(histograms)
+    bucket_ids, count, lengths = _flat(histograms)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     until = np.cumsum(count)
     ends = np.concatenate(([0], until))[np.cumsum(lengths)]
     total = np.diff(ends, prepend=0)
     last = ends - np.minimum(np.sqrt(total).astype(np.int64), np.maximum(total - 1, 0))
     kept = np.clip(last[rows] - (until - count), 0, count)
-    time = kept * middles(of).astype(np.float64)
+    time = kept * bucket_centers(bucket_ids).astype(np.float64)
     whole = np.bincount(rows, time, len(lengths))
     time /= np.maximum(whole, 1)[rows]
-    found = np.searchsorted(np.cumsum(time), np.cumsum(whole > 0) - 0.5)
-    return np.where(whole > 0, middles(of)[np.minimum(found, len(of) - 1)], 0) if len(of) else total
+    index = np.searchsorted(np.cumsum(time), np.cumsum(whole > 0) - 0.5)
+    return (
+        np.where(whole > 0, bucket_centers(bucket_ids)[np.minimum(index, len(bucket_ids) - 1)], 0)
+        if len(bucket_ids)
+        else total
+    )
 
 
 def _flat(histograms: pa.Array) -> tuple[Integers, Integers, Integers]:

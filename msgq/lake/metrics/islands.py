@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers, rows_of, table_of
+from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
 
 _TURN = 1 << 32  # a sequence has 32 bits
 _HALF = 1 << 31
 _SPAN = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
-EPOCH = ("run", "endpoint", "epoch")
-CELL = (*EPOCH, "key", "index")
+EPOCH_KEY = ("run", "endpoint", "epoch")
+STATE_KEY = (*EPOCH_KEY, "key", "index")
 #: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
 #: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
 #: of the block, counted from `base`; low_time, high_time: log_time of these.
@@ -27,7 +27,7 @@ _PLACES = ("base", "base_time", "turned", "low", "low_time", "high", "high_time"
 _TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
 )
-_JUMPS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
+_GAPS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
 
 
 def schema(keys: Sequence[str]) -> pa.Schema:
@@ -35,21 +35,21 @@ def schema(keys: Sequence[str]) -> pa.Schema:
     return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_PLACES, pa.int64()))
 
 
-def jumps_schema(keys: Sequence[str]) -> pa.Schema:
+def gaps_schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of jumps."""
-    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_JUMPS, pa.int64()))
+    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_GAPS, pa.int64()))
 
 
-def islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `schema`.
 
     Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
     """
     if not len(rows):
         return schema(keys).empty_table()
-    times, sequences = integers(rows, "log_time"), integers(rows, "sequence")
-    groups = Groups(*(column(rows, name) for name in keys), times // _SPAN)
-    group, time, sequence = groups.ids, groups.ordered(times), groups.ordered(sequences)
+    times, sequences = integer_column(rows, "log_time"), integer_column(rows, "sequence")
+    groups = RowGroups(*(column(rows, name) for name in keys), times // _SPAN)
+    group, time, sequence = groups.sorted_ids, groups.sort(times), groups.sort(sequences)
     inside = np.diff(group, prepend=-1) == 0
     if (np.diff(time, prepend=0)[inside] < 0).any() or (np.diff(sequence, prepend=0)[inside & _same(time)] < 0).any():
         order = np.lexsort((sequence, time, group))
@@ -66,10 +66,18 @@ def islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     begins = ~inside | (np.diff(number, prepend=0) > 1)
     low = np.flatnonzero(begins)
     high = np.append(low[1:], len(number)) - 1
-    of = group[low]
-    found = (base[of], base_time[of], np.zeros(len(low), np.int64), number[low], time[low], number[high], time[high])
-    kept = rows_of(rows, keys, groups.first[of])
-    return table_of(schema(keys), kept | dict(zip(_PLACES, found, strict=True)))
+    key_id = group[low]
+    places = (
+        base[key_id],
+        base_time[key_id],
+        np.zeros(len(low), np.int64),
+        number[low],
+        time[low],
+        number[high],
+        time[high],
+    )
+    kept = take_rows(rows, keys, groups.first_rows[key_id])
+    return build_table(schema(keys), kept | dict(zip(_PLACES, places, strict=True)))
 
 
 def _steps(sequence: Integers) -> Integers:
@@ -78,15 +86,15 @@ def _steps(sequence: Integers) -> Integers:
     return steps
 
 
-def _same(values: Integers) -> Truths:
-    same: Truths = np.diff(values, prepend=values[:1] - 1) == 0
-    return same
+def _same(values: Integers) -> Booleans:
+    is_same: Booleans = np.diff(values, prepend=values[:1] - 1) == 0
+    return is_same
 
 
-class _Covered(NamedTuple):
+class _SortedIslands(NamedTuple):
     """Islands of each key by their numbers, and what lies before each of them."""
 
-    groups: Groups
+    groups: RowGroups
     order: Integers  # of the rows
     number: Integers  # of each key's first message
     turned: Integers  # from there to the last minute's, of each key
@@ -94,72 +102,76 @@ class _Covered(NamedTuple):
     low: Integers
     high: Integers
     until: Integers  # the row, in `order`, that reaches farthest of those up to each one
-    begins: Truths  # it does not touch what is before it
+    begins: Booleans  # it does not touch what is before it
 
 
-def _covered(found: pa.Table, keys: Sequence[str]) -> _Covered:
-    groups = Groups(*(column(found, name) for name in keys))
-    place = groups.ordered(np.arange(len(found)))
-    bases, times, turns = (integers(found, name)[place] for name in ("base", "base_time", "turned"))
-    recorded = np.lexsort((bases, times, groups.ids))
+def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
+    groups = RowGroups(*(column(rows, name) for name in keys))
+    place = groups.sort(np.arange(len(rows)))
+    bases, times, turns = (integer_column(rows, name)[place] for name in ("base", "base_time", "turned"))
+    recorded = np.lexsort((bases, times, groups.sorted_ids))
     place, bases, times, turns = place[recorded], bases[recorded], times[recorded], turns[recorded]
-    inside = np.diff(groups.ids, prepend=-1) == 0
+    inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     other = ~(inside & _same(bases) & _same(times))
     reached = np.roll(bases + turns, 1)  # where the one before ended
     step = ((bases - reached + _HALF) & (_TURN - 1)) - _HALF + np.roll(turns, 1)
     unrolled = np.cumsum(np.where(inside & other, step, 0))
     starts = np.flatnonzero(~inside)
-    shift = unrolled - unrolled[starts][groups.ids] + bases[starts][groups.ids]
+    shift = unrolled - unrolled[starts][groups.sorted_ids] + bases[starts][groups.sorted_ids]
     ends = np.append(starts[1:], len(place)) - 1 if len(starts) else starts
     turned = shift[ends] + turns[ends] - bases[starts]
     base = place[starts]
-    low, high = shift + integers(found, "low")[place], shift + integers(found, "high")[place]
-    low_time, high_time = integers(found, "low_time")[place], integers(found, "high_time")[place]
-    order = np.lexsort((low_time, low, groups.ids))
+    low, high = shift + integer_column(rows, "low")[place], shift + integer_column(rows, "high")[place]
+    low_time, high_time = integer_column(rows, "low_time")[place], integer_column(rows, "high_time")[place]
+    order = np.lexsort((low_time, low, groups.sorted_ids))
     place, low, high, high_time = place[order], low[order], high[order], high_time[order]
     rank = np.empty(len(order), np.int64)
-    by_rank = np.lexsort((high_time, high, groups.ids))
+    by_rank = np.lexsort((high_time, high, groups.sorted_ids))
     rank[by_rank] = np.arange(len(order))
     until = by_rank[np.maximum.accumulate(rank)] if len(rank) else by_rank
     former = high[np.roll(until, 1)] if len(rank) else high
     begins = ~inside | (low - former > 1)
-    return _Covered(groups, place, bases[starts], turned, base, low, high, until, begins)
+    return _SortedIslands(groups, place, bases[starts], turned, base, low, high, until, begins)
 
 
-def joined(found: pa.Table, keys: Sequence[str]) -> pa.Table:
+def join_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the islands of all that islands were made of: `schema`. Input: what `islands`, or this, has given."""
-    it = _covered(found, keys)
-    low = np.flatnonzero(it.begins)
-    high = it.until[np.append(low[1:], len(it.low)) - 1] if len(low) else low
-    of = it.groups.ids[low]
+    islands = _sort_islands(rows, keys)
+    low = np.flatnonzero(islands.begins)
+    high = islands.until[np.append(low[1:], len(islands.low)) - 1] if len(low) else low
+    key_id = islands.groups.sorted_ids[low]
     places = [
-        it.number[of],
-        integers(found, "base_time")[it.base[of]],
-        it.turned[of],
-        it.low[low] - it.number[of],
-        integers(found, "low_time")[it.order[low]],
-        it.high[high] - it.number[of],
-        integers(found, "high_time")[it.order[high]],
+        islands.number[key_id],
+        integer_column(rows, "base_time")[islands.base[key_id]],
+        islands.turned[key_id],
+        islands.low[low] - islands.number[key_id],
+        integer_column(rows, "low_time")[islands.order[low]],
+        islands.high[high] - islands.number[key_id],
+        integer_column(rows, "high_time")[islands.order[high]],
     ]
-    return table_of(schema(keys), rows_of(found, keys, it.base[of]) | dict(zip(_PLACES, places, strict=True)))
+    return build_table(
+        schema(keys), take_rows(rows, keys, islands.base[key_id]) | dict(zip(_PLACES, places, strict=True))
+    )
 
 
-def jumps(found: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return what is missing between islands: `jumps_schema`. Input: what `islands` or `joined` has given.
+def find_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return what is missing between islands: `gaps_schema`. Input: what `islands` or `join_islands` has given.
 
     previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
     ns.
     """
-    it = _covered(found, keys)
-    jumped = it.begins.copy()
-    jumped[np.flatnonzero(np.diff(it.groups.ids, prepend=-1))] = False
+    islands = _sort_islands(rows, keys)
+    jumped = islands.begins.copy()
+    jumped[np.flatnonzero(np.diff(islands.groups.sorted_ids, prepend=-1))] = False
     after = np.flatnonzero(jumped)
-    before = it.until[after - 1]
+    before = islands.until[after - 1]
     places = [
-        it.high[before] & (_TURN - 1),
-        it.low[after] & (_TURN - 1),
-        it.low[after] - it.high[before] - 1,
-        integers(found, "high_time")[it.order[before]],
-        integers(found, "low_time")[it.order[after]],
+        islands.high[before] & (_TURN - 1),
+        islands.low[after] & (_TURN - 1),
+        islands.low[after] - islands.high[before] - 1,
+        integer_column(rows, "high_time")[islands.order[before]],
+        integer_column(rows, "low_time")[islands.order[after]],
     ]
-    return table_of(jumps_schema(keys), rows_of(found, keys, it.order[after]) | dict(zip(_JUMPS, places, strict=True)))
+    return build_table(
+        gaps_schema(keys), take_rows(rows, keys, islands.order[after]) | dict(zip(_GAPS, places, strict=True))
+    )

@@ -1,6 +1,6 @@
 """What is made of messages where they are written: small tables, of which those of gold are made.
 
-A worker that writes a part gives each of its row groups to `derive`, and writes the result to the tables
+A worker that writes a part gives each of its row groups to `compute_aggregates`, and writes the result to the tables
 `aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from bronze.
 """
 
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from msgq.decoding.fixed_headers import heads
 from msgq.kinds import RECORDS
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
-from msgq.lake.metrics.queues import EVENTS, event_hours, events
+from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.queues import EVENTS, event_hours, read_events
 from msgq.lake.metrics.stages import SPREADS, stage_windows
 from msgq.lake.metrics.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
 
@@ -34,13 +34,13 @@ FRAMES = pa.schema(
 #: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
 #: messages were; or "events": those in which messages of queues were sent whose events these are.
 HOURS = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
-#: Of what `derive` makes: with another number, everything is derived anew.
+#: Of what `compute_aggregates` makes: with another number, everything is derived anew.
 VERSION = 1
-#: The tables that `derive` makes, and their columns, without `bronze_file`.
+#: The tables that `compute_aggregates` makes, and their columns, without `bronze_file`.
 SCHEMAS: dict[str, pa.Schema] = {
     "traffic_windows": WINDOWS,
-    "islands": islands.schema(islands.EPOCH),
-    "key_islands": islands.schema(islands.CELL),
+    "islands": islands.schema(islands.EPOCH_KEY),
+    "key_islands": islands.schema(islands.STATE_KEY),
     "stages": SPREADS,
     "events": EVENTS,
     "frames": FRAMES,
@@ -48,7 +48,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 
 
-def derive(rows: pa.Table) -> dict[str, pa.Table]:
+def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
     """Return the tables `SCHEMAS` of messages; of what there is nothing, no rows.
 
     Parameters
@@ -59,13 +59,13 @@ def derive(rows: pa.Table) -> dict[str, pa.Table]:
     made: dict[str, Callable[[pa.Table], pa.Table]] = {
         "traffic_windows": traffic_windows,
         "islands": epoch_islands,
-        "key_islands": cell_islands,
+        "key_islands": state_islands,
         "stages": stage_windows,
-        "events": events,
+        "events": read_events,
         "frames": frames,
     }
-    found = {name: make(rows) for name, make in made.items()}
-    return found | {"hours": _hours(rows, found["events"])}
+    aggregates = {name: make(rows) for name, make in made.items()}
+    return aggregates | {"hours": _hours(rows, aggregates["events"])}
 
 
 def epoch_islands(rows: pa.Table) -> pa.Table:
@@ -74,8 +74,8 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
     Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
     """
     is_state = is_of_kind(rows, RECORDS.name)
-    mine = rows.filter(pa.array(~is_state)) if is_state.any() else rows
-    return islands.islands(_with_ends(mine), islands.EPOCH)
+    messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
+    return islands.find_islands(_with_ends(messages), islands.EPOCH_KEY)
 
 
 def _with_ends(rows: pa.Table) -> pa.Table:
@@ -83,18 +83,18 @@ def _with_ends(rows: pa.Table) -> pa.Table:
 
     Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
     """
-    numbered = rows.select([*islands.EPOCH, "sequence", "log_time"])
+    numbered = rows.select([*islands.EPOCH_KEY, "sequence", "log_time"])
     ends = [numbered]
     for name, direction in (("lost_before", -1), ("lost_after", 1)):
         if name in rows.column_names and column(rows, name).null_count < len(rows):
-            lost = np.minimum(integers(rows, name), _LOST_MAX)
-            far = (integers(rows, "sequence") + direction * (lost + 1)) % _TURN
+            lost = np.minimum(integer_column(rows, name), _LOST_MAX)
+            far = (integer_column(rows, "sequence") + direction * (lost + 1)) % _TURN
             ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
             ends.append(ended.filter(pa.array(lost > 0)))
     return pa.concat_tables(ends) if len(ends) > 1 else numbered
 
 
-def cell_islands(rows: pa.Table) -> pa.Table:
+def state_islands(rows: pa.Table) -> pa.Table:
     """Return the islands of each index of a vector, and of each key of a board.
 
     Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes of vectors that are too short to be one
@@ -103,38 +103,38 @@ def cell_islands(rows: pa.Table) -> pa.Table:
     is_state = is_of_kind(rows, RECORDS.name)
     if not is_state.any():
         return SCHEMAS["key_islands"].empty_table()
-    mine = rows.select([*islands.EPOCH, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
-    is_board = np.asarray(column(mine, "key").is_valid())
-    whole, changes = heads(pc.binary_slice(column(mine, "data"), 0, _CHANGE.itemsize), _CHANGE)
-    index, count = np.zeros((2, len(mine)), np.int64)
+    state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
+    is_board = np.asarray(column(state, "key").is_valid())
+    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE.itemsize), _CHANGE)
+    index, count = np.zeros((2, len(state)), np.int64)
     index[whole], count[whole] = changes["index"], changes["count"] % _TURN
-    sequence = np.where(is_board, integers(mine, "sequence"), count)
-    mine = mine.drop_columns(["sequence", "data"])
-    mine = mine.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))
-    return islands.islands(mine.filter(pa.array(is_board | whole)), islands.CELL)
+    sequence = np.where(is_board, integer_column(state, "sequence"), count)
+    state = state.drop_columns(["sequence", "data"])
+    state = state.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))
+    return islands.find_islands(state.filter(pa.array(is_board | whole)), islands.STATE_KEY)
 
 
 def frames(rows: pa.Table) -> pa.Table:
     """Return pointers to the messages that are pictures. Input: the columns of `FRAMES`, and picture for format."""
-    found = np.flatnonzero(np.asarray(column(rows, "picture").is_valid()))
-    if not len(found):
+    indexes = np.flatnonzero(np.asarray(column(rows, "picture").is_valid()))
+    if not len(indexes):
         return FRAMES.empty_table()
-    mine = rows_of(rows, [*(name for name in FRAMES.names if name != "format"), "picture"], found)
-    return table_of(FRAMES, mine | {"format": mine["picture"]})
+    columns = take_rows(rows, [*(name for name in FRAMES.names if name != "format"), "picture"], indexes)
+    return build_table(FRAMES, columns | {"format": columns["picture"]})
 
 
-def _hours(rows: pa.Table, found: pa.Table) -> pa.Table:
+def _hours(rows: pa.Table, events: pa.Table) -> pa.Table:
     tables = [HOURS.empty_table()]
     origin = column(rows, "origin_time")
-    if origin.null_count < len(origin) and (known := integers(rows, "origin_time") > 0).any():
+    if origin.null_count < len(origin) and (known := integer_column(rows, "origin_time") > 0).any():
         chosen = rows.select(["run", "origin_time"]).filter(pa.array(known))
-        tables.append(_hours_of("origins", chosen, integers(chosen, "origin_time") // HOUR))
-    if len(found):
-        tables.append(_hours_of("events", found, event_hours(found)))
+        tables.append(_hours_of("origins", chosen, integer_column(chosen, "origin_time") // HOUR))
+    if len(events):
+        tables.append(_hours_of("events", events, event_hours(events)))
     return pa.concat_tables(tables)
 
 
 def _hours_of(about: str, rows: pa.Table, hour: Integers) -> pa.Table:
-    groups = Groups(column(rows, "run"), hour)
-    named = {"about": pa.array([about] * groups.count, pa.string()), "hour": hour[groups.first]}
-    return table_of(HOURS, rows_of(rows, ["run"], groups.first) | named)
+    groups = RowGroups(column(rows, "run"), hour)
+    named = {"about": pa.array([about] * groups.count, pa.string()), "hour": hour[groups.first_rows]}
+    return build_table(HOURS, take_rows(rows, ["run"], groups.first_rows) | named)

@@ -13,9 +13,9 @@ from msgq.common.units import NS_PER_S
 from msgq.decoding.events import event_heads
 from msgq.kinds import QUEUE
 from msgq.lake.metrics import duration_stats
-from msgq.lake.metrics.group_by import Groups, Integers, column, integers, rows_of, table_of
-from msgq.lake.metrics.saturating_time import MOST, begins, since
-from msgq.lake.metrics.windows import HOUR, filling, is_of_kind
+from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
+from msgq.lake.metrics.windows import HOUR, choose_widths, is_of_kind
 
 _ABOUT: list[tuple[str, pa.DataType]] = [
     ("run", pa.string()),
@@ -56,15 +56,15 @@ DELIVERIES = pa.schema(
 DURATIONS = ("queue_time", "processing_time")
 RANKS = {"p50": 0.5, "p99": 0.99}
 COUNTS = ("sent", "delivered", "acknowledged", "requeued", "rejected", "redelivered")
-_SPREADS = [field for name in DURATIONS for field in duration_stats.columns(f"{name}_")]
-_FIGURES = [field for name in DURATIONS for field in duration_stats.columns(f"{name}_", RANKS)]
+_SPREADS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
+_STATISTICS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
 _COUNTED: list[tuple[str, pa.DataType]] = [(name, _NUMBER) for name in COUNTS]
 #: What happened to a queue in a second, as it is added up. change: of the messages that wait.
 SPREADS = pa.schema([*_OF_QUEUE, ("window_start", _NUMBER), *_COUNTED, ("change", _NUMBER), *_SPREADS])
 WINDOWS = pa.schema(
-    [*_OF_QUEUE, ("window_start", _NUMBER), ("window_ns", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_FIGURES]
+    [*_OF_QUEUE, ("window_start", _NUMBER), ("window_ns", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_STATISTICS]
 )
-TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_FIGURES])
+TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_STATISTICS])
 #: What ends a delivery, or takes its place. The first of these that is told counts.
 _ENDS = (Event.REFUSED, Event.ACKNOWLEDGED, Event.RECEIVED, Event.RETURNED)
 OUTCOMES = {
@@ -73,10 +73,10 @@ OUTCOMES = {
     Event.RECEIVED: "received",
     Event.RETURNED: "requeued",
 }
-_NEVER = MOST  # stands for a time that nobody told
+_NEVER = MAX_TIME  # stands for a time that nobody told
 
 
-def events(messages: pa.Table) -> pa.Table:
+def read_events(messages: pa.Table) -> pa.Table:
     """Return what events of queues say: `EVENTS`; sent_time is 0 where nobody told it.
 
     Input: run, endpoint, epoch, sequence, publisher, kind, data. What is no event is left out.
@@ -85,13 +85,13 @@ def events(messages: pa.Table) -> pa.Table:
     if not is_queue.any():
         return EVENTS.empty_table()
     rows = np.flatnonzero(is_queue)
-    whole, found = event_heads(column(messages, "data").take(pa.array(rows)))
-    made = rows_of(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
-    numbers = {name: found[name].astype(np.int64) for name, _ in FIELDS}
+    whole, headers = event_heads(column(messages, "data").take(pa.array(rows)))
+    made = take_rows(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
+    numbers = {name: headers[name].astype(np.int64) for name, _ in FIELDS}
     sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)
     numbers["sent_time"] = np.where(numbers["sent_time"] > 0, numbers["sent_time"], sent)
     queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.mark), np.iinfo(np.int32).max)
-    return table_of(EVENTS, made | numbers | {"queue": queue})
+    return build_table(EVENTS, made | numbers | {"queue": queue})
 
 
 def event_hours(events: pa.Table) -> Integers:
@@ -99,8 +99,8 @@ def event_hours(events: pa.Table) -> Integers:
 
     One that was refused was never sent, and is known by its own time. -1: nobody told.
     """
-    sent, happened = integers(events, "sent_time"), integers(events, "publish_time")
-    refused = integers(events, "event") == Event.REFUSED
+    sent, happened = integer_column(events, "sent_time"), integer_column(events, "publish_time")
+    refused = integer_column(events, "event") == Event.REFUSED
     return np.where(refused, happened // HOUR, np.where(sent > 0, sent // HOUR, -1))
 
 
@@ -109,20 +109,23 @@ def queue_deliveries(events: pa.Table) -> pa.Table:
 
     The columns are described in `msgq.spark.tables.queue_deliveries`.
     """
-    event, happened, sequence = (integers(events, name) for name in ("event", "publish_time", "sequence"))
+    event, happened, sequence = (integer_column(events, name) for name in ("event", "publish_time", "sequence"))
     refused = event == Event.REFUSED
     keys: list[pa.Array | Integers] = [column(events, name) for name in _QUEUE]
     # A number may come again after a sender was killed, at another time. What was refused never got a number.
-    keys += [np.where(refused, -1, integers(events, "number")), integers(events, "sent_time")]
+    keys += [np.where(refused, -1, integer_column(events, "number")), integer_column(events, "sent_time")]
     keys += [np.where(refused, sequence, -1), np.where(refused, happened, -1)]
-    told = Groups(*keys, integers(events, "deliveries"))
-    message = Groups(*keys).places()[told.first]
-    deliveries, sent = integers(events, "deliveries")[told.first], integers(events, "sent_time")[told.first]
-    ends = {end: told.min(np.where(event == end, happened, _NEVER)) for end in _ENDS}
-    before = integers(events, "taken_time")
+    groups = RowGroups(*keys, integer_column(events, "deliveries"))
+    message = RowGroups(*keys).group_ids()[groups.first_rows]
+    deliveries, sent = (
+        integer_column(events, "deliveries")[groups.first_rows],
+        integer_column(events, "sent_time")[groups.first_rows],
+    )
+    ends = {end: groups.min(np.where(event == end, happened, _NEVER)) for end in _ENDS}
+    before = integer_column(events, "taken_time")
     taken_at = [
-        told.min(np.where(event == Event.TAKEN, happened, _NEVER)),
-        told.min(np.where(before > 0, before, _NEVER)),
+        groups.min(np.where(event == Event.TAKEN, happened, _NEVER)),
+        groups.min(np.where(before > 0, before, _NEVER)),
         ends[Event.RECEIVED],
     ]
     delivered_time, ended = _first_of(taken_at), _first_of(list(ends.values()))
@@ -132,33 +135,37 @@ def queue_deliveries(events: pa.Table) -> pa.Table:
     follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
     begun = np.where(deliveries == 1, np.where(sent > 0, sent, _NEVER), np.where(follows, np.roll(ended, 1), _NEVER))
     is_processed = np.isin(outcome, ("acknowledged", "requeued"))
-    who = told.last_of(np.where(event != Event.RETURNED, -sequence, -_NEVER))
-    nobody = event[who] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
+    actor = groups.last_rows(np.where(event != Event.RETURNED, -sequence, -_NEVER))
+    nobody = event[actor] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
     made = {
-        "number": pa.array(integers(events, "number")[told.first], mask=refused[told.first]),
+        "number": pa.array(integer_column(events, "number")[groups.first_rows], mask=refused[groups.first_rows]),
         "deliveries": deliveries,
-        "priority": told.max(integers(events, "priority")),
-        "size_bytes": told.max(integers(events, "size")),
+        "priority": groups.max(integer_column(events, "priority")),
+        "size_bytes": groups.max(integer_column(events, "size")),
         "sent_time": pa.array(sent, mask=sent <= 0),
         "delivered_time": pa.array(delivered_time, mask=delivered_time == _NEVER),
-        "queue_time_ns": pa.array(since(delivered_time, begun), mask=(delivered_time == _NEVER) | (begun == _NEVER)),
+        "queue_time_ns": pa.array(
+            saturating_subtract(delivered_time, begun), mask=(delivered_time == _NEVER) | (begun == _NEVER)
+        ),
         "ended_time": pa.array(ended, mask=ended == _NEVER),
-        "processing_time_ns": pa.array(since(ended, delivered_time), mask=~is_processed | (delivered_time == _NEVER)),
+        "processing_time_ns": pa.array(
+            saturating_subtract(ended, delivered_time), mask=~is_processed | (delivered_time == _NEVER)
+        ),
         "outcome": pa.array(outcome.tolist(), _TEXT),
-        **{name: column(events, name).take(pa.array(who, mask=nobody)) for name in ("handle", "pid", "publisher")},
+        **{name: column(events, name).take(pa.array(actor, mask=nobody)) for name in ("handle", "pid", "publisher")},
     }
-    found = table_of(DELIVERIES, rows_of(events, _QUEUE, told.first) | made)
+    rows = build_table(DELIVERIES, take_rows(events, _QUEUE, groups.first_rows) | made)
     was_taken = np.zeros(int(message.max(initial=-1)) + 1, np.bool_)
     was_taken[message[deliveries > 0]] = True
-    return found.filter(pa.array((deliveries > 0) | ~was_taken[message]))
+    return rows.filter(pa.array((deliveries > 0) | ~was_taken[message]))
 
 
 def _first_of(times: list[Integers]) -> Integers:
     """Return the first of several times that is known."""
-    found = times[-1]
-    for one in reversed(times[:-1]):
-        found = np.where(one < _NEVER, one, found)
-    return found
+    earliest = times[-1]
+    for candidates in reversed(times[:-1]):
+        earliest = np.where(candidates < _NEVER, candidates, earliest)
+    return earliest
 
 
 def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
@@ -166,18 +173,20 @@ def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
     outcome = column(work, "outcome")
     rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
     done = np.asarray(pc.is_in(outcome, pa.array(["acknowledged", "received"])), np.bool_)
-    deliveries, ended = integers(work, "deliveries"), integers(work, "ended_time", _NEVER)
-    sent, known = integers(work, "sent_time", _NEVER), integers(work, "delivered_time", _NEVER)
+    deliveries, ended = integer_column(work, "deliveries"), integer_column(work, "ended_time", _NEVER)
+    sent, known = integer_column(work, "sent_time", _NEVER), integer_column(work, "delivered_time", _NEVER)
     taken_at = np.where(deliveries > 0, np.where(known < _NEVER, known, ended), _NEVER)
     keys = [column(work, name) for name in (*_QUEUE, "number")]
-    message = Groups(*keys, sent, np.where(rejected, ended, -1)).places()
+    message = RowGroups(*keys, sent, np.where(rejected, ended, -1)).group_ids()
     order = np.lexsort((deliveries, message))
     first, following = np.zeros(len(order), np.bool_), np.full(len(order), _NEVER)
     begins = np.diff(message[order], prepend=-1) != 0
     first[order[begins]] = True
     following[order[:-1]] = np.where(begins[1:], _NEVER, taken_at[order[1:]])
-    queue_time, processing_time = (integers(work, name, _NEVER) for name in ("queue_time_ns", "processing_time_ns"))
-    points = _Points(len(order))
+    queue_time, processing_time = (
+        integer_column(work, name, _NEVER) for name in ("queue_time_ns", "processing_time_ns")
+    )
+    points = _EventPoints(len(order))
     points.add(np.where(first & ~rejected, np.where(sent < _NEVER, sent, taken_at), _NEVER), sent=1, change=1)
     points.add(taken_at, delivered=1, redelivered=(deliveries > 1).astype(np.int64), change=-1, queue_time=queue_time)
     points.add(np.where(done, ended, _NEVER), acknowledged=1, processing_time=processing_time)
@@ -188,7 +197,7 @@ def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
     return points.windows(work, width)
 
 
-class _Points:
+class _EventPoints:
     """What happened to rows of `DELIVERIES`, and when."""
 
     def __init__(self, rows: int) -> None:
@@ -199,20 +208,20 @@ class _Points:
         """Add what happened at a time of each row; `_NEVER`: it did not."""
         rows = np.flatnonzero(time < _NEVER)
         every = dict.fromkeys((*COUNTS, "change"), 0) | dict.fromkeys(DURATIONS, _NEVER) | values
-        one = {name: np.broadcast_to(value, (self._rows,))[rows].astype(np.int64) for name, value in every.items()}
-        self._found.append({"row_number": rows, "window_start": time[rows], **one})
+        columns = {name: np.broadcast_to(value, (self._rows,))[rows].astype(np.int64) for name, value in every.items()}
+        self._found.append({"row_number": rows, "window_start": time[rows], **columns})
 
     def windows(self, work: pa.Table, width: int) -> pa.Table:
         """Return them by window."""
-        found = {name: np.concatenate([one[name] for one in self._found]) for name in self._found[0]}
-        mine = work.select(list(_QUEUE)).take(pa.array(found["row_number"]))
-        window = begins(found["window_start"], width)
-        groups = Groups(*(column(mine, name) for name in _QUEUE), window)
-        made: dict[str, pa.Array | Integers] = {"window_start": window[groups.first]}
-        made |= {name: groups.sum(found[name]) for name in (*COUNTS, "change")}
+        columns = {name: np.concatenate([points[name] for points in self._found]) for name in self._found[0]}
+        rows = work.select(list(_QUEUE)).take(pa.array(columns["row_number"]))
+        window = window_begin(columns["window_start"], width)
+        groups = RowGroups(*(column(rows, name) for name in _QUEUE), window)
+        made: dict[str, pa.Array | Integers] = {"window_start": window[groups.first_rows]}
+        made |= {name: groups.sum(columns[name]) for name in (*COUNTS, "change")}
         for name in DURATIONS:
-            made |= duration_stats.spread(groups, found[name], found[name] < _NEVER, f"{name}_")
-        return table_of(SPREADS, rows_of(mine, _QUEUE, groups.first) | made)
+            made |= duration_stats.measure(groups, columns[name], columns[name] < _NEVER, f"{name}_")
+        return build_table(SPREADS, take_rows(rows, _QUEUE, groups.first_rows) | made)
 
 
 def queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
@@ -220,52 +229,56 @@ def queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
 
     Input: `SPREADS` of whole runs, in windows of `width` ns; several may be of one time.
     """
-    groups = Groups(*(column(points, name) for name in (*_QUEUE, "window_start")))
-    found = _added(groups, points, (*_QUEUE, "window_start"))
-    of = Groups(*(column(found, name) for name in _QUEUE))
-    waits = np.cumsum(integers(found, "change"))
-    before = np.where(of.first > 0, waits[of.first - 1], 0) if len(found) else waits
-    backlog, widths = waits - before[of.ids], np.full(len(found), width)
-    return _figures(
-        found.append_column("backlog", pa.array(backlog)).append_column("window_ns", pa.array(widths)), WINDOWS
+    groups = RowGroups(*(column(points, name) for name in (*_QUEUE, "window_start")))
+    sums = _add_up(groups, points, (*_QUEUE, "window_start"))
+    queues = RowGroups(*(column(sums, name) for name in _QUEUE))
+    waits = np.cumsum(integer_column(sums, "change"))
+    before = np.where(queues.first_rows > 0, waits[queues.first_rows - 1], 0) if len(sums) else waits
+    backlog, widths = waits - before[queues.sorted_ids], np.full(len(sums), width)
+    return _with_percentiles(
+        sums.append_column("backlog", pa.array(backlog)).append_column("window_ns", pa.array(widths)), WINDOWS
     )
 
 
-def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
+def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     """Return windows as wide as they need to be, by what happened: `WINDOWS`. Input: the same."""
-    happened = np.sum([integers(windows, name) for name in COUNTS], axis=0)
-    width = filling(windows.append_column("messages", pa.array(happened)), ("run", "queue"), at_least)
-    time = integers(windows, "window_start")
+    happened = np.sum([integer_column(windows, name) for name in COUNTS], axis=0)
+    width = choose_widths(windows.append_column("messages", pa.array(happened)), ("run", "queue"), at_least)
+    time = integer_column(windows, "window_start")
     wide = windows.drop_columns(["window_start", "window_ns"]).append_column(
-        "window_start", pa.array(begins(time, width))
+        "window_start", pa.array(window_begin(time, width))
     )
     wide = wide.append_column("window_ns", pa.array(width))
     keys = (*_QUEUE, "window_start", "window_ns")
-    groups = Groups(*(column(wide, name) for name in keys))
-    backlog = integers(wide, "backlog")[groups.last_of(time)]
-    return _figures(_added(groups, wide, keys).append_column("backlog", pa.array(backlog)), WINDOWS)
+    groups = RowGroups(*(column(wide, name) for name in keys))
+    backlog = integer_column(wide, "backlog")[groups.last_rows(time)]
+    return _with_percentiles(_add_up(groups, wide, keys).append_column("backlog", pa.array(backlog)), WINDOWS)
 
 
 def queue_summary(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, queue, and what else is named: `TOTALS`. Input: `WINDOWS`."""
     keys = ("run", "queue", *by)
-    groups = Groups(*(column(windows, name) for name in keys))
-    newest = Groups(integers(windows, "window_start"), integers(windows, "epoch")).places()
-    backlog = integers(windows, "backlog")[groups.last_of(newest)]
-    found = _added(groups, windows, keys).append_column("backlog", pa.array(backlog))
+    groups = RowGroups(*(column(windows, name) for name in keys))
+    newest = RowGroups(integer_column(windows, "window_start"), integer_column(windows, "epoch")).group_ids()
+    backlog = integer_column(windows, "backlog")[groups.last_rows(newest)]
+    sums = _add_up(groups, windows, keys).append_column("backlog", pa.array(backlog))
     fields = list(TOTALS)
-    return _figures(found, pa.schema([*fields[:2], *(windows.schema.field(name) for name in by), *fields[2:]]))
+    return _with_percentiles(sums, pa.schema([*fields[:2], *(windows.schema.field(name) for name in by), *fields[2:]]))
 
 
-def _added(groups: Groups, rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+def _add_up(groups: RowGroups, rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     counts = [name for name in (*COUNTS, "change") if name in rows.column_names]
-    made = rows_of(rows, keys, groups.first) | {name: groups.sum(integers(rows, name)) for name in counts}
+    made = take_rows(rows, keys, groups.first_rows) | {name: groups.sum(integer_column(rows, name)) for name in counts}
     for name in DURATIONS:
-        made |= duration_stats.merged(groups, rows, f"{name}_")
+        made |= duration_stats.merge(groups, rows, f"{name}_")
     return pa.table(dict(made))
 
 
-def _figures(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    found: Mapping[str, pa.Array] = {name: column(rows, name) for name in rows.column_names}
-    made = {key: one for name in DURATIONS for key, one in duration_stats.percentiles(found, RANKS, f"{name}_").items()}
-    return table_of(schema, dict(found) | made)
+def _with_percentiles(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns: Mapping[str, pa.Array] = {name: column(rows, name) for name in rows.column_names}
+    made = {
+        key: values
+        for name in DURATIONS
+        for key, values in duration_stats.percentiles(columns, RANKS, f"{name}_").items()
+    }
+    return build_table(schema, dict(columns) | made)

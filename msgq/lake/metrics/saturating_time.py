@@ -6,17 +6,17 @@ import numpy as np
 
 from msgq.lake.metrics.group_by import Integers
 
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
+MIN_TIME, MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
-def begins(times: Integers, width: int | Integers) -> Integers:
-    """Return when the window of each time begins, ns; `LEAST`, where that is before all times there are."""
-    found = times - times % width
-    return np.where(found > times, LEAST, found)
+def window_begin(times: Integers, width: int | Integers) -> Integers:
+    """Return when the window of each time begins, ns; `MIN_TIME`, where that is before all times there are."""
+    begin = times - times % width
+    return np.where(begin > times, MIN_TIME, begin)
 
 
-def since(times: Integers, before: Integers | int) -> Integers:
-    """Return how long each time is after another one, ns; `LEAST` or `MOST`, where that is beyond these."""
-    found = times - before
-    beyond = ((times ^ before) & (times ^ found)) < 0
-    return np.where(beyond, np.where(times < 0, LEAST, MOST), found) if beyond.any() else found
+def saturating_subtract(times: Integers, before: Integers | int) -> Integers:
+    """Return how long each time is after another one, ns; `MIN_TIME` or `MAX_TIME`, where that is beyond these."""
+    difference = times - before
+    beyond = ((times ^ before) & (times ^ difference)) < 0
+    return np.where(beyond, np.where(times < 0, MIN_TIME, MAX_TIME), difference) if beyond.any() else difference

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from msgq.common.units import NS_PER_S
 from msgq.kinds import RECORDS
 from msgq.lake.metrics import duration_stats, histograms
-from msgq.lake.metrics.group_by import Groups, Integers, Truths, column, integers, rows_of, table_of
-from msgq.lake.metrics.saturating_time import begins, since
+from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
 
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WIDTHS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))
@@ -28,7 +28,7 @@ _OF_KEYS: list[tuple[str, pa.DataType]] = [
 ]
 _PLACE: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
 TIME: list[tuple[str, pa.DataType]] = [("window_start", pa.int64()), ("window_ns", pa.int64())]
-WINDOWS = pa.schema([*_OF_KEYS, *TIME, *((name, pa.int64()) for name in COUNTS), *duration_stats.columns()])
+WINDOWS = pa.schema([*_OF_KEYS, *TIME, *((name, pa.int64()) for name in COUNTS), *duration_stats.stats_columns()])
 THROUGHPUT = pa.schema([*_PLACE, *TIME, ("messages", pa.int64()), ("size_bytes", pa.int64()), ("rate", pa.float64())])
 _LATE: list[tuple[str, pa.DataType]] = [
     *((name, pa.int64()) for name in ("messages", "min", "max", *RANKS)),
@@ -44,104 +44,115 @@ def traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     never NULL. Fastest where messages come by run, endpoint, epoch and time. Output: `WINDOWS`, in their order; see
     `msgq.spark.tables.traffic_windows`.
     """
-    times = integers(messages, "log_time")
-    window = begins(times, width)
-    groups = Groups(*(column(messages, name) for name in KEYS), window)
-    sizes = integers(messages, "size_bytes")
-    late = since(times, integers(messages, "publish_time"))
+    times = integer_column(messages, "log_time")
+    window = window_begin(times, width)
+    groups = RowGroups(*(column(messages, name) for name in KEYS), window)
+    sizes = integer_column(messages, "size_bytes")
+    late = saturating_subtract(times, integer_column(messages, "publish_time"))
     known = (late != 0) & ~is_of_kind(messages, RECORDS.name)
     if column(messages, "publish_time").null_count:
         known &= np.asarray(column(messages, "publish_time").is_valid())
     made = {
-        "window_start": window[groups.first],
+        "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
         "messages": groups.sizes,
         "size_bytes": groups.sum(sizes),
         "max_size_bytes": groups.max(sizes),
         "start_time": groups.min(times),
         "end_time": groups.max(times),
-        **duration_stats.spread(groups, late, known),
+        **duration_stats.measure(groups, late, known),
     }
-    return table_of(WINDOWS, rows_of(messages, KEYS, groups.first) | made)
+    return build_table(WINDOWS, take_rows(messages, KEYS, groups.first_rows) | made)
 
 
-def is_of_kind(messages: pa.Table, kind: str) -> Truths:
+def is_of_kind(messages: pa.Table, kind: str) -> Booleans:
     """Return which messages are of a kind."""
     kinds = column(messages, "kind")
     if not pa.types.is_dictionary(kinds.type):
         kinds = kinds.dictionary_encode()
-    is_one: Truths = np.asarray(pc.equal(kinds.dictionary, kind).fill_null(False), np.bool_)
-    found: Truths = np.append(is_one, False)[np.asarray(kinds.indices.fill_null(len(is_one)))]
-    return found
+    is_one: Booleans = np.asarray(pc.equal(kinds.dictionary, kind).fill_null(False), np.bool_)
+    is_kind: Booleans = np.append(is_one, False)[np.asarray(kinds.indices.fill_null(len(is_one)))]
+    return is_kind
 
 
-def merged(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
+def merge_windows(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
     """Return windows of which no two are the same. width : ns, of all or of each; 0: as they are."""
-    time, widths = aligned(windows, width)
-    groups = Groups(*(column(windows, name) for name in KEYS), time, widths)
-    made = {"window_start": time[groups.first], "window_ns": widths[groups.first], **totals(groups, windows)}
-    return table_of(WINDOWS, rows_of(windows, KEYS, groups.first) | made | duration_stats.merged(groups, windows))
+    time, widths = align_windows(windows, width)
+    groups = RowGroups(*(column(windows, name) for name in KEYS), time, widths)
+    made = {
+        "window_start": time[groups.first_rows],
+        "window_ns": widths[groups.first_rows],
+        **sum_windows(groups, windows),
+    }
+    return build_table(
+        WINDOWS, take_rows(windows, KEYS, groups.first_rows) | made | duration_stats.merge(groups, windows)
+    )
 
 
-def aligned(windows: pa.Table, width: int | Integers) -> tuple[Integers, Integers]:
-    """Return where the windows begin that are so wide, and how wide each is. width : as `merged` takes it."""
-    time, widths = integers(windows, "window_start"), integers(windows, "window_ns")
+def align_windows(windows: pa.Table, width: int | Integers) -> tuple[Integers, Integers]:
+    """Return where the windows begin that are so wide, and how wide each is. width : as `merge_windows` takes it."""
+    time, widths = integer_column(windows, "window_start"), integer_column(windows, "window_ns")
     if np.any(width):
         widths = np.broadcast_to(np.asarray(width, np.int64), time.shape)
-    return begins(time, widths), widths
+    return window_begin(time, widths), widths
 
 
-def totals(groups: Groups, windows: pa.Table) -> dict[str, Integers]:
+def sum_windows(groups: RowGroups, windows: pa.Table) -> dict[str, Integers]:
     """Return what came in all windows of each group."""
     return {
-        "messages": groups.sum(integers(windows, "messages")),
-        "size_bytes": groups.sum(integers(windows, "size_bytes")),
-        "max_size_bytes": groups.max(integers(windows, "max_size_bytes")),
-        "start_time": groups.min(integers(windows, "start_time")),
-        "end_time": groups.max(integers(windows, "end_time")),
+        "messages": groups.sum(integer_column(windows, "messages")),
+        "size_bytes": groups.sum(integer_column(windows, "size_bytes")),
+        "max_size_bytes": groups.max(integer_column(windows, "max_size_bytes")),
+        "start_time": groups.min(integer_column(windows, "start_time")),
+        "end_time": groups.max(integer_column(windows, "end_time")),
     }
 
 
-def widened(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
+def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     """Return windows as wide as the endpoint needs: in each hour the least of `WIDTHS` in which those that have
     anything have 64 messages on average, and an hour where none does.
 
     Input: windows of 1 s or more, no two of them the same. at_least : the least width, ns.
     """
-    return merged(windows, filling(windows, ("run", "endpoint"), at_least))
+    return merge_windows(windows, choose_widths(windows, ("run", "endpoint"), at_least))
 
 
-def filling(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> Integers:
+def choose_widths(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> Integers:
     """Return the width that each row needs, ns. Input: keys, time, messages."""
-    time, messages = integers(rows, "window_start"), integers(rows, "messages")
-    of = Groups(*(column(rows, name) for name in keys), time // HOUR)
-    place = of.places()
-    total, found = of.sum(messages), np.full(of.count, HOUR)
+    time, messages = integer_column(rows, "window_start"), integer_column(rows, "messages")
+    hours = RowGroups(*(column(rows, name) for name in keys), time // HOUR)
+    place = hours.group_ids()
+    total, widths = hours.sum(messages), np.full(hours.count, HOUR)
     for width in sorted((width for width in WIDTHS if width >= at_least), reverse=True):
-        filled = Groups(place, time // width)
-        count = np.bincount(place[filled.first], minlength=of.count)
-        found[total >= _FILLED * count] = width
-    return found[place]
+        filled = RowGroups(place, time // width)
+        count = np.bincount(place[filled.first_rows], minlength=hours.count)
+        widths[total >= _FILLED * count] = width
+    return widths[place]
 
 
 def throughput(windows: pa.Table) -> pa.Table:
     """Return how much came of each endpoint in each window: `THROUGHPUT`."""
-    groups = Groups(*(column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
-    messages, widths = groups.sum(integers(windows, "messages")), integers(windows, "window_ns")[groups.first]
+    groups = RowGroups(*(column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
+    messages, widths = (
+        groups.sum(integer_column(windows, "messages")),
+        integer_column(windows, "window_ns")[groups.first_rows],
+    )
     made = {
         "messages": messages,
-        "size_bytes": groups.sum(integers(windows, "size_bytes")),
+        "size_bytes": groups.sum(integer_column(windows, "size_bytes")),
         "rate": messages * (NS_PER_S / widths),
     }
-    return table_of(THROUGHPUT, rows_of(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first) | made)
+    return build_table(
+        THROUGHPUT, take_rows(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first_rows) | made
+    )
 
 
 def latency(windows: pa.Table) -> pa.Table:
     """Return percentiles of the latency of each endpoint in each window, where any is known: `LATENCY`."""
-    return latency_of(windows, "window_start", "window_ns")
+    return latency_by(windows, "window_start", "window_ns")
 
 
-def latency_of(windows: pa.Table, *by: str) -> pa.Table:
+def latency_by(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, endpoint, and what else is named. Input: windows, perhaps some of one time."""
     return _latency(windows.filter(pc.greater(windows.column("count"), 0)), ("run", "endpoint", *by))
 
@@ -155,8 +166,8 @@ def latency_summary(latency: pa.Table, *by: str) -> pa.Table:
 
 
 def _latency(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    groups = Groups(*(column(rows, name) for name in keys))
-    spread = duration_stats.merged(groups, rows)
+    groups = RowGroups(*(column(rows, name) for name in keys))
+    spread = duration_stats.merge(groups, rows)
     made = spread | {"messages": spread["count"]} | duration_stats.percentiles(spread, RANKS)
     schema = pa.schema([*(rows.schema.field(name) for name in keys), *_LATE])
-    return table_of(schema, rows_of(rows, keys, groups.first) | made)
+    return build_table(schema, take_rows(rows, keys, groups.first_rows) | made)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.queues import COUNTS as QUEUE_COUNTS
 from msgq.lake.metrics.queues import DURATIONS as QUEUE_DURATIONS
-from msgq.lake.metrics.saturating_time import begins, since
+from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
 from msgq.lake.metrics.stages import DURATIONS
-from msgq.lake.report.gold_reader import Gold, grouped
-from msgq.lake.report.percentiles import Spreads, spreads
+from msgq.lake.report.gold_reader import GoldReader, group_rows
+from msgq.lake.report.percentiles import Percentiles, percentiles
 
 Rows = list[dict[str, Any]]
 
@@ -30,26 +30,28 @@ _OTHERS = "(others)"
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 
-def summary(gold: Gold) -> dict[str, Any]:
+def summary(gold: GoldReader) -> dict[str, Any]:
     """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
-    found = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
+    endpoints = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
     passed = gold.rows("checks", ["passed"])["passed"].to_pylist()
     return {
-        "runs": pc.count_distinct(found["run"]).as_py(),
-        "endpoints": pc.count_distinct(found["endpoint"]).as_py(),
-        "messages": pc.sum(found["messages"]).as_py() or 0,
-        "lost": pc.sum(found["lost"]).as_py() or 0,
-        "begin": pc.min(found["start_time"]).as_py(),
-        "end": pc.max(found["end_time"]).as_py(),
+        "runs": pc.count_distinct(endpoints["run"]).as_py(),
+        "endpoints": pc.count_distinct(endpoints["endpoint"]).as_py(),
+        "messages": pc.sum(endpoints["messages"]).as_py() or 0,
+        "lost": pc.sum(endpoints["lost"]).as_py() or 0,
+        "begin": pc.min(endpoints["start_time"]).as_py(),
+        "end": pc.max(endpoints["end_time"]).as_py(),
         "checks": len(passed),
         "failed": passed.count(False),
     }
 
 
-def shown(gold: Gold) -> list[str]:
+def choose_endpoints(gold: GoldReader) -> list[str]:
     """Return the endpoints with a line of their own: those that lost most, then those with most messages."""
-    found = gold.added("endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"})
-    names: list[str] = _first(found, SHOWN, "-lost", "-messages", "endpoint")["endpoint"].to_pylist()
+    endpoints = gold.aggregate(
+        "endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"}
+    )
+    names: list[str] = _first(endpoints, SHOWN, "-lost", "-messages", "endpoint")["endpoint"].to_pylist()
     return names
 
 
@@ -57,94 +59,96 @@ def step(begin: int | None, end: int | None) -> int:
     """Return how long a window of the page is, so that there are not too many between two times: ns."""
     seconds = -(-((end or 0) - (begin or 0)) // (_WINDOWS * NS_PER_S))
     hours = -(-seconds // _STEPS[-1])
-    return next((one for one in _STEPS if one >= seconds), hours * _STEPS[-1]) * NS_PER_S
+    return next((width for width in _STEPS if width >= seconds), hours * _STEPS[-1]) * NS_PER_S
 
 
-def rates(gold: Gold, names: Sequence[str], step: int, begin: int, end: int) -> Rows:
+def throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> Rows:
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(_named(piece, names), "window_start", step)
+        return _at(_rename_others(piece, names), "window_start", step)
 
     keys = ["endpoint", "window_start", "window_ns"]
-    found = gold.added("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
-    time, width = found["window_start"].to_numpy(), found["window_ns"].to_numpy()
+    windows = gold.aggregate("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
+    time, width = windows["window_start"].to_numpy(), windows["window_ns"].to_numpy()
     first = np.maximum(time, begin) // step
-    last = np.maximum(np.minimum(since(time, 1 - np.maximum(width, 1)), end) // step, first)
+    last = np.maximum(np.minimum(saturating_subtract(time, 1 - np.maximum(width, 1)), end) // step, first)
     last = np.where(width > step, last, first)
     parts = last - first + 1
     rows = np.repeat(np.arange(len(parts)), parts)
     part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
     spread = pa.table(
         {
-            "endpoint": found["endpoint"].take(pa.array(rows)),
-            "window_start": begins(np.maximum(time, begin), step)[rows] + part * step,
-            "rate": found["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
+            "endpoint": windows["endpoint"].take(pa.array(rows)),
+            "window_start": window_begin(np.maximum(time, begin), step)[rows] + part * step,
+            "rate": windows["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
-    return _ordered(grouped(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
+    return _sort_rows(group_rows(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
 
 
-def losses(gold: Gold, names: Sequence[str], step: int) -> Rows:
+def losses(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
     """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(_named(piece, names), "to_time", step)
+        return _at(_rename_others(piece, names), "to_time", step)
 
-    found = gold.added(
+    gaps = gold.aggregate(
         "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
     )
-    return _ordered(found.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
+    return _sort_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
 
-def latency(gold: Gold, step: int) -> Rows:
+def latency(gold: GoldReader, step: int) -> Rows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
     def prepare(piece: pa.Table) -> pa.Table:
         return _at(piece, "window_start", step)
 
-    found = gold.added("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
-    known = spreads(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
-    return [row | _within(known[row["window_start"],], row["max"]) for row in _ordered(found, "window_start")]
+    windows = gold.aggregate("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
+    known = percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
+    return [row | _within(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")]
 
 
-def totals(gold: Gold, names: Sequence[str]) -> Rows:
+def totals(gold: GoldReader, names: Sequence[str]) -> Rows:
     """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
 
     def prepare(piece: pa.Table) -> pa.Table:
         return piece.filter(_is_in(piece["endpoint"], names))
 
     how = {"min": "min", "max": "max"}
-    found = gold.added("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
-    known = spreads(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
-    return [row | _within(known[row["endpoint"],], row["max"]) for row in _ordered(found, "endpoint")]
+    totals = gold.aggregate("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
+    known = percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
+    return [row | _within(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
 
 
-def hops(gold: Gold) -> Rows:
+def hops(gold: GoldReader) -> Rows:
     """Return the edges with most messages: parent, endpoint, messages, p50, p99 (of the worst run), ns."""
     how = {"messages": "sum", "p50": "max", "p99": "max"}
-    found = gold.added("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
-    return _listed(_first(found, SHOWN, "-messages", "parent", "endpoint"))
+    edges = gold.aggregate("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
+    return _rows(_first(edges, SHOWN, "-messages", "parent", "endpoint"))
 
 
-def stages(gold: Gold) -> Rows:
+def stages(gold: GoldReader) -> Rows:
     """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
     how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATIONS}
-    rows = gold.added("stage_summary", [*keys, *how], keys, how).to_pylist()
-    known = {name: spreads(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATIONS}
-    found = [_with_spreads(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
-    found.sort(key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"]))
-    return found[:SHOWN]
+    rows = gold.aggregate("stage_summary", [*keys, *how], keys, how).to_pylist()
+    known = {name: percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATIONS}
+    stage_rows = [_with_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
+    stage_rows.sort(
+        key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"])
+    )
+    return stage_rows[:SHOWN]
 
 
-def queues(gold: Gold) -> Rows:
+def queues(gold: GoldReader) -> Rows:
     """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
     rows = _work(gold, ["queue"])
     return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN]
 
 
-def queue_steps(gold: Gold, names: Sequence[str], step: int) -> Rows:
+def queue_steps(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
     """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
@@ -154,75 +158,75 @@ def queue_steps(gold: Gold, names: Sequence[str], step: int) -> Rows:
     return sorted(_work(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
 
 
-def _work(gold: Gold, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece) -> Rows:
+def _work(gold: GoldReader, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece) -> Rows:
     """Return the windows of queues by some keys. The backlog is that of the last one."""
     columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
-    rows = gold.added("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
+    rows = gold.aggregate("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
     known = {
-        name: spreads(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
+        name: percentiles(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
         for name in QUEUE_DURATIONS
     }
     how = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
-    last = gold.added(
+    last = gold.aggregate(
         "queue_windows", [*columns, "backlog"], keys, how, prepare, order=("window_start", "epoch")
     ).to_pylist()
     backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
     shown = (*keys, *QUEUE_COUNTS, "backlog")
     full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
-    return [_with_spreads(row, keys, shown, known) for row in full]
+    return [_with_percentiles(row, keys, shown, known) for row in full]
 
 
-def _with_spreads(
-    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, Spreads]
+def _with_percentiles(
+    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, Percentiles]
 ) -> dict[str, Any]:
     """Return some columns of a row, and behind them p50, p99 and the maximum of each duration; None: it has none."""
     key = tuple(row[name] for name in keys)
     made = {name: row[name] for name in shown}
-    for name, found in known.items():
+    for name, ranks_by_key in known.items():
         most = row[f"{name}_max"]
-        ranks = _within(found.get(key, {}), most)
+        ranks = _within(ranks_by_key.get(key, {}), most)
         made |= {f"{name}_p50": ranks.get("p50"), f"{name}_p99": ranks.get("p99"), f"{name}_max": most}
     return made
 
 
 def _within(ranks: dict[str, int], most: int) -> dict[str, int]:
-    """Return percentiles none of which is longer than the longest duration: they are the middles of buckets."""
+    """Return percentiles none of which is longer than the longest duration: they are the centers of buckets."""
     return {title: min(value, most) for title, value in ranks.items()}
 
 
-def checks(gold: Gold, most: int) -> tuple[Rows, Rows]:
+def checks(gold: GoldReader, most: int) -> tuple[Rows, Rows]:
     """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
-    found = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
-    if not found.num_rows:
+    checks = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
+    if not checks.num_rows:
         return [], []
-    failed = pc.invert(found["passed"])
-    counted = found.append_column("endpoints", pa.array(np.ones(len(found), np.int64))).append_column(
+    failed = pc.invert(checks["passed"])
+    counted = checks.append_column("endpoints", pa.array(np.ones(len(checks), np.int64))).append_column(
         "failed", pc.cast(failed, pa.int64())
     )
-    kinds = grouped(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
-    worst = _first(found.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
-    return _ordered(kinds, "check_name"), worst.to_pylist()
+    kinds = group_rows(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
+    worst = _first(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
+    return _sort_rows(kinds, "check_name"), worst.to_pylist()
 
 
-def endpoints(gold: Gold) -> Rows:
+def endpoints(gold: GoldReader) -> Rows:
     """Return the endpoints of each run, those first that lost most."""
     counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
     columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
-    return _listed(_first(gold.rows("endpoints", columns), LISTED, "-lost", "-messages", "endpoint", "run"))
+    return _rows(_first(gold.rows("endpoints", columns), LISTED, "-lost", "-messages", "endpoint", "run"))
 
 
-def publishers(gold: Gold) -> Rows:
+def publishers(gold: GoldReader) -> Rows:
     """Return those who publish where others do, too, of each run."""
     columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
-    return _listed(_first(gold.rows("publishers", columns), LISTED, "-messages", "endpoint", "publisher"))
+    return _rows(_first(gold.rows("publishers", columns), LISTED, "-messages", "endpoint", "publisher"))
 
 
 def _is_in(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
     return pc.is_in(column, value_set=pa.array(names, column.type))
 
 
-def _named(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+def _rename_others(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return rows in which endpoints that have no line of their own are the others."""
     column = piece["endpoint"]
     return piece.set_column(
@@ -233,19 +237,19 @@ def _named(piece: pa.Table, names: Sequence[str]) -> pa.Table:
 def _at(piece: pa.Table, time: str, step: int) -> pa.Table:
     """Return rows whose time is that of the page."""
     column = piece[time].to_numpy()
-    return piece.set_column(piece.schema.get_field_index(time), time, pa.array(begins(column, step)))
+    return piece.set_column(piece.schema.get_field_index(time), time, pa.array(window_begin(column, step)))
 
 
-def _ordered(found: pa.Table, *by: str) -> Rows:
-    return _listed(_first(found, len(found), *by))
+def _sort_rows(table: pa.Table, *by: str) -> Rows:
+    return _rows(_first(table, len(table), *by))
 
 
-def _listed(found: pa.Table) -> Rows:
-    rows: Rows = found.to_pylist()
+def _rows(table: pa.Table) -> Rows:
+    rows: Rows = table.to_pylist()
     return rows
 
 
-def _first(found: pa.Table, most: int, *by: str) -> pa.Table:
+def _first(table: pa.Table, most: int, *by: str) -> pa.Table:
     """Return the first rows in an order; - before a column: the largest first."""
     order = [(name.removeprefix("-"), "descending" if name.startswith("-") else "ascending") for name in by]
-    return found.sort_by(order)[:most]
+    return table.sort_by(order)[:most]

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from msgq.lake.batching import gathered
-from msgq.lake.delta_table import Table
+from msgq.lake.batching import combine_batches
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 
 #: Gives a table by its name, those of gold and "messages"; None: there is none.
@@ -28,13 +28,13 @@ def lake_tables(lake: str | os.PathLike[str]) -> Reader:
     directory = Directory(lake)
 
     def table(name: str) -> ds.Dataset | None:
-        snapshot = Table(directory, name if name == "messages" else f"gold/{name}").snapshot()
+        snapshot = LakeTable(directory, name if name == "messages" else f"gold/{name}").snapshot()
         return None if snapshot is None else snapshot.dataset()
 
     return table
 
 
-class Gold:
+class GoldReader:
     """Tables, of some runs. For one thread."""
 
     def __init__(self, tables: Reader, runs: Sequence[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Gold:
         pieces = list(self.pieces(name, columns, where))
         return pa.concat_tables(pieces) if pieces else _nothing(columns)
 
-    def added(
+    def aggregate(
         self,
         name: str,
         columns: Sequence[str],
@@ -66,15 +66,15 @@ class Gold:
         prepare : makes, of a piece with `columns`, one that has the columns named in `keys` and `how`.
         """
 
-        def added(rows: pa.Table) -> pa.Table:
-            return grouped(rows.sort_by([(one, "ascending") for one in order]) if order else rows, keys, how)
+        def add_up(rows: pa.Table) -> pa.Table:
+            return group_rows(rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how)
 
-        found: list[pa.Table] = []
+        sums: list[pa.Table] = []
         for piece in self.pieces(name, columns):
-            found.append(added(prepare(piece)))
-            if sum(part.num_rows for part in found) > 2 * _PIECE_ROWS:
-                found = [added(pa.concat_tables(found))]
-        return added(pa.concat_tables(found)) if found else _nothing([*keys, *how])
+            sums.append(add_up(prepare(piece)))
+            if sum(part.num_rows for part in sums) > 2 * _PIECE_ROWS:
+                sums = [add_up(pa.concat_tables(sums))]
+        return add_up(pa.concat_tables(sums)) if sums else _nothing([*keys, *how])
 
     def pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
         """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""
@@ -84,13 +84,13 @@ class Gold:
         both = where if self._where is None else self._where if where is None else self._where & where
         scanner = table.scanner(columns=list(columns), filter=both, batch_size=_PIECE_ROWS)
         yield scanner.projected_schema.empty_table()
-        yield from gathered(scanner.to_batches(), _PIECE_ROWS, _PIECE_BYTES)
+        yield from combine_batches(scanner.to_batches(), _PIECE_ROWS, _PIECE_BYTES)
 
 
-def grouped(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+def group_rows(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
     """Return what rows add up to, with the same names of columns. how : of other columns, as pyarrow calls it."""
-    found = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
-    chosen = found.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
+    groups = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+    chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
     return chosen.rename_columns([*keys, *how])
 
 

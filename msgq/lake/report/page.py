@@ -15,7 +15,7 @@ from typing import Any
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.report import data, plots
-from msgq.lake.report.gold_reader import Gold, Reader
+from msgq.lake.report.gold_reader import GoldReader, Reader
 from msgq.lake.report.thumbnails import pictures
 
 _QUEUES = 10  # with lines of their own, four each
@@ -31,12 +31,12 @@ def write_report(tables: Reader, path: Path, runs: Sequence[str] = ()) -> dict[s
     path : of the page; replaced if it is there.
     runs : only these; none: all.
     """
-    gold = Gold(tables, runs)
+    gold = GoldReader(tables, runs)
     summary = data.summary(gold)
     span = summary["begin"] or 0, summary["end"] or 0
-    shown, step = data.shown(gold), data.step(*span)
+    shown, step = data.choose_endpoints(gold), data.step(*span)
     drawn = [
-        ("Messages a second", plots.rates(data.rates(gold, shown, step, *span))),
+        ("Messages a second", plots.throughput(data.throughput(gold, shown, step, *span))),
         ("Losses", plots.losses(data.losses(gold, shown, step))),
         ("Latency over time", plots.latency(data.latency(gold, step))),
         ("Latency of each endpoint", plots.distribution(data.totals(gold, shown))),
@@ -67,22 +67,22 @@ def _plot(figure: str | None) -> str:
     return f'<div class="plot"><script type="application/json">{script}</script></div>'
 
 
-def _stages(gold: Gold) -> str:
+def _stages(gold: GoldReader) -> str:
     """Return the section of stages; nothing where there are none."""
     rows = data.stages(gold)
     return _section("Stages", _plot(plots.stages(rows)), _html_table(rows)) if rows else ""
 
 
-def _queues(gold: Gold, step: int) -> str:
+def _queues(gold: GoldReader, step: int) -> str:
     """Return the section of work queues; nothing where there are none."""
     rows = data.queues(gold)
     if not rows:
         return ""
     steps = data.queue_steps(gold, [row["queue"] for row in rows[:_QUEUES]], step)
-    return _section("Queues", _plot(plots.work(steps)), _plot(plots.backlogs(steps)), _html_table(rows))
+    return _section("Queues", _plot(plots.queue_times(steps)), _plot(plots.backlogs(steps)), _html_table(rows))
 
 
-def _publishers(gold: Gold) -> str:
+def _publishers(gold: GoldReader) -> str:
     """Return the section of those who publish where others do, too; nothing where there are none."""
     rows = data.publishers(gold)
     return _section("Publishers", _html_table(rows)) if rows else ""
@@ -101,22 +101,22 @@ def _head(summary: dict[str, Any]) -> str:
     return f'<header><h1>msgq</h1><p>{begin} to {_time(summary["end"])}</p><div class="tiles">{shown}</div></header>'
 
 
-def _checks(gold: Gold) -> str:
+def _checks(gold: GoldReader) -> str:
     kinds, failed = data.checks(gold, _CHECKS)
     sums = [{**row, "": "failed" if row["failed"] else "passed"} for row in kinds]
     return f"<section><h2>Checks</h2>{_html_table(sums)}{_html_table(failed)}</section>"
 
 
-def _pictures(gold: Gold) -> str:
+def _pictures(gold: GoldReader) -> str:
     """Return the section of pictures; nothing where there are none."""
     try:
-        found = pictures(gold)
+        images = pictures(gold)
     except ModuleNotFoundError:
         return _section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
     shown = [
         f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(row["picture"]).decode()}">'
         f"<figcaption>{html.escape(row['endpoint'])}<br>{_time(row['log_time'])}</figcaption></figure>"
-        for row in found
+        for row in images
     ]
     return f'<section><h2>Pictures</h2><div class="pictures">{"".join(shown)}</div></section>' if shown else ""
 

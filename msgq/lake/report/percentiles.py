@@ -10,23 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import Groups, integers
-from msgq.lake.metrics.saturating_time import LEAST, MOST
+from msgq.lake.metrics.group_by import RowGroups, integer_column
+from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 from msgq.lake.metrics.windows import RANKS
-from msgq.lake.report.gold_reader import Gold
+from msgq.lake.report.gold_reader import GoldReader
 
 #: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
-Spreads = dict[tuple[Any, ...], dict[str, int]]
+Percentiles = dict[tuple[Any, ...], dict[str, int]]
 
 
-def spreads(
-    gold: Gold,
+def percentiles(
+    gold: GoldReader,
     name: str,
     columns: Sequence[str],
     keys: Sequence[str],
     histogram: str = "histogram",
     prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
-) -> Spreads:
+) -> Percentiles:
     """Return percentiles of a table's rows, by their keys.
 
     Parameters
@@ -34,25 +34,29 @@ def spreads(
     columns : of the table, of which `prepare` makes the keys; it leaves the histograms as they are.
     histogram : the column that has them, as `msgq.lake.metrics.histograms` says.
     """
-    found = gold.added(
+    counts_by_bucket = gold.aggregate(
         name,
         [*columns, histogram],
         [*keys, "bucket"],
         {"count": "sum"},
         lambda piece: _long(prepare(piece), keys, histogram),
     )
-    groups = Groups(*(found[key] for key in keys))
-    buckets, counts = integers(found, "bucket"), integers(found, "count")
-    every = histograms.of_buckets(groups.places(), buckets, groups.count, counts)
-    least, most = np.full(groups.count, LEAST), np.full(groups.count, MOST)
+    groups = RowGroups(*(counts_by_bucket[key] for key in keys))
+    buckets, counts = integer_column(counts_by_bucket, "bucket"), integer_column(counts_by_bucket, "count")
+    every = histograms.from_buckets(groups.group_ids(), buckets, groups.count, counts)
+    least, most = np.full(groups.count, MIN_TIME), np.full(groups.count, MAX_TIME)
     ranks = {title: histograms.percentile(every, rank, least, most).to_pylist() for title, rank in RANKS.items()}
-    of = zip(*(found[key].take(pa.array(groups.first)).to_pylist() for key in keys), strict=True)
-    return {key: dict(zip(ranks, values, strict=True)) for key, *values in zip(of, *ranks.values(), strict=True)}
+    key_values = zip(
+        *(counts_by_bucket[key].take(pa.array(groups.first_rows)).to_pylist() for key in keys), strict=True
+    )
+    return {
+        key: dict(zip(ranks, values, strict=True)) for key, *values in zip(key_values, *ranks.values(), strict=True)
+    }
 
 
 def _long(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
     """Return a row for each bucket of each row."""
     column = rows[histogram].combine_chunks()
-    parents, found = pc.list_parent_indices(column), pc.list_flatten(column)
+    parents, flat = pc.list_parent_indices(column), pc.list_flatten(column)
     repeated = {key: rows[key].take(parents) for key in keys}
-    return pa.table(repeated | {name: pc.struct_field(found, name) for name in ("bucket", "count")})
+    return pa.table(repeated | {name: pc.struct_field(flat, name) for name in ("bucket", "count")})

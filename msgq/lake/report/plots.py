@@ -12,7 +12,7 @@ _Rows = Sequence[dict[str, Any]]
 _MARKED = "lines+markers"  # a single window is seen, too
 
 
-def rates(rows: _Rows) -> str | None:
+def throughput(rows: _Rows) -> str | None:
     """Draw messages a second: endpoint, window_start in ns, rate."""
     return _by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
@@ -72,13 +72,15 @@ def stages(rows: _Rows) -> str | None:
     return _json(bars, yaxis={"title": "us", "type": "log"})
 
 
-def work(rows: _Rows) -> str | None:
+def queue_times(rows: _Rows) -> str | None:
     """Draw how long messages of queues waited, and were worked on: queue, step in ns, queue_time_p50 ... in ns."""
     if not rows:
         return None
     lines = [
-        go.Scatter(x=times, y=[_us(row[name]) for row in mine], name=f"{queue} {name.replace('_', ' ')}", mode=_MARKED)
-        for queue, mine, times in _by_queue(rows)
+        go.Scatter(
+            x=times, y=[_us(row[name]) for row in windows], name=f"{queue} {name.replace('_', ' ')}", mode=_MARKED
+        )
+        for queue, windows, times in _by_queue(rows)
         for name in ("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99")
     ]
     return _json(lines, yaxis={"title": "us", "type": "log"})
@@ -89,16 +91,16 @@ def backlogs(rows: _Rows) -> str | None:
     if not rows:
         return None
     lines = [
-        go.Scatter(x=times, y=[row["backlog"] for row in mine], name=queue, mode=_MARKED, line={"shape": "hv"})
-        for queue, mine, times in _by_queue(rows)
+        go.Scatter(x=times, y=[row["backlog"] for row in windows], name=queue, mode=_MARKED, line={"shape": "hv"})
+        for queue, windows, times in _by_queue(rows)
     ]
     return _json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
 
 
 def _by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
     for queue in dict.fromkeys(row["queue"] for row in rows):
-        mine = [row for row in rows if row["queue"] == queue]
-        yield queue, mine, [_time(row["step"]) for row in mine]
+        windows = [row for row in rows if row["queue"] == queue]
+        yield queue, windows, [_time(row["step"]) for row in windows]
 
 
 def _us(duration_ns: int | None) -> float | None:
@@ -108,12 +110,12 @@ def _us(duration_ns: int | None) -> float | None:
 def _by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
     if not rows:
         return None
-    found: dict[str, tuple[list[datetime], list[float]]] = {}
+    traces: dict[str, tuple[list[datetime], list[float]]] = {}
     for row in rows:
-        times, values = found.setdefault(row["endpoint"], ([], []))
+        times, values = traces.setdefault(row["endpoint"], ([], []))
         times.append(_time(row["window_start"]))
         values.append(row[value])
-    return _json([trace(*columns, name) for name, columns in found.items()], yaxis={"title": title}, **layout)
+    return _json([trace(*columns, name) for name, columns in traces.items()], yaxis={"title": title}, **layout)
 
 
 def _time(time: int) -> datetime:

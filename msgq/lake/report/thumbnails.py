@@ -10,14 +10,14 @@ import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.images import thumbnail
-from msgq.lake.report.gold_reader import Gold
+from msgq.lake.report.gold_reader import GoldReader
 
 _EACH = 6
 _SHOWN = 40
 _WHERE = ("run", "endpoint", "log_time")
 
 
-def pictures(gold: Gold) -> list[dict[str, Any]]:
+def pictures(gold: GoldReader) -> list[dict[str, Any]]:
     """Return some pictures of the first endpoints that have any, evenly spread over time: endpoint, log_time, picture.
 
     `picture` is a small JPEG; one that nobody can read is left out.
@@ -27,7 +27,7 @@ def pictures(gold: Gold) -> list[dict[str, Any]]:
     ModuleNotFoundError : there are some, and OpenCV is not installed.
     """
     how = {"first": "min", "last": "max"}
-    spans = gold.added(
+    spans = gold.aggregate(
         "frames",
         list(_WHERE),
         ["run", "endpoint"],
@@ -35,16 +35,16 @@ def pictures(gold: Gold) -> list[dict[str, Any]]:
         lambda piece: piece.append_column("first", piece["log_time"]).append_column("last", piece["log_time"]),
     )
     first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[: -(-_SHOWN // _EACH)].to_pylist()
-    found = [picture for one in first for picture in _of_endpoint(gold, one)]
-    return sorted(found, key=lambda row: (row["endpoint"], row["log_time"]))[:_SHOWN]
+    images = [picture for span in first for picture in _of_endpoint(gold, span)]
+    return sorted(images, key=lambda row: (row["endpoint"], row["log_time"]))[:_SHOWN]
 
 
-def _of_endpoint(gold: Gold, one: dict[str, Any]) -> list[dict[str, Any]]:
-    mine = (ds.field("run") == one["run"]) & (ds.field("endpoint") == one["endpoint"])
-    times = pc.unique(gold.rows("frames", ["log_time"], mine)["log_time"]).sort().to_pylist()
+def _of_endpoint(gold: GoldReader, span: dict[str, Any]) -> list[dict[str, Any]]:
+    is_endpoint = (ds.field("run") == span["run"]) & (ds.field("endpoint") == span["endpoint"])
+    times = pc.unique(gold.rows("frames", ["log_time"], is_endpoint)["log_time"]).sort().to_pylist()
     chosen = [times[number * len(times) // _EACH] for number in range(_EACH)] if len(times) > _EACH else times
     days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
-    where = mine & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
+    where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
     rows = gold.rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
     by_time = {row["log_time"]: row for row in rows}  # one of those of a time
     small = ({**row, "picture": thumbnail(row.pop("data"))} for row in by_time.values())

@@ -15,12 +15,12 @@ from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.decoding.typed import BY_VALUE, Kind
 from msgq.kinds import FRAMES, TOPIC
-from msgq.lake.delta_types import plain_type
+from msgq.lake.delta_types import delta_type
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
 #: What each row of silver begins with.
-FIXED = pa.schema(
+FIXED_COLUMNS = pa.schema(
     [
         ("run", pa.string()),
         ("endpoint", pa.string()),
@@ -31,33 +31,33 @@ FIXED = pa.schema(
         ("element_index", pa.int32()),
     ]
 )
-_OF_MESSAGES = FIXED.names[:-1]
+_OF_MESSAGES = FIXED_COLUMNS.names[:-1]
 #: Messages that could not be decoded.
 DECODE_ERRORS = pa.schema(
     [
-        *(FIXED.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
+        *(FIXED_COLUMNS.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
         ("reason", pa.string()),
         ("data", pa.binary()),
     ]
 )
 #: What is needed of messages.
-NEEDED = pa.schema(
+INPUT_COLUMNS = pa.schema(
     [
-        *(FIXED.field(name) for name in _OF_MESSAGES),
+        *(FIXED_COLUMNS.field(name) for name in _OF_MESSAGES),
         ("encoding", pa.string()),
         ("data", pa.binary()),
         ("schema_id", pa.int64()),
     ]
 )
 #: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
-SOURCES = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
+SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _OF_SOURCE = ("publisher", "key")
 _EXACT = 1 << 53  # up to here double has all whole numbers
 _TOPICS = pa.array([TOPIC.name, FRAMES])
-_TAKEN = (*FIXED.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
+_TAKEN = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 
-class Family(NamedTuple):
+class SchemaFamily(NamedTuple):
     """Of what messages of one table are.
 
     Attributes
@@ -74,57 +74,58 @@ class Family(NamedTuple):
     @property
     def own(self) -> int:
         """How many columns rows have before their fields."""
-        return len(FIXED) + (len(_OF_SOURCE) if self.has_source else 0)
+        return len(FIXED_COLUMNS) + (len(_OF_SOURCE) if self.has_source else 0)
 
 
-class Decoded(NamedTuple):
+class DecodedMessages(NamedTuple):
     """What became of some messages.
 
     Attributes
     ----------
     family : theirs.
-    rows : `FIXED`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in it has
+    rows : `FIXED_COLUMNS`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in
+    it has
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
         are too large, as 1 and 1.5 belong into one table.
     undecoded : `DECODE_ERRORS`.
     """
 
-    family: Family
+    family: SchemaFamily
     rows: pa.Table
     fields: pa.Schema
     undecoded: pa.Table
 
 
-class RowDecoder:
+class SilverDecoder:
     """Makes rows of silver. One thread at a time."""
 
     def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
         """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
         self._schemas, self._is_typed = schemas, value is not None
-        self._decoder = ColumnDecoder(value, plain_type)
+        self._decoder = ColumnDecoder(value, delta_type)
 
-    def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
-        """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are.
+    def decode(self, messages: pa.Table) -> Iterator[DecodedMessages]:
+        """Give the decoded messages, of `INPUT_COLUMNS`. Messages without an encoding are left out.
 
-        Messages without `SOURCES` are topics.
+        Messages without `SOURCE_COLUMNS` are topics.
         """
         for group, is_topic in _groups(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
             if not encoding:
                 continue
             schema = self._schemas.get(number) if number is not None else None
-            family = Family(encoding, "" if schema is None else schema.name, not is_topic)
+            family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
             if encoding not in ENCODINGS:
-                yield _set_aside(family, group, f"nothing here decodes {encoding!r}")
+                yield _reject(family, group, f"nothing here decodes {encoding!r}")
             elif schema is None and encoding not in SELF_DESCRIBING:
-                yield _set_aside(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
+                yield _reject(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
             else:
                 for piece in _pieces(group):
                     said = schema or Schema("message", encoding)
                     for values in self._values(said, piece):
                         is_typed = self._is_typed or encoding not in SELF_DESCRIBING
-                        yield _of_values(
+                        yield _build_rows(
                             family, piece, values, None if is_typed else self._decoder.kind(said) or BY_VALUE
                         )
 
@@ -136,18 +137,18 @@ class RowDecoder:
 
     def _values_by_endpoint(self, schema: Schema, messages: pa.Table, data: pa.BinaryArray) -> Iterator[Values]:
         """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
-        found: dict[pa.DataType, list[Values]] = {}
+        by_type: dict[pa.DataType, list[Values]] = {}
         for begin, end in _runs(_codes(messages, ("endpoint",))):
             for values in self._decoder.values(schema, data.slice(begin, end - begin)):
                 rows = np.arange(begin, end) if values.rows is None else values.rows + begin
-                found.setdefault(values.value.type, []).append(
+                by_type.setdefault(values.value.type, []).append(
                     Values(values.value, rows, values.element, values.reason, values.data)
                 )
-        for same in found.values():
-            yield _joined(same)
+        for parts in by_type.values():
+            yield _concatenate(parts)
 
 
-def _joined(parts: list[Values]) -> Values:
+def _concatenate(parts: list[Values]) -> Values:
     """Return values of one type, none of which has an element, together."""
     if len(parts) == 1:
         return parts[0]
@@ -200,15 +201,15 @@ def _pieces(group: pa.Table) -> Iterator[pa.Table]:
         yield group.slice(first, step)
 
 
-def _set_aside(family: Family, group: pa.Table, reason: str) -> Decoded:
+def _reject(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
     columns = [_plain(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
     undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
-    return Decoded(family, FIXED.empty_table(), pa.schema([]), undecoded)
+    return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), undecoded)
 
 
-def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | None) -> Decoded:
+def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kind | None) -> DecodedMessages:
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
@@ -217,24 +218,26 @@ def _of_values(family: Family, group: pa.Table, values: Values, said: Kind | Non
     if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
         failed = values.reason.is_valid()
         columns = [_plain(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
-        more = [values.reason.filter(failed), values.data.filter(failed)]
-        undecoded = pa.table([*columns, *more], schema=DECODE_ERRORS)
+        failures = [values.reason.filter(failed), values.data.filter(failed)]
+        undecoded = pa.table([*columns, *failures], schema=DECODE_ERRORS)
         good = values.reason.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
     sources = _OF_SOURCE if family.has_source else ()
-    names, arrays = value_names(value.type, sources), field_arrays(value)
+    names, arrays = field_column_names(value.type, sources), field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
         arrays = field_arrays(_with_doubles(value, said))
     columns = [*(_plain(group.column(name), name) for name in _OF_MESSAGES), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
-    return Decoded(family, pa.table([*columns, *arrays], [*FIXED.names, *sources, *names]), fields, undecoded)
+    return DecodedMessages(
+        family, pa.table([*columns, *arrays], [*FIXED_COLUMNS.names, *sources, *names]), fields, undecoded
+    )
 
 
 def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
-    """Return values with integers as equal doubles where the schema does not state the type."""
+    """Return values with integer_column as equal doubles where the schema does not state the type."""
     if not said.is_open:
         return array
     if pa.types.is_int64(array.type):
@@ -252,9 +255,9 @@ def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
 
 
 def _plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    return column.cast(FIXED.field(name).type)
+    return column.cast(FIXED_COLUMNS.field(name).type)
 
 
-def value_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
+def field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
     """Return the names of the columns that a value becomes. sources : that are there already."""
     return field_names(value, (*_TAKEN, *sources))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import Family
+from msgq.lake.silver.decoder import SchemaFamily
 
 _SIMILAR_MAX = 64  # tables of one family; from then on messages share one with whom it fits, alike or not
 _COLUMNS_MAX = 500  # of a table that others may join
@@ -27,108 +27,110 @@ DECODE_ERRORS_TABLE = "decode_errors"
 _Fits = Callable[[pa.DataType, pa.DataType], bool]
 
 
-def silver_table(lake: Directory, name: str) -> Table:
+def silver_table(lake: Directory, name: str) -> LakeTable:
     """Return a table of silver, or that of what could not be decoded."""
-    return Table(lake, name if name == DECODE_ERRORS_TABLE else f"silver/{name}", ["date"])
+    return LakeTable(lake, name if name == DECODE_ERRORS_TABLE else f"silver/{name}", ["date"])
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SilverTable:
     """What is known of a table. columns : those of its files."""
 
-    family: Family
+    family: SchemaFamily
     columns: pa.Schema
 
 
-class Tables:
+class TableAssignment:
     """The tables that there are. For one thread at a time."""
 
-    def __init__(self, known: Mapping[str, Known]) -> None:
+    def __init__(self, known: Mapping[str, SilverTable]) -> None:
         """Begin with tables by their names."""
         self._columns: dict[str, dict[str, pa.Field]] = {}
-        self._families: dict[Family, list[str]] = {}
-        self._having: dict[tuple[Family, str], list[str]] = {}  # the tables with a field
-        self._placed: dict[tuple[Family, pa.Schema], str] = {}
+        self._families: dict[SchemaFamily, list[str]] = {}
+        self._having: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
+        self._assigned: dict[tuple[SchemaFamily, pa.Schema], str] = {}
         for name, table in known.items():
             self._add(name, table.family, table.columns)
 
-    def place(self, family: Family, columns: pa.Schema) -> str:
+    def assign(self, family: SchemaFamily, columns: pa.Schema) -> str:
         """Return the table that rows with these columns go to, which has them from now on."""
-        known = self._placed.get((family, columns))
+        known = self._assigned.get((family, columns))
         if known is None:
             known = self._best(family, columns, _holds)
             if known is None:
                 near = self._best(family, columns, _can_hold)
-                columns_of = columns if near is None else self._merged(near, columns)
+                columns_of = columns if near is None else self._merge_columns(near, columns)
                 known = _name(family, columns_of, is_first=not self._families.get(family))
                 self._add(known, family, columns_of)
             self._add(known, family, columns)
-            self._placed[family, columns] = known
+            self._assigned[family, columns] = known
         return known
 
     def columns(self, name: str) -> pa.Schema:
         """Return the columns of a table."""
         return pa.schema(list(self._columns[name].values()))
 
-    def take(self, placed: Iterable[tuple[str, Family, pa.Schema]]) -> bool:
-        """Return whether tables may have the columns of files, and let them: who placed them knew of no others."""
-        placed = list(placed)
-        if any(self._shared(name, columns, pa.DataType.equals) is None for name, _, columns in placed):
+    def accept(self, assigned: Iterable[tuple[str, SchemaFamily, pa.Schema]]) -> bool:
+        """Return whether tables may have the columns of files, and let them: who assigned them knew of no others."""
+        assigned = list(assigned)
+        if any(self._count_shared(name, columns, pa.DataType.equals) is None for name, _, columns in assigned):
             return False
-        for name, family, columns in placed:
+        for name, family, columns in assigned:
             self._add(name, family, columns)
         return True
 
-    def known(self) -> dict[str, Known]:
+    def tables(self) -> dict[str, SilverTable]:
         """Return all tables, for others to begin with."""
-        return {name: Known(family, self.columns(name)) for family, names in self._families.items() for name in names}
+        return {
+            name: SilverTable(family, self.columns(name)) for family, names in self._families.items() for name in names
+        }
 
-    def _add(self, name: str, family: Family, columns: pa.Schema) -> None:
+    def _add(self, name: str, family: SchemaFamily, columns: pa.Schema) -> None:
         if name not in self._columns:
             self._columns[name] = {}
             self._families.setdefault(family, []).append(name)
-        there = self._columns[name]
+        columns_by_name = self._columns[name]
         for field in columns:
-            if field.name.lower() not in there:
-                there[field.name.lower()] = field
+            if field.name.lower() not in columns_by_name:
+                columns_by_name[field.name.lower()] = field
                 self._having.setdefault((family, field.name.lower()), []).append(name)
 
-    def _merged(self, name: str, columns: pa.Schema) -> pa.Schema:
+    def _merge_columns(self, name: str, columns: pa.Schema) -> pa.Schema:
         """Return columns in types that hold those of a table, too."""
-        there = self._columns[name]
+        columns_by_name = self._columns[name]
         return pa.schema(
             [
-                pa.field(field.name, _wider(there[field.name.lower()].type, field.type) or field.type)
-                if field.name.lower() in there
+                pa.field(field.name, _wider(columns_by_name[field.name.lower()].type, field.type) or field.type)
+                if field.name.lower() in columns_by_name
                 else field
                 for field in columns
             ]
         )
 
-    def _shared(self, name: str, columns: pa.Schema, fits: _Fits) -> int | None:
+    def _count_shared(self, name: str, columns: pa.Schema, fits: _Fits) -> int | None:
         """Return how many of these columns a table has; None: it has one that does not fit, or in another case."""
-        there = self._columns.get(name, {})
+        columns_by_name = self._columns.get(name, {})
         shared = 0
         for field in columns:
-            known = there.get(field.name.lower())
+            known = columns_by_name.get(field.name.lower())
             if known is not None and not (known.name == field.name and fits(known.type, field.type)):
                 return None
             shared += known is not None
         return shared
 
-    def _near(self, family: Family, columns: pa.Schema) -> set[str]:
+    def _candidates(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
         """Return the tables that have one of these fields, and the newest one, which may have room."""
         fields = columns.names[family.own :]
-        found = {name for field in fields for name in self._having.get((family, field.lower()), ())}
-        return {*found, self._families[family][-1]}
+        names = {name for field in fields for name in self._having.get((family, field.lower()), ())}
+        return {*names, self._families[family][-1]}
 
-    def _best(self, family: Family, columns: pa.Schema, fits: _Fits) -> str | None:
+    def _best(self, family: SchemaFamily, columns: pa.Schema, fits: _Fits) -> str | None:
         """Return the table of a family that has the most of these columns, the smallest of those; None: none fits."""
         names = self._families.get(family, [])
         is_full = not family.schema and len(names) >= _SIMILAR_MAX
-        found: list[tuple[int, int, str]] = []
-        for name in self._near(family, columns) if is_full else names:
-            shared = self._shared(name, columns, fits)
+        candidates: list[tuple[int, int, str]] = []
+        for name in self._candidates(family, columns) if is_full else names:
+            shared = self._count_shared(name, columns, fits)
             if shared is None:
                 continue
             size = len(self._columns[name])
@@ -136,8 +138,8 @@ class Tables:
                 continue
             alike = 2 * (shared - family.own) >= min(len(columns), size) - family.own
             if family.schema or alike or is_full:
-                found.append((-shared, size, name))
-        return min(found)[2] if found else None
+                candidates.append((-shared, size, name))
+        return min(candidates)[2] if candidates else None
 
 
 def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
@@ -149,14 +151,14 @@ def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
         return None if inner is None else pa.list_(inner)
     if not (kinds.is_struct(first) and kinds.is_struct(second)):
         return None
-    found = {field.name.lower(): field for field in first}
+    fields = {field.name.lower(): field for field in first}
     for field in second:
-        known = found.setdefault(field.name.lower(), field)
+        known = fields.setdefault(field.name.lower(), field)
         held = _wider(known.type, field.type)
         if held is None or known.name != field.name:
             return None
-        found[field.name.lower()] = known.with_type(held)
-    return pa.struct(list(found.values()))
+        fields[field.name.lower()] = known.with_type(held)
+    return pa.struct(list(fields.values()))
 
 
 def _holds(first: pa.DataType, second: pa.DataType) -> bool:
@@ -167,7 +169,7 @@ def _can_hold(first: pa.DataType, second: pa.DataType) -> bool:
     return _wider(first, second) is not None
 
 
-def _name(family: Family, columns: pa.Schema, is_first: bool) -> str:
+def _name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
     """Return the name of a new table: what people look for, in letters of every file system, and a number.
 
     is_first : of its family. Workers that do not know of each other call the table of a schema the same.

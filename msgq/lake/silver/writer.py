@@ -17,8 +17,8 @@ from msgq.decoding.decoders import ENCODINGS
 from msgq.errors import RecordingError
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import NEEDED, SOURCES, Family, RowDecoder
-from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, Tables, silver_table
+from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS, SchemaFamily, SilverDecoder
+from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignment, silver_table
 
 _WAITING_ROWS = 1 << 18  # of a table
 _WAITING_BYTES = 64 << 20
@@ -30,7 +30,7 @@ _TEXTS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
 _GROWING = ("sequence", "publish_time", "log_time")
 #: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
 #: with its fields in their own types. A part of which nothing can be said has one row, without a file.
-LEDGER = pa.schema(
+MANIFEST = pa.schema(
     [
         ("bronze_file", pa.string()),
         ("table_name", pa.string()),
@@ -46,8 +46,8 @@ LEDGER = pa.schema(
 )
 
 
-def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], tables: Tables) -> pa.Table:
-    """Write the rows of a part into new files; return their `LEDGER`. What is written counts when that is committed.
+def decode_bronze_file(lake: Directory, part: str, schemas: Mapping[int, Schema], tables: TableAssignment) -> pa.Table:
+    """Write the rows of a part into new files; return their `MANIFEST`. What is written counts when that is committed.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
     ------
     RecordingError : the part cannot be read.
     """
-    decoder, files = RowDecoder(schemas), _Files(lake, part, tables)
+    decoder, files = SilverDecoder(schemas), _SilverWriter(lake, part, tables)
     path = messages_table(lake).path(part)
     try:
         with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_TEXTS) as source:
             for number in range(source.num_row_groups):
-                for decoded in decoder.decoded(_needed(source, number)):
+                for decoded in decoder.decode(_read_needed(source, number)):
                     if decoded.rows.num_rows:
-                        name = tables.place(decoded.family, decoded.rows.schema)
+                        name = tables.assign(decoded.family, decoded.rows.schema)
                         files.add(name, decoded.family, decoded.rows, decoded.fields)
                     if decoded.undecoded.num_rows:
                         files.add(DECODE_ERRORS_TABLE, None, decoded.undecoded, pa.schema([]))
@@ -75,18 +75,20 @@ def decode_part(lake: Directory, part: str, schemas: Mapping[int, Schema], table
         raise RecordingError(f"cannot decode the part {path}: {error}") from error
     finally:
         files.close()
-    return files.ledger()
+    return files.manifest_rows()
 
 
-def _needed(source: pq.ParquetFile, number: int) -> pa.Table:
+def _read_needed(source: pq.ParquetFile, number: int) -> pa.Table:
     """Read a row group; the payloads only if something here decodes some of them."""
-    about = source.read_row_group(number, [name for name in (*NEEDED.names, *SOURCES.names) if name != "data"])
+    about = source.read_row_group(
+        number, [name for name in (*INPUT_COLUMNS.names, *SOURCE_COLUMNS.names) if name != "data"]
+    )
     if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
         return about.append_column("data", source.read_row_group(number, ["data"]).column("data"))
     return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))
 
 
-class _File:
+class _OpenFile:
     """A file that is being written, and how many rows of each endpoint it has."""
 
     def __init__(self, path: str, columns: pa.Schema, writer: pq.ParquetWriter) -> None:
@@ -94,14 +96,14 @@ class _File:
         self.rows: dict[str, int] = {}
 
 
-class _Table:
+class _TableBuffer:
     """What a part has of a table: rows that wait to be enough, and files."""
 
-    def __init__(self, family: Family | None) -> None:
+    def __init__(self, family: SchemaFamily | None) -> None:
         self.family = family
         self.waiting: list[pa.Table] = []
         self.count = self.size = 0
-        self.files: list[_File] = []
+        self.files: list[_OpenFile] = []
         self.fields: dict[str, pa.Schema] = {}  # of each endpoint
 
     def add(self, rows: pa.Table, fields: pa.Schema) -> None:
@@ -116,7 +118,7 @@ class _Table:
                 joined[before] = common_columns(before, fields)
             self.fields[endpoint] = joined[before]
 
-    def taken(self) -> pa.Table:
+    def pop_rows(self) -> pa.Table:
         """Return what waited, by endpoint, so that the statistics of row groups tell them apart."""
         rows = pa.concat_tables(self.waiting, promote_options="default")
         self.waiting, self.count, self.size = [], 0, 0
@@ -124,31 +126,31 @@ class _Table:
         return rows if (np.diff(ranks) >= 0).all() else rows.take(pa.array(np.argsort(ranks, kind="stable")))
 
 
-class _Files:
+class _SilverWriter:
     """The files that are made of a part. What waits, and how many are open, is bounded."""
 
-    def __init__(self, lake: Directory, part: str, tables: Tables) -> None:
+    def __init__(self, lake: Directory, part: str, tables: TableAssignment) -> None:
         self._lake, self._part, self._known = lake, part, tables
-        self._tables: dict[str, _Table] = {}
-        self._open: dict[str, _File] = {}
+        self._tables: dict[str, _TableBuffer] = {}
+        self._open: dict[str, _OpenFile] = {}
         self._size = 0
 
-    def add(self, name: str, family: Family | None, rows: pa.Table, fields: pa.Schema) -> None:
+    def add(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
         """Add rows to a table. family : None: they are what could not be decoded."""
-        table = self._tables.setdefault(name, _Table(family))
+        table = self._tables.setdefault(name, _TableBuffer(family))
         before = table.size
         table.add(rows, fields)
         self._size += table.size - before
         if table.count >= _WAITING_ROWS or table.size >= _WAITING_BYTES:
             self._write(name)
         while self._size > _ALL_WAITING_BYTES:
-            self._write(max(self._tables, key=lambda one: self._tables[one].size))
+            self._write(max(self._tables, key=lambda name: self._tables[name].size))
 
     def _write(self, name: str) -> None:
         table = self._tables[name]
         size = table.size
         self._size -= size
-        rows = table.taken()
+        rows = table.pop_rows()
         columns = rows.schema if table.family is None else self._known.columns(name)
         file = self._open.get(name)
         if file is not None and file.columns != columns:
@@ -160,14 +162,14 @@ class _Files:
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 
-    def _begin(self, name: str, columns: pa.Schema) -> _File:
+    def _begin(self, name: str, columns: pa.Schema) -> _OpenFile:
         if len(self._open) >= _OPEN_MAX:
             self._open.pop(next(iter(self._open))).writer.close()
         date, kind, stem = self._part.removesuffix(".parquet").split("/")
         path = f"{date}/{stem}-{kind.removeprefix('class=')}-{uuid4().hex[:12]}.parquet"
         where = silver_table(self._lake, name).path(path)
         self._lake.files.create_dir(where.rpartition("/")[0])
-        file = self._open[name] = _File(path, columns, _writer(where, columns, self._lake))
+        file = self._open[name] = _OpenFile(path, columns, _writer(where, columns, self._lake))
         self._tables[name].files.append(file)
         return file
 
@@ -182,23 +184,23 @@ class _Files:
             file.writer.close()
         self._open.clear()
 
-    def ledger(self) -> pa.Table:
+    def manifest_rows(self) -> pa.Table:
         """Return what was written."""
         rows: list[dict[str, Any]] = []
         for name, table in self._tables.items():
             for file in table.files:
-                family = table.family or Family("", "", False)
+                family = table.family or SchemaFamily("", "", False)
                 about: dict[str, Any] = {"bronze_file": self._part, "table_name": name, "file": file.path}
                 about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
                 size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
-                more = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
-                rows.append(about | more)
+                totals = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
+                rows.append(about | totals)
                 texts = {fields: _text(fields) for fields in set(table.fields.values())}
                 rows += [
                     about | {"endpoint": endpoint, "row_count": count, "column_types": texts[table.fields[endpoint]]}
                     for endpoint, count in sorted(file.rows.items())
                 ]
-        return pa.Table.from_pylist(rows or [{"bronze_file": self._part, "row_count": 0}], LEDGER)
+        return pa.Table.from_pylist(rows or [{"bronze_file": self._part, "row_count": 0}], MANIFEST)
 
 
 def _text(columns: pa.Schema) -> bytes:

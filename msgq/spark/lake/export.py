@@ -15,7 +15,7 @@ from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
 from msgq.lake.directory import Directory
-from msgq.lake.external_sort import RUN, merged, write_runs
+from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
@@ -68,18 +68,20 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     with Writer(path) as writer:
         channels = _Channels(writer, {} if lake is None else read_schemas(runs))
         try:
-            found = chosen.mapInArrow(partial(_write_runs, order, runs.uri, place), spark_schema(RUN)).toArrow()
-            for row in merged(found, order, runs, place):
+            sorted_runs = chosen.mapInArrow(
+                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(RUN)
+            ).toArrow()
+            for row in merge_runs(sorted_runs, order, runs, place):
                 _write(writer, channels, row)
         finally:
             runs.remove(place)
     return writer.messages
 
 
-def _write_runs(
+def _write_sorted_runs(
     order: Sequence[str], uri: str, place: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return write_runs(batches, order, Directory(uri), place)
+    return write_sorted_runs(batches, order, Directory(uri), place)
 
 
 def _write(writer: Writer, channels: _Channels, values: dict[str, Any]) -> None:

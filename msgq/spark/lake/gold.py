@@ -21,15 +21,15 @@ from uuid import uuid4
 import pyarrow as pa
 
 from msgq.errors import InvalidValueError
-from msgq.lake.delta_table import ConflictError, File, Snapshot, Table
+from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot
 from msgq.lake.directory import Directory
-from msgq.lake.gold.increments import Task, groups_of, tasks
-from msgq.lake.gold.tables import HOURLY, TOTALS, hourly, totals
-from msgq.lake.metrics.checks import Limits
+from msgq.lake.gold.increments import IncrementTask, increment_tasks, list_increments
+from msgq.lake.gold.tables import HOURLY, TOTALS, hourly_tables, run_tables
+from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.windows import HOUR
-from msgq.spark.executor import done
+from msgq.spark.executor import run_tasks
 from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.store import Store
+from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
@@ -43,19 +43,19 @@ _BETWEEN = tuple(name for name in HOURLY if name.startswith("_"))
 _TASKS = 64  # of a job, at most
 
 _Work = TypeVar("_Work")
-_Files = dict[str, list[File]]
-_Snapshots = dict[str, Snapshot | None]
+_Files = dict[str, list[DataFile]]
+_Snapshots = dict[str, TableSnapshot | None]
 
 
 class Gold:
     """The tables of gold of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, store: Store, bronze: Bronze) -> None:
+    def __init__(self, store: LakeStore, bronze: Bronze) -> None:
         self._store, self._bronze = store, bronze
         self._tables = {name: _table(store, name) for name in _SCHEMAS}
-        self._groups = Table(store, "gold/_groups")
+        self._groups = LakeTable(store, "gold/_groups")
 
-    def names(self) -> list[str]:
+    def table_names(self) -> list[str]:
         """Return the tables that there are."""
         return [] if self._groups.snapshot() is None else list(NAMES)
 
@@ -65,9 +65,9 @@ class Gold:
         if snapshot is None:
             return None
         columns = spark_schema(_SCHEMAS[name])
-        return self._store.files_of(self._tables[name], snapshot.files, columns).select(*columns.names)
+        return self._store.read_files(self._tables[name], snapshot.files, columns).select(*columns.names)
 
-    def refresh(self, window_ns: int, limits: Limits | None, every: bool) -> int:
+    def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
         """Make the rows again of those groups whose parts changed; return of how many runs.
 
         Raises
@@ -79,26 +79,28 @@ class Gold:
             raise InvalidValueError(f"windows of {window_ns} ns cannot be; give from 1 ns to {HOUR}, which is an hour")
         while True:
             try:
-                return self._refresh(window_ns, limits or Limits(), every)
+                return self._build_gold(window_ns, thresholds or CheckThresholds(), full_refresh)
             except ConflictError:  # somebody else has made the same, or is about to
                 continue
 
-    def _refresh(self, window_ns: int, limits: Limits, every: bool) -> int:
+    def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
         was = self._groups.snapshot()
         base = self._snapshots()
-        view = self._bronze.view()
-        groups = groups_of(view)
+        view = self._bronze.aggregates()
+        groups = list_increments(view)
         known = {} if was is None else {(run, hour): state for run, hour, state in _rows(was)}
-        changed = [key for key, group in groups.items() if every or known.get(key) != group.state]
-        gone = [key for key in known if key not in groups]
-        if was is not None and not changed and not gone:
+        changed = [key for key, group in groups.items() if full_refresh or known.get(key) != group.state]
+        removed = [key for key in known if key not in groups]
+        if was is not None and not changed and not removed:
             return 0
-        stale = {(_run_id(run), str(hour)) for run, hour in [*changed, *gone]}
-        runs = {run for run, _ in [*changed, *gone]}
-        new = self._made(tasks(view, [groups[key] for key in changed]), _make_hours(self._store.uri, window_ns))
-        left = {name: _left(base[name], stale) for name in _BETWEEN}
-        work = [(run, {name: _of_run(run, left[name], new.get(name, ())) for name in _BETWEEN}) for run in sorted(runs)]
-        new |= self._made(work, _make_totals(self._store.uri, window_ns, limits))
+        stale = {(_run_id(run), str(hour)) for run, hour in [*changed, *removed]}
+        runs = {run for run, _ in [*changed, *removed]}
+        new = self._make_files(
+            increment_tasks(view, [groups[key] for key in changed]), _make_hours(self._store.uri, window_ns)
+        )
+        kept = {name: _unchanged_files(base[name], stale) for name in _BETWEEN}
+        work = [(run, {name: _of_run(run, kept[name], new.get(name, ())) for name in _BETWEEN}) for run in sorted(runs)]
+        new |= self._make_files(work, _make_totals(self._store.uri, window_ns, thresholds))
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda name: self._commit(name, base[name], new.get(name, []), stale), _SCHEMAS))
         state = pa.Table.from_pylist(
@@ -109,18 +111,18 @@ class Gold:
 
     def _snapshots(self) -> _Snapshots:
         with ThreadPoolExecutor(4) as pool:
-            return dict(zip(self._tables, pool.map(Table.snapshot, self._tables.values()), strict=True))
+            return dict(zip(self._tables, pool.map(LakeTable.snapshot, self._tables.values()), strict=True))
 
-    def _made(self, work: Sequence[_Work], make: Callable[[_Work], _Files]) -> _Files:
+    def _make_files(self, work: Sequence[_Work], make: Callable[[_Work], _Files]) -> _Files:
         """Let workers make files of each of these; return all."""
         shares = [work[first::_TASKS] for first in range(min(len(work), _TASKS))]
-        found: _Files = defaultdict(list)
-        for made in done(self._store.spark, shares, lambda share: list(map(make, share))):
-            for name, files in (item for one in made for item in one.items()):
-                found[name] += files
-        return found
+        files_by_table: _Files = defaultdict(list)
+        for made in run_tasks(self._store.spark, shares, lambda share: list(map(make, share))):
+            for name, files in (item for result in made for item in result.items()):
+                files_by_table[name] += files
+        return files_by_table
 
-    def _commit(self, name: str, base: Snapshot | None, new: list[File], stale: set[tuple[str, str]]) -> None:
+    def _commit(self, name: str, base: TableSnapshot | None, new: list[DataFile], stale: set[tuple[str, str]]) -> None:
         """Put files in place of those of the groups, or of the runs, that were made anew."""
         runs = {run_id for run_id, _ in stale}
         old = [
@@ -138,50 +140,52 @@ def _columns(name: str) -> pa.Schema:
     return columns.append(pa.field("hour", pa.int64())) if name in HOURLY else columns
 
 
-def _table(lake: Directory, name: str) -> Table:
-    return Table(lake, f"gold/{name}", ["run_id", "hour"] if name in HOURLY else ["run_id"])
+def _table(lake: Directory, name: str) -> LakeTable:
+    return LakeTable(lake, f"gold/{name}", ["run_id", "hour"] if name in HOURLY else ["run_id"])
 
 
 def _run_id(run: str) -> str:
     return hashlib.sha256(run.encode()).hexdigest()[:16]
 
 
-def _rows(snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
+def _rows(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]:
     table = snapshot.read(_GROUPS.names)
     return zip(*(table.column(name).to_pylist() for name in _GROUPS.names), strict=True)
 
 
-def _key(file: File) -> tuple[str, str]:
+def _key(file: DataFile) -> tuple[str, str]:
     return str(file.partition["run_id"]), str(file.partition["hour"])
 
 
-def _left(base: Snapshot | None, stale: set[tuple[str, str]]) -> list[File]:
+def _unchanged_files(base: TableSnapshot | None, stale: set[tuple[str, str]]) -> list[DataFile]:
     """Return the files of those groups that stay as they are."""
     return [] if base is None else [file for file in base.files.values() if _key(file) not in stale]
 
 
-def _of_run(run: str, *files: Iterable[File]) -> list[str]:
+def _of_run(run: str, *files: Iterable[DataFile]) -> list[str]:
     return [file.path for some in files for file in some if file.partition["run_id"] == _run_id(run)]
 
 
-def _make_hours(uri: str, window_ns: int) -> Callable[[Task], _Files]:
+def _make_hours(uri: str, window_ns: int) -> Callable[[IncrementTask], _Files]:
     """Return what makes the tables of a group, on a worker."""
 
-    def make(task: Task) -> _Files:
+    def make(task: IncrementTask) -> _Files:
         lake = Directory(uri)
         group = task.group
-        return _write(lake, hourly(task.read(lake), window_ns), f"run_id={_run_id(group.run)}/hour={group.hour}")
+        return _write(lake, hourly_tables(task.read(lake), window_ns), f"run_id={_run_id(group.run)}/hour={group.hour}")
 
     return make
 
 
-def _make_totals(uri: str, window_ns: int, limits: Limits) -> Callable[[tuple[str, dict[str, list[str]]]], _Files]:
+def _make_totals(
+    uri: str, window_ns: int, thresholds: CheckThresholds
+) -> Callable[[tuple[str, dict[str, list[str]]]], _Files]:
     """Return what makes the tables of a run, on a worker."""
 
     def make(work: tuple[str, dict[str, list[str]]]) -> _Files:
         lake, (run, files) = Directory(uri), work
-        found = {name: _table(lake, name).rows(sorted(paths), HOURLY[name]) for name, paths in files.items()}
-        return _write(lake, totals(found, window_ns, limits), f"run_id={_run_id(run)}")
+        aggregates = {name: _table(lake, name).rows(sorted(paths), HOURLY[name]) for name, paths in files.items()}
+        return _write(lake, run_tables(aggregates, window_ns, thresholds), f"run_id={_run_id(run)}")
 
     return make
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
-from msgq.lake.catalog import quoted
+from msgq.lake.catalog import quote_name
 from msgq.lake.columns import COLUMNS
-from msgq.lake.delta_table import Table, table_places
+from msgq.lake.delta_table import LakeTable, table_places
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
-from msgq.spark.lake.bronze import Bronze, Ingested, Optimized
+from msgq.spark.lake.bronze import Bronze, IngestResult, OptimizeResult
 from msgq.spark.lake.gold import Gold
 from msgq.spark.lake.silver import Silver
-from msgq.spark.lake.store import Store
+from msgq.spark.lake.store import LakeStore
 from msgq.spark.runtime.spark_errors import spark_errors
 from msgq.spark.source.arrow_batches import spark_schema
 from msgq.spark.source.options import Options
@@ -55,7 +55,7 @@ class Lake:
         ------
         InvalidValueError : the lake is on a disk, in a path with a backslash, or with % and two hexadecimal digits.
         """
-        self._store = store = Store(spark, path)
+        self._store = store = LakeStore(spark, path)
         self.spark, self.uri = spark, store.uri
         self._bronze = Bronze(store, version)
         self._silver = Silver(store, self._bronze)
@@ -64,7 +64,7 @@ class Lake:
     # ---- bronze ----
 
     @spark_errors()
-    def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> Ingested:
+    def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> IngestResult:
         """Add recordings: files, directories, patterns. Files that were read before and did not change are skipped.
 
         Parameters
@@ -109,12 +109,12 @@ class Lake:
         return self._bronze.read_errors()
 
     @spark_errors()
-    def optimize(self, keep_hours: int = 168) -> Optimized:
-        """Put small parts together, make silver and gold follow, and remove what no table needs any more.
+    def optimize(self, retain_hours: int = 168) -> OptimizeResult:
+        """Put small parts merge_results, make silver and gold follow, and remove what no table needs any more.
 
         Parameters
         ----------
-        keep_hours : how long a version stays readable after it was changed, and files which somebody writes may wait
+        retain_hours : how long a version stays readable after it was changed, and files which somebody writes may wait
             for their commit; less than the longest ingest and query is for a lake that nobody else uses.
 
         Raises
@@ -123,23 +123,23 @@ class Lake:
         """
         done = self._bronze.optimize()
         if self.endpoints():
-            self.decode()
-        if self.names():
-            self.refresh()
+            self.build_silver()
+        if self.table_names():
+            self.build_gold()
         for place in table_places(self._store):
-            Table(self._store, place).clean(keep_hours)
+            LakeTable(self._store, place).vacuum(retain_hours)
         return done
 
     # ---- silver and gold ----
 
     @spark_errors()
-    def decode(self, every: bool = False) -> int:
+    def build_silver(self, full_refresh: bool = False) -> int:
         """Decode what is new into the tables of silver; return how many parts that was.
 
-        every : everything again, as after an encoding's library was installed.
+        full_refresh : everything again, as after an encoding's library was installed.
         """
-        self._bronze.heal()
-        return self._silver.refresh(every)
+        self._bronze.complete_aggregates()
+        return self._silver.build_silver(full_refresh)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -166,22 +166,24 @@ class Lake:
         return f"there are {', '.join(names[:_NAMED])}" if names else "ingest recordings first, and decode them"
 
     @spark_errors()
-    def refresh(self, window_ns: int = tables.NS, limits: tables.Limits | None = None, every: bool = False) -> int:
+    def build_gold(
+        self, window_ns: int = tables.NS, thresholds: tables.CheckThresholds | None = None, full_refresh: bool = False
+    ) -> int:
         """Make the tables of gold again of those runs that have new messages; return how many runs.
 
         Parameters
         ----------
         window_ns : the least width of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
             `queue_windows`, which are 1, 10, 60, 600 or 3600 s wide.
-        limits : of `checks`.
-        every : all runs, as after a change of the limits.
+        thresholds : of `checks`.
+        full_refresh : all runs, as after a change of the thresholds.
 
         Raises
         ------
         InvalidValueError : `window_ns` is not from 1 ns to an hour.
         RecordingError : a table cannot be written.
         """
-        return self._gold.refresh(window_ns, limits, every)
+        return self._gold.build_gold(window_ns, thresholds, full_refresh)
 
     def table(self, name: str) -> DataFrame:
         """Return a table of gold.
@@ -192,14 +194,14 @@ class Lake:
         """
         table = self._gold.table(name)
         if table is None:
-            names = self.names()
-            there = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
-            raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {there}")
+            names = self.table_names()
+            hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
+            raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
         return tables.with_timestamps(table)
 
-    def names(self) -> list[str]:
+    def table_names(self) -> list[str]:
         """Return the names of the tables of gold that there are."""
-        return self._gold.names()
+        return self._gold.table_names()
 
     # ---- questions ----
 
@@ -208,14 +210,14 @@ class Lake:
 
         endpoints : of these also the table of silver, as `silver_` and the endpoint's name.
         """
-        found = {"messages": self.messages(), "read_errors": self.read_errors(), "decode_errors": self.decode_errors()}
-        found |= {name: self.table(name) for name in self.names()}
-        found |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
-        for name, table in found.items():
-            table.createOrReplaceTempView(quoted(name))
-        return list(found)
+        views = {"messages": self.messages(), "read_errors": self.read_errors(), "decode_errors": self.decode_errors()}
+        views |= {name: self.table(name) for name in self.table_names()}
+        views |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
+        for name, table in views.items():
+            table.createOrReplaceTempView(quote_name(name))
+        return list(views)
 
-    def ask(self, query: str) -> DataFrame:
+    def sql(self, query: str) -> DataFrame:
         """Return the answer to a query about the tables of this lake, those of silver among them.
 
         Raises
@@ -243,22 +245,24 @@ class Lake:
             names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
             text = f"the lake {self.uri} has no table {name!r}"
             if name in names:
-                raise SparkError(f"{text} but in backticks: write {quoted(name)}") from None
-            near = [f"do you mean {found}?" for found in get_close_matches(name, names, 1)]
-            more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+                raise SparkError(f"{text} but in backticks: write {quote_name(name)}") from None
+            near = [f"do you mean {match}?" for match in get_close_matches(name, names, 1)]
+            hidden = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
             raise SparkError(
-                f"{text}; there are {', '.join([*names[:_NAMED], *more])}{'; '.join(['', *near])}"
+                f"{text}; there are {', '.join([*names[:_NAMED], *hidden])}{'; '.join(['', *near])}"
             ) from None
 
 
-def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: float | None = 10.0) -> StreamingQuery:
+def follow(
+    lake: Lake, recordings: str, checkpoint: str | None = None, trigger_seconds: float | None = 10.0
+) -> StreamingQuery:
     """Start a stream of growing recordings into a lake; return its query.
 
     Parameters
     ----------
     recordings : a directory, as `spark.readStream.format("msgq")` takes it.
     checkpoint : where the stream keeps its place; None: in the lake, by the name of the recordings.
-    every : seconds between two batches; None: all there is, and no more.
+    trigger_seconds : seconds between two batches; None: all there is, and no more.
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
@@ -269,6 +273,6 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
         Lake(batch.sparkSession, uri).append(batch, recordings)
 
     writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
-    if every is None:
+    if trigger_seconds is None:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every} seconds").start()
+    return writer.trigger(processingTime=f"{trigger_seconds} seconds").start()

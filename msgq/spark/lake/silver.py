@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import common_columns, with_columns
-from msgq.lake.catalog import quoted
+from msgq.lake.catalog import quote_name
 from msgq.lake.directory import Directory
 from msgq.lake.schema_texts import read_schemas
-from msgq.lake.silver.manifest import Ledger, Source
-from msgq.lake.silver.table_assignment import Known, Tables, silver_table
-from msgq.lake.silver.writer import decode_part
-from msgq.spark.executor import done
+from msgq.lake.silver.manifest import EndpointFiles, SilverManifest
+from msgq.lake.silver.table_assignment import SilverTable, TableAssignment, silver_table
+from msgq.lake.silver.writer import decode_bronze_file
+from msgq.spark.executor import run_tasks
 from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.store import Store
+from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
@@ -31,47 +31,47 @@ _DATE = pa.field("date", pa.date32())
 class Silver:
     """The decoded messages of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, store: Store, bronze: Bronze) -> None:
-        self._store, self._bronze, self._ledger = store, bronze, Ledger(store)
+    def __init__(self, store: LakeStore, bronze: Bronze) -> None:
+        self._store, self._bronze, self._manifest = store, bronze, SilverManifest(store)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
-        return self._ledger.endpoints()
+        return self._manifest.endpoints()
 
     def table(self, endpoint: str) -> DataFrame | None:
         """Return the decoded messages of an endpoint; None: there are none."""
-        sources = self._ledger.sources(endpoint)
+        sources = self._manifest.sources(endpoint)
         if not sources:
             return None
         wanted = reduce(common_columns, [source.own for source in sources])
-        found = [self._of_endpoint(source, endpoint, wanted) for source in sources]
-        return reduce(lambda one, other: one.union(other), found)
+        parts = [self._of_endpoint(source, endpoint, wanted) for source in sources]
+        return reduce(lambda rows, other: rows.union(other), parts)
 
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._rows(self._ledger.decode_errors())
+        return self._rows(self._manifest.decode_errors())
 
-    def refresh(self, every: bool) -> int:
+    def build_silver(self, full_refresh: bool) -> int:
         """Decode what is new, or every message again; return how many parts of bronze that was."""
-        return self._ledger.decode(self._bronze.parts, self._decode, every)
+        return self._manifest.decode(self._bronze.parts, self._decode, full_refresh)
 
-    def _decode(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+    def _decode(self, parts: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         """Let workers write the rows of parts."""
         schemas, uri = read_schemas(self._store), self._store.uri
 
-        def decode(mine: Sequence[str]) -> list[pa.Table]:
-            lake, tables = Directory(uri), Tables(known)
-            return [decode_part(lake, part, schemas, tables) for part in mine]
+        def decode(share: Sequence[str]) -> list[pa.Table]:
+            lake, tables = Directory(uri), TableAssignment(known)
+            return [decode_bronze_file(lake, part, schemas, tables) for part in share]
 
         tasks = [parts[first::_TASKS] for first in range(min(_TASKS, len(parts)))]
-        for found in done(self._store.spark, tasks, decode):
-            yield from found
+        for manifests in run_tasks(self._store.spark, tasks, decode):
+            yield from manifests
 
-    def _rows(self, source: Source) -> DataFrame:
+    def _rows(self, source: EndpointFiles) -> DataFrame:
         columns = spark_schema(source.columns.append(_DATE))
-        return self._store.files_of(silver_table(self._store, source.table), source.files, columns)
+        return self._store.read_files(silver_table(self._store, source.table), source.files, columns)
 
-    def _of_endpoint(self, source: Source, endpoint: str, wanted: pa.Schema) -> DataFrame:
+    def _of_endpoint(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
         from pyspark.sql import functions as F
 
@@ -79,34 +79,34 @@ class Silver:
         names = [name for name in wanted.names if name != "endpoint"]
         columns = _columns(source, wanted)
         if columns is None:
-            rows, columns = _by_workers(rows, source.own, wanted), {name: _named(name) for name in names}
+            rows, columns = _by_workers(rows, source.own, wanted), {name: _column(name) for name in names}
         return rows.select(*(columns[name].alias(name) for name in names), _DATE.name)
 
 
-def _named(name: str) -> Column:
+def _column(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col(quoted(name))
+    return F.col(quote_name(name))
 
 
-def _columns(source: Source, wanted: pa.Schema) -> dict[str, Column] | None:
+def _columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
     """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in spark_schema(wanted)}
-    found = {name: F.lit(None).cast(kind) for name, kind in types.items()}
+    columns = {name: F.lit(None).cast(kind) for name, kind in types.items()}
     names = {name.lower(): name for name in wanted.names}
     for have, own in zip(source.columns, source.own, strict=True):
         name = names[own.name.lower()]
-        column = _converted(_named(have.name), have.type, own.type)
-        column = None if column is None else _converted(column, own.type, wanted.field(name).type)
+        column = _convert(_column(have.name), have.type, own.type)
+        column = None if column is None else _convert(column, own.type, wanted.field(name).type)
         if column is None:
             return None
-        found[name] = column
-    return found
+        columns[name] = column
+    return columns
 
 
-def _converted(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
+def _convert(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
     """Return values in another type; None: Spark does not do it as `arrow_types.conformed` does."""
     from pyspark.sql import functions as F
 
@@ -115,43 +115,43 @@ def _converted(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column
     if _is_number(have) and _is_number(wanted):
         return column.cast(_spark_type(wanted))
     if kinds.is_list(have) and kinds.is_list(wanted):
-        if _converted(column, have.value_type, wanted.value_type) is None:
+        if _convert(column, have.value_type, wanted.value_type) is None:
             return None
 
-        def convert(one: Column) -> Column:
-            return one if (made := _converted(one, have.value_type, wanted.value_type)) is None else made
+        def convert(item: Column) -> Column:
+            return item if (made := _convert(item, have.value_type, wanted.value_type)) is None else made
 
         return F.transform(column, convert)
     if not (kinds.is_struct(have) and kinds.is_struct(wanted)):
         return None
-    there, parts = {field.name: field.type for field in have}, []
+    types, parts = {field.name: field.type for field in have}, []
     for field in wanted:
         part: Column | None = F.lit(None).cast(_spark_type(field.type))
-        if field.name in there:
-            part = _converted(column.getField(field.name), there[field.name], field.type)
+        if field.name in types:
+            part = _convert(column.getField(field.name), types[field.name], field.type)
         if part is None:
             return None
         parts.append(part.alias(field.name))
     return F.when(column.isNotNull(), F.struct(*parts))
 
 
-def _is_number(of: pa.DataType) -> bool:
-    return bool(kinds.is_integer(of) or kinds.is_floating(of) or kinds.is_decimal(of))
+def _is_number(arrow_type: pa.DataType) -> bool:
+    return bool(kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type) or kinds.is_decimal(arrow_type))
 
 
-def _spark_type(of: pa.DataType) -> Any:
-    return spark_schema(pa.schema([("value", of)]))[0].dataType
+def _spark_type(arrow_type: pa.DataType) -> Any:
+    return spark_schema(pa.schema([("value", arrow_type)]))[0].dataType
 
 
 def _by_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
     """Return rows in other types by way of Python, where texts are made of what is none."""
     columns = wanted.append(_DATE)
 
-    def converted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def convert_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             table = pa.Table.from_batches([batch]).rename_columns([*own.names, _DATE.name])
             table = with_columns(table, own.append(_DATE))
             yield from with_columns(table, columns).to_batches()
 
     plain = rows.toDF(*map(str, range(len(rows.columns))))  # mapInArrow takes dots and backticks in names for syntax
-    return plain.mapInArrow(converted, spark_schema(columns))
+    return plain.mapInArrow(convert_batches, spark_schema(columns))

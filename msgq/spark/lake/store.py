@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from msgq.lake.delta_table import Table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Store(Directory):
+class LakeStore(Directory):
     """The directory of a lake, and its tables.
 
     Attributes
@@ -29,7 +29,7 @@ class Store(Directory):
         super().__init__(path)
         self.spark = spark
 
-    def files_of(self, table: Table, paths: Iterable[str], columns: StructType) -> DataFrame:
+    def read_files(self, table: LakeTable, paths: Iterable[str], columns: StructType) -> DataFrame:
         """Return the rows of files of a table: nobody takes away what a snapshot names while it is read."""
         places = [self._address(f"{table.place}/{path}") for path in paths]
         if not places:

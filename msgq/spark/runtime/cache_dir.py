@@ -36,7 +36,7 @@ def refuse_strangers(place: Path) -> None:
         raise PermissionError(EACCES, "others can enter it")
 
 
-def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Path:
+def make_once(name: str, make: Callable[[Path], None], program: str = "") -> Path:
     """Return a program, or a folder with one, of the cache: whole whenever it is there. Thread- and process-safe.
 
     Where the cache cannot be written, or nothing in it can be run, it is made among the temporary files.
@@ -52,7 +52,7 @@ def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Pat
     for place in (folder(), _temporary()):
         try:
             refuse_strangers(place)
-            return _made(place / name, make, program)
+            return _make(place / name, make, program)
         except OSError as error:
             reasons.append(error)
     advice = "set XDG_CACHE_HOME to a folder that can be written, and in which programs can be run"
@@ -69,7 +69,7 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _made(place: Path, make: Callable[[Path], None], program: str) -> Path:
+def _make(place: Path, make: Callable[[Path], None], program: str) -> Path:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as draft:

@@ -42,7 +42,7 @@ def archive_options(java: Java, options_of_others: str = "") -> str:
         archive = _place(java)
         if ":" in str(archive):  # which Java takes for two files
             return ""
-        drafts = _adopted(archive)
+        drafts = _adopt_drafts(archive)
         if archive.exists():
             return _option("SharedArchiveFile", archive) if archive.stat().st_size else ""
         if not (drafts or options_of_others) and shutil.disk_usage(archive.parent).free > _ROOM:
@@ -76,7 +76,7 @@ def _place(java: Java) -> Path:
     return folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
 
 
-def _adopted(archive: Path) -> list[Path]:
+def _adopt_drafts(archive: Path) -> list[Path]:
     """Make the archive of a draft that is whole; remove those that will not be; return those that still may."""
     waiting = []
     for draft in archive.parent.glob(f"{archive.name}.*"):

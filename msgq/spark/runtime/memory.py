@@ -41,6 +41,6 @@ def _limits(root: Path) -> Iterator[int]:
             for controller in set(controllers.split(",")) & set(_LIMITS):
                 top = root / "sys/fs/cgroup" / controller
                 group = top / inside.lstrip("/")  # in a container it may be what the machine calls it: not there
-                for folder in (top, *(one for one in (group, *group.parents) if top in one.parents)):
+                for folder in (top, *(parent for parent in (group, *group.parents) if top in parent.parents)):
                     with suppress(OSError, ValueError):  # there is none, or it is "max"
                         yield int((folder / _LIMITS[controller]).read_text())

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from msgq.errors import SparkError
-from msgq.spark.runtime.cache_dir import made_once, write_program
+from msgq.spark.runtime.cache_dir import make_once, write_program
 
 _SCRIPT = """#!/bin/sh
 # Runs Python for Spark, with a daemon that says nothing when Java closes the connection of an idle worker.
@@ -35,6 +35,6 @@ def worker_python() -> Path:
     text = _SCRIPT.format(daemon=_DAEMON, python=shlex.quote(sys.executable))
     name = f"python-{hashlib.sha256(os.fsencode(text)).hexdigest()[:16]}"
     try:
-        return made_once(name, lambda made: write_program(made, text))
+        return make_once(name, lambda made: write_program(made, text))
     except SparkError:
         return Path(sys.executable)

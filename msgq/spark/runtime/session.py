@@ -53,18 +53,18 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
     silence_py4j()
-    given = {key: _text(value) for key, value in conf.items()}
+    user_settings = {key: _text(value) for key, value in conf.items()}
     active = _active()
     if active is not None:
-        _change(active, given)
+        _change(active, user_settings)
         return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
-    master = master or given.pop("spark.master", None) or (None if submitted else "local[*]")
+    master = master or user_settings.pop("spark.master", None) or (None if submitted else "local[*]")
     if master is not None:
         _check_master(master)
     if master is not None and master.startswith("sc://"):
-        return _connected(master, given)
-    return _launched(master, None if submitted else find_java(), given)
+        return _connect(master, user_settings)
+    return _launch(master, None if submitted else find_java(), user_settings)
 
 
 def end() -> None:
@@ -77,26 +77,28 @@ def end() -> None:
     active.stop()
 
 
-def _change(active: SparkSession, given: dict[str, str]) -> None:
+def _change(active: SparkSession, user_settings: dict[str, str]) -> None:
     """Change those settings of a session that can still be changed."""
-    for key, value in given.items():
+    for key, value in user_settings.items():
         if active.conf.isModifiable(key):
             active.conf.set(key, value)
 
 
-def _launched(master: str | None, java: Java | None, given: dict[str, str]) -> SparkSession:
+def _launch(master: str | None, java: Java | None, user_settings: dict[str, str]) -> SparkSession:
     """Return a session in this process. java : the one to start; None: spark-submit did."""
     settings = dict(_ANYWHERE)
     environment: dict[str, str] = {}
-    options_of_others = _options_of_others(given)
+    options_of_others = _options_of_others(user_settings)
     if java is not None:
         environment["JAVA_HOME"] = str(launcher_home(java))
-        settings |= _java_options(java, given)
+        settings |= _java_options(java, user_settings)
     if master is not None:
         settings |= {"spark.master": master} | _local(master)
         environment |= _local_environment(master)
     with _environment(environment):
-        made = _started(settings | given, master or "the master of spark-submit", java, options_of_others)
+        made = _start_with_archive(
+            settings | user_settings, master or "the master of spark-submit", java, options_of_others
+        )
     _load_sketches(made)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
@@ -140,7 +142,9 @@ class _JavaEnded(SparkError):
     """Java ended before Spark was there."""
 
 
-def _started(settings: dict[str, str], where: str, java: Java | None, options_of_others: str) -> SparkSession:
+def _start_with_archive(
+    settings: dict[str, str], where: str, java: Java | None, options_of_others: str
+) -> SparkSession:
     """Start Spark, with the archive of classes unless Java ends at once with it. Raises SparkError.
 
     java : the one to start; None: it runs. options_of_others : see `_options_of_others`.
@@ -186,13 +190,13 @@ def _load_sketches(spark: SparkSession) -> None:
         java.lang.System.setErr(stderr)
 
 
-def _connected(url: str, given: dict[str, str]) -> SparkSession:
+def _connect(url: str, user_settings: dict[str, str]) -> SparkSession:
     """Return a session on a server, which has a Java and the settings."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
-        settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | given
+        settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | user_settings
         made: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
     except ImportError as missing:
         text = f"{url} needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
@@ -226,22 +230,22 @@ _ANYWHERE = {
 }
 
 
-def _options_of_others(given: dict[str, str]) -> str:
+def _options_of_others(user_settings: dict[str, str]) -> str:
     """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
     settings = (_DRIVER, _DRIVER_EXTRA, "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages")
-    said = [given.get(name) for name in settings] + [os.environ.get(name) for name in _OF_JAVA]
+    said = [user_settings.get(name) for name in settings] + [os.environ.get(name) for name in _OF_JAVA]
     return " ".join(filter(None, said))
 
 
-def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
+def _java_options(java: Java, user_settings: dict[str, str]) -> dict[str, str]:
     """Return the options of the driver's and the executors' Java. Spark puts those of the user behind them, from
     wherever they come; those in `given` under the same names are taken out of it.
     """
     logging_of = shlex.quote(f"-Dlog4j2.configurationFile={files('msgq.spark.runtime') / 'log4j2.properties'}")
     options = {}
     for key, extra, text in ((_DRIVER, _DRIVER_EXTRA, logging_of), (_EXECUTOR, _EXECUTOR_EXTRA, "")):
-        users = given.pop(key, "")
-        chosen = re.search(r"-XX:\+Use\w+GC\b", f"{users} {given.get(extra)}")  # Java does not start with two
+        users = user_settings.pop(key, "")
+        chosen = re.search(r"-XX:\+Use\w+GC\b", f"{users} {user_settings.get(extra)}")  # Java does not start with two
         collector = "-XX:+UseParallelGC" if java.needs_parallel_gc and not chosen else ""
         options[key] = " ".join(filter(None, (text, collector, users)))
     return {key: value for key, value in options.items() if value}
@@ -277,8 +281,8 @@ def _cores(master: str) -> int | None:
     """Return how many cores a local master uses; None for one that is not local."""
     if master == "local":
         return 1
-    if found := re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master):
-        return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1])
-    if found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
-        return int(found[1]) * int(found[2])
+    if match := re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master):
+        return len(os.sched_getaffinity(0)) if match[1] == "*" else int(match[1])
+    if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
+        return int(match[1]) * int(match[2])
     return None

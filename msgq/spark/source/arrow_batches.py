@@ -50,25 +50,25 @@ _OF_FILE: dict[str, Callable[[LogReader], str]] = {
 }
 
 
-def decoded_schema(value: pa.DataType) -> pa.Schema:
+def value_columns_schema(value: pa.DataType) -> pa.Schema:
     """Return the columns of decoded messages.
 
     `element` counts the values of a message (0 unless it has several); where there is no `value`, `reason` says why and
     `data` has the payload.
     """
-    more = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
+    value_columns = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
     sources = [MESSAGES.field(name) for name in SOURCES]
-    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in more] + sources)
+    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in value_columns] + sources)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the same columns for Spark."""
-    found: StructType = from_arrow_schema(schema)
-    return found
+    struct: StructType = from_arrow_schema(schema)
+    return struct
 
 
-def chosen_columns(columns: Iterable[str]) -> pa.Schema:
+def select_columns(columns: Iterable[str]) -> pa.Schema:
     """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
     names = list(columns)
     known = {field.name: field for field in (*MESSAGES, *PLACES)}
@@ -89,9 +89,9 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     for field in schema:
         if field.name not in types:
             raise InvalidValueError(f"there is no column {field.name!r}; there are {', '.join(types)}")
-        of = types[field.name]
-        if field.type != of and field.name != "value":
-            raise InvalidValueError(f"the column {field.name!r} is {of}, not {field.type}")
+        arrow_type = types[field.name]
+        if field.type != arrow_type and field.name != "value":
+            raise InvalidValueError(f"the column {field.name!r} is {arrow_type}, not {field.type}")
     return schema
 
 
@@ -108,18 +108,18 @@ def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     """Return the origin time of each message that has one: by its stamps, or in its payload."""
     codes = batch.column("channel").to_numpy()
-    there = np.flatnonzero(np.bincount(codes)).tolist()
-    found = batch.column(_ORIGIN).to_numpy().copy()
-    for code in [code for code in there if origin_offset(log.channels[code].schema) is not None]:
-        rows = (codes == code) & (found == 0)
+    present = np.flatnonzero(np.bincount(codes)).tolist()
+    origins = batch.column(_ORIGIN).to_numpy().copy()
+    for code in [code for code in present if origin_offset(log.channels[code].schema) is not None]:
+        rows = (codes == code) & (origins == 0)
         if rows.all():
-            found = origin_times(log.channels[code].schema, batch.column("data"))
+            origins = origin_times(log.channels[code].schema, batch.column("data"))
         elif rows.any():
-            found[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
-    return pa.array(found, mask=found == 0)
+            origins[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
+    return pa.array(origins, mask=origins == 0)
 
 
-def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
     made = ("value", "element_index", "reason", "data")
     direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
@@ -128,13 +128,13 @@ def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in read_batches(log.view, ["channel", "data", *direct], _ROWS, _BYTES):
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
-            same = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
-            for values in decoder.values(log.channels[code].schema, same.column("data")):
-                rows = same if values.rows is None else same.take(pa.array(values.rows))
-                yield _record_batch(log, schema, rows, _made(values))
+            same_channel = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
+            for values in decoder.values(log.channels[code].schema, same_channel.column("data")):
+                rows = same_channel if values.rows is None else same_channel.take(pa.array(values.rows))
+                yield _record_batch(log, schema, rows, _value_columns(values))
 
 
-def _made(values: Values) -> dict[str, pa.Array]:
+def _value_columns(values: Values) -> dict[str, pa.Array]:
     count = len(values.value)
     element = np.zeros(count, np.int32) if values.element is None else values.element
     reason = pa.nulls(count, pa.string()) if values.reason is None else values.reason
@@ -148,7 +148,7 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
         if field.name in made:
             arrays.append(made[field.name])
         elif field.name in _OF_FILE:
-            arrays.append(_repeated(_OF_FILE[field.name](log), field.type, batch.num_rows))
+            arrays.append(_repeat(_OF_FILE[field.name](log), field.type, batch.num_rows))
         elif field.name in _OF_CHANNEL:
             arrays.append(_of_channel(log.channels, batch.column("channel"), field))
         else:
@@ -159,11 +159,11 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
 def _of_channel(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
     values = [_OF_CHANNEL[field.name](channel) for channel in channels]
     if len(set(values)) == 1:
-        return _repeated(values[0], field.type, len(codes))
+        return _repeat(values[0], field.type, len(codes))
     return pa.array(values, field.type).take(codes)
 
 
-def _repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+def _repeat(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return what all messages of a file share, mostly."""
     return _constant(value, kind)[:count] if count <= _ROWS else pa.repeat(pa.scalar(value, kind), count)
 

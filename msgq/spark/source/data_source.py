@@ -57,10 +57,10 @@ class RecordingSource(DataSource):
             text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
             raise InvalidValueError(text, self.wanted.decode)
         for path in reversed(self.wanted.files([])):
-            for log in self.wanted.opened([path], []):
+            for log in self.wanted.open_logs([path], []):
                 value = value_type(log)
                 if value is not None:
-                    return arrow_batches.decoded_schema(value)
+                    return arrow_batches.value_columns_schema(value)
         where = ", ".join(self.wanted.paths)
         text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
         raise RecordingError(text, self.wanted.decode or "")
@@ -68,7 +68,7 @@ class RecordingSource(DataSource):
     def _columns_of(self, wanted: StructType) -> pa.Schema:
         if self.wanted.read_errors:
             return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS)
-        known = MESSAGES if self.wanted.decode is None else arrow_batches.decoded_schema(pa.null())
+        known = MESSAGES if self.wanted.decode is None else arrow_batches.value_columns_schema(pa.null())
         return arrow_batches.arrow_schema(wanted, pa.schema([*known, *PLACES]))
 
     def reader(self, schema: StructType) -> RecordingReader:
@@ -98,8 +98,8 @@ class RecordingReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the pieces, by the summaries of the files, or what takes their place."""
         problems: list[Problem] = []
-        found: list[InputPartition] = list(file_partitions(self._options, self._options.files(problems), problems))
-        return found + ([Partition([], [], problems)] if problems and self._options.read_errors else [])
+        partitions: list[InputPartition] = list(file_partitions(self._options, self._options.files(problems), problems))
+        return partitions + ([Partition([], [], problems)] if problems and self._options.read_errors else [])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition.
@@ -111,7 +111,7 @@ class RecordingReader(DataSourceReader):
         """
         if not isinstance(partition, Partition):  # Spark makes one of its own where there are none
             return
-        for log in partition.opened(self._options, partition.problems):
+        for log in partition.open_logs(self._options, partition.problems):
             yield from log_rows(log, self._options, self._columns)
             refuse_unread(self._options, log.problems)
         refuse_unread(self._options, partition.problems)

@@ -85,19 +85,19 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END
         offset = dict(start)
-        found = _recordings(self._options)
-        for name in sorted(found):
-            walk = _Walk(self, name, found[name], start.get(name))
+        recordings = _recordings(self._options)
+        for name in sorted(recordings):
+            walk = _RecordScanner(self, name, recordings[name], start.get(name))
             until = None if self._last is None else self._last.get(name, walk.place)
             room = walk.go(room, until)
             if walk.moved:
                 offset[name] = walk.place
-        for name in set(start) - set(found):
+        for name in set(start) - set(recordings):
             if start[name]["position"]:
-                self.gone(name, start[name])
+                self.report_missing(name, start[name])
         return offset
 
-    def gone(self, name: str, place: Place) -> None:
+    def report_missing(self, name: str, place: Place) -> None:
         """Say that a segment is missing: where that is allowed, in the log."""
         read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
         text = f"segment {place['segment']} of {name} is gone, and {read}"
@@ -107,7 +107,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the pieces between two offsets: the same ones, whenever this is asked."""
-        found = _recordings(self._options)
+        recordings = _recordings(self._options)
         logs: list[LogReader] = []
         for name, last in end.items():
             first = start.get(name, {"segment": last["first"], "position": 0})
@@ -116,9 +116,9 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for index in range(first["segment"], last["segment"] + 1):
                 begin = first["position"] if index == first["segment"] else 0
                 until = last["position"] if index == last["segment"] else _END
-                path = found.get(name, {}).get(index)
+                path = recordings.get(name, {}).get(index)
                 if begin < until and path is None:
-                    self.gone(name, {"segment": index, "position": begin})
+                    self.report_missing(name, {"segment": index, "position": begin})
                 elif begin < until and path is not None:
                     logs += self._log(path, (begin, until))
         return list(log_partitions(self._options, logs))
@@ -134,12 +134,12 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition."""
         if isinstance(partition, Partition):
-            for log in partition.opened(self._options, []):
+            for log in partition.open_logs(self._options, []):
                 yield from log_rows(log, self._options, self._columns)
                 refuse_unread(self._options, log.problems)
 
 
-class _Walk:
+class _RecordScanner:
     """Goes through the segments of a recording, from a place on."""
 
     def __init__(
@@ -185,7 +185,7 @@ class _Walk:
         index, position = self._at
         later = [number for number in self._segments if number > index]
         if later or position:
-            self._reader.gone(self._name, self.place)
+            self._reader.report_missing(self._name, self.place)
         if later:
             self._gone += min(later) - index
             self._at = (min(later), 0)
@@ -194,17 +194,17 @@ class _Walk:
 
 def _recordings(options: Options) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
-    found: dict[str, dict[int, Path]] = {}
+    recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
         if not path.name.endswith(SUFFIX) and path.name.endswith(SUFFIXES):
             text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
             raise RecordingError(f"{text} first: zstd -d")
         number = _SEGMENT.fullmatch(path.name)
         if number:
-            found.setdefault(str(path.parent), {})[int(number[1])] = path
+            recordings.setdefault(str(path.parent), {})[int(number[1])] = path
         else:
-            found[str(path)] = {0: path}
-    return found
+            recordings[str(path)] = {0: path}
+    return recordings
 
 
 def _latest(segments: dict[int, Path]) -> Place:
@@ -241,17 +241,17 @@ def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
             yield Step(block.offset + block.length, block.size)
 
 
-def _whole(path: Path, here: int) -> Iterator[Step]:
+def _whole(path: Path, begin: int) -> Iterator[Step]:
     """Give what is complete, of a file that is being written."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
-        while size - here >= _RECORD.size:
-            head = os.pread(fd, _RECORD.size + _CHUNK_SIZE.size, here)
+        while size - begin >= _RECORD.size:
+            head = os.pread(fd, _RECORD.size + _CHUNK_SIZE.size, begin)
             opcode, length = _RECORD.unpack_from(head)
-            here += _RECORD.size + length
-            if opcode in (0, Opcode.DATA_END) or length > RECORD_BYTES_MAX or here > size:
+            begin += _RECORD.size + length
+            if opcode in (0, Opcode.DATA_END) or length > RECORD_BYTES_MAX or begin > size:
                 return
             if opcode == Opcode.CHUNK and length >= _CHUNK_SIZE.size:
-                yield Step(here, _CHUNK_SIZE.unpack_from(head, _RECORD.size)[0])
+                yield Step(begin, _CHUNK_SIZE.unpack_from(head, _RECORD.size)[0])
             elif opcode == Opcode.MESSAGE:
-                yield Step(here, length)
+                yield Step(begin, length)

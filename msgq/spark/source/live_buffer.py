@@ -156,19 +156,19 @@ def _new_directory(root: Path) -> tuple[Path, int]:
     Spark kills the process when a query is stopped, so that nothing can be removed then.
     """
     root.mkdir(parents=True, exist_ok=True)
-    whole = _locked(root)  # nobody removes what is not locked yet
+    whole = _lock_directory(root)  # nobody removes what is not locked yet
     try:
         for former in root.glob(f"{_DIRECTORY}*"):
             with suppress(BlockingIOError):
-                os.close(_locked(former, fcntl.LOCK_NB))
+                os.close(_lock_directory(former, fcntl.LOCK_NB))
                 shutil.rmtree(former, ignore_errors=True)
         made = Path(tempfile.mkdtemp(prefix=_DIRECTORY, dir=root))
-        return made, _locked(made)
+        return made, _lock_directory(made)
     finally:
         os.close(whole)
 
 
-def _locked(directory: Path, flags: int = 0) -> int:
+def _lock_directory(directory: Path, flags: int = 0) -> int:
     """Return a descriptor that holds the directory's lock; it goes with the process."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

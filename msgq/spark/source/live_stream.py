@@ -18,7 +18,7 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
-from msgq.lake.batching import packed
+from msgq.lake.batching import pack_by_size
 from msgq.spark.source.bus_feed import open_feed
 from msgq.spark.source.live_buffer import LiveBuffer
 from msgq.spark.source.options import Options
@@ -86,7 +86,7 @@ class LiveStreamReader(DataSourceStreamReader):
             return []
         files = self._buffer.files(start["messages"] - self._base, end["messages"] - self._base)
         size = self._options.piece_bytes(sum(file.size for file in files))
-        return [Partition([], paths, []) for paths in packed(((file.path, file.size) for file in files), size)]
+        return [Partition([], paths, []) for paths in pack_by_size(((file.path, file.size) for file in files), size)]
 
     def commit(self, end: Offset) -> None:
         """Remove what is not needed any more."""

@@ -103,16 +103,16 @@ class Options:
     buffer_bytes: int = _BUFFER_BYTES
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, user_options: Mapping[str, str]) -> Options:
         """Return the options that a user wrote; names in any case.
 
         Raises
         ------
         InvalidValueError : there is no such option, or its value makes no sense.
         """
-        if unknown := [name for name in given if name.lower() not in _LOWER]:
+        if unknown := [name for name in user_options if name.lower() not in _LOWER]:
             raise InvalidValueError(f"the source msgq has no option {unknown[0]!r}; there are {', '.join(NAMES)}")
-        options = {_LOWER[name.lower()]: text for name, text in given.items()}
+        options = {_LOWER[name.lower()]: text for name, text in user_options.items()}
         live = _flag("live", options.get("live", "false"))
         if unfit := [name for name in (_OF_RECORDINGS if live else _OF_BUS) if name in options]:
             about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
@@ -149,7 +149,7 @@ class Options:
         ------
         RecordingError : nothing is at a path.
         """
-        found: dict[Path, None] = {}
+        paths: dict[Path, None] = {}
         for text in self.paths:
             named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=natural_sort_key)
             if not named:
@@ -158,8 +158,8 @@ class Options:
                 inside = _inside(path, problems) if path.is_dir() else [path]
                 if not inside:
                     problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
-                found.update(dict.fromkeys(inside))
-        return list(found)
+                paths.update(dict.fromkeys(inside))
+        return list(paths)
 
     def log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError where it is none."""
@@ -174,7 +174,7 @@ class Options:
             schemas=self.schemas,
         )
 
-    def opened(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
+    def open_logs(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
         """Return a reader of each file; those that cannot be read are noted."""
         logs = []
         for path in paths:
@@ -200,12 +200,12 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
         text = f"cannot look into {error.filename}: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
-    found = []
+    paths = []
     for top, _, names in os.walk(directory, onerror=note):
-        found += [Path(top, name) for name in filter_recordings(names)]
+        paths += [Path(top, name) for name in filter_recordings(names)]
         bags = [Path(top, name) for name in names if name.endswith(SQLITE_SUFFIX)]
         problems += [Problem(str(path), 0, str(sqlite_error(path))) for path in bags]
-    return sorted(found, key=lambda path: (path.parent, natural_sort_key(path)))
+    return sorted(paths, key=lambda path: (path.parent, natural_sort_key(path)))
 
 
 def _schemas(options: Mapping[str, str]) -> Schemas | None:
@@ -220,14 +220,14 @@ def _names(text: str | None) -> tuple[EndpointPattern, ...] | None:
     return None if text is None else tuple(map(parse_pattern, _texts("endpoints", text)))
 
 
-def _texts(what: str, text: str) -> list[str]:
+def _texts(name: str, text: str) -> list[str]:
     """Read texts, separated by commas or as a JSON list."""
-    texts = [one.strip() for one in text.split(",")]
+    texts = [item.strip() for item in text.split(",")]
     if text.startswith("["):  # a list, or a pattern that begins so
         with contextlib.suppress(ValueError):
             texts = json.loads(text)
-    if not all(isinstance(one, str) for one in texts):
-        raise InvalidValueError(f"the {what} are {text}; give texts, separated by commas, or a JSON list of them")
+    if not all(isinstance(item, str) for item in texts):
+        raise InvalidValueError(f"the {name} are {text}; give texts, separated by commas, or a JSON list of them")
     return texts
 
 
@@ -269,7 +269,7 @@ def _bytes(name: str, text: str | None) -> int | None:
     """Read 1000, 64k, 256m, 1g."""
     if text is None:
         return None
-    found = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
+    if not match or not int(match[1]):
         raise InvalidValueError(f"{name} is {text!r}; give a number of bytes, as 1048576 or 256m")
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]

@@ -22,14 +22,14 @@ def origin_offset(schema: Schema | None) -> int | None:
 
 def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
-    found = np.zeros(len(data), np.int64)
+    origins = np.zeros(len(data), np.int64)
     at = origin_offset(schema)
     if at is None or not len(data):
-        return found
+        return origins
     offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
     fits = np.diff(offsets) >= at + _TIME_BYTES
     if fits.any():
         eight = np.arange(at, at + _TIME_BYTES)
         payload = np.frombuffer(data.buffers()[2], np.uint8)
-        found[fits] = payload[offsets[:-1][fits, None] + eight].view("<i8")[:, 0]
-    return np.maximum(found, 0)
+        origins[fits] = payload[offsets[:-1][fits, None] + eight].view("<i8")[:, 0]
+    return np.maximum(origins, 0)

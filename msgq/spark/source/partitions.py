@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from msgq.errors import RecordingError
-from msgq.lake.batching import packed
+from msgq.lake.batching import pack_by_size
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.record_scanner import open_readonly
 from msgq.spark.source import arrow_batches
@@ -32,10 +32,10 @@ class Partition(InputPartition):
         self.paths = paths
         self.problems = problems  # that are known so far
 
-    def opened(self, options: Options, problems: list[Problem]) -> Iterator[LogReader]:
+    def open_logs(self, options: Options, problems: list[Problem]) -> Iterator[LogReader]:
         """Give readers of all of it; files that cannot be read are noted."""
         yield from self.logs
-        yield from options.opened(self.paths, problems)
+        yield from options.open_logs(self.paths, problems)
 
 
 def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -45,7 +45,7 @@ def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[p
             continue
         yield from arrow_batches.read_error_rows(log.problems, columns)
     elif options.decode is not None:
-        yield from arrow_batches.decoded_rows(log, columns)
+        yield from arrow_batches.decode_rows(log, columns)
     else:
         yield from arrow_batches.message_rows(log, columns)
 
@@ -68,9 +68,9 @@ def file_partitions(options: Options, paths: Sequence[Path], problems: list[Prob
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
     growth = _growth(options, {path: sizes[path] for path in whole})
     room = options.piece_bytes(round(growth * sum(sizes.values())))
-    for group in packed(((path, round(growth * sizes[path])) for path in whole), room):
+    for group in pack_by_size(((path, round(growth * sizes[path])) for path in whole), room):
         yield Partition([], group, [])
-    logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
+    logs = options.open_logs([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
     for log in logs:
         problems += log.problems
     yield from log_partitions(options, logs)
@@ -88,7 +88,7 @@ def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
 def _growth(options: Options, sizes: dict[Path, int]) -> float:
     """Return how much larger files are before compression, by some of them, evenly spread."""
     some = list(sizes)[:: len(sizes) // _SAMPLED or 1]
-    known = [(sizes[path], log.size) for path in some for log in options.opened([path], [])]
+    known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
     stored, before = sum(size for size, _ in known), sum(size for _, size in known)
     return max(1.0, before / stored) if stored else 1.0
 
@@ -96,5 +96,5 @@ def _growth(options: Options, sizes: dict[Path, int]) -> float:
 def log_partitions(options: Options, logs: list[LogReader]) -> Iterator[Partition]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
     size = options.piece_bytes(sum(log.size for log in logs))
-    for group in packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
+    for group in pack_by_size(((piece, piece.size) for log in logs for piece in log.split(size)), size):
         yield Partition(group, [], [])

@@ -39,23 +39,23 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     InvalidValueError : there is no such column, or option.
     RecordingError : nothing is at a path.
     """
-    from msgq.spark.source.arrow_batches import chosen_columns, spark_schema
+    from msgq.spark.source.arrow_batches import select_columns, spark_schema
     from msgq.spark.source.data_source import RecordingSource
     from msgq.spark.source.parallelism import cores
 
-    given = {name: _text(value) for name, value in options.items() if value is not None}
+    source_options = {name: _text(value) for name, value in options.items() if value is not None}
     where = {"paths": json.dumps(list(map(str, paths)))}
-    RecordingSource(given | where).wanted.files([])  # said here, an error is no page of Java
-    wanted = None if columns is None else spark_schema(chosen_columns(columns))
-    given.setdefault("cores", str(cores(spark)))
-    source = RecordingSource(given | where)
+    RecordingSource(source_options | where).wanted.files([])  # said here, an error is no page of Java
+    wanted = None if columns is None else spark_schema(select_columns(columns))
+    source_options.setdefault("cores", str(cores(spark)))
+    source = RecordingSource(source_options | where)
     schema = source.schema() if wanted is None else wanted
     reader = source.reader(schema)
     pieces = list(map(pickle.dumps, reader.partitions()))
     if sum(map(len, pieces)) <= _PIECES_BYTES:
         tasks = max(1, len(pieces))
         return spark.range(0, len(pieces), 1, tasks).mapInArrow(partial(_rows, reader, pieces), schema)
-    return spark.read.format("msgq").options(**given).schema(schema).load(list(map(str, paths)))
+    return spark.read.format("msgq").options(**source_options).schema(schema).load(list(map(str, paths)))
 
 
 def _rows(

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import Undecoded
-from msgq.lake.delta_types import plain_type
+from msgq.lake.delta_types import delta_type
 from msgq.recording import LogReader
 from msgq.recording.reader.arrow_batches import read_batches
 
@@ -19,9 +19,9 @@ def value_type(log: LogReader) -> pa.DataType | None:
     if batch is None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema
-    decoder = ColumnDecoder(allowed=plain_type)
-    found = decoder.type(schema)
-    if found is None:
+    decoder = ColumnDecoder(allowed=delta_type)
+    known_type = decoder.type(schema)
+    if known_type is None:
         values = [decoder.value(schema, payload) for payload in batch.column("data").to_pylist()]
-        found = decoder.column(schema, [value for value in values if not isinstance(value, Undecoded)]).type
-    return pa.string() if pa.types.is_null(found) else found
+        known_type = decoder.column(schema, [value for value in values if not isinstance(value, Undecoded)]).type
+    return pa.string() if pa.types.is_null(known_type) else known_type

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from msgq import PubSocket
 
 
-class Publisher:
-    """Publishes rows: ``stream.writeStream.foreachBatch(Publisher("alarms")).start()``, or ``publish(table)``.
+class BusSink:
+    """Publishes rows: ``stream.writeStream.foreachBatch(BusSink("alarms")).start()``, or ``publish(table)``.
 
     One socket, on the driver, so that the endpoint has one publisher and the rows keep their order. A batch that failed
     is done again, so that its messages come again: at least once. Each message is JSON with the row's columns and

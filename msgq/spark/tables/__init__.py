@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgq.spark.tables.checks import Limits, checks
+from msgq.spark.tables.checks import CheckThresholds, checks
 from msgq.spark.tables.decoding import decode_errors, silver
-from msgq.spark.tables.duplicates import repeats
+from msgq.spark.tables.duplicates import find_duplicates
 from msgq.spark.tables.endpoints import endpoints, publishers
 from msgq.spark.tables.frames import frames
 from msgq.spark.tables.hops import hops
@@ -22,18 +22,20 @@ from msgq.spark.tables.sequence_gaps import sequence_gaps
 from msgq.spark.tables.stages import stage_summary, stages
 from msgq.spark.tables.throughput import dropouts, throughput
 from msgq.spark.tables.timestamps import with_timestamps
-from msgq.spark.tables.windows import NS, traffic_windows, widened
+from msgq.spark.tables.windows import NS, coarsen_windows, traffic_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
     "NS",
-    "Limits",
+    "CheckThresholds",
     "checks",
+    "coarsen_windows",
     "decode_errors",
     "dropouts",
     "endpoints",
+    "find_duplicates",
     "frames",
     "gold",
     "hops",
@@ -44,29 +46,27 @@ __all__ = [
     "queue_deliveries",
     "queue_summary",
     "queue_windows",
-    "repeats",
     "sequence_gaps",
     "silver",
     "stage_summary",
     "stages",
     "throughput",
     "traffic_windows",
-    "widened",
     "with_timestamps",
 ]
 
 
-def gold(messages: DataFrame, window_ns: int = NS, limits: Limits | None = None) -> dict[str, DataFrame]:
+def gold(messages: DataFrame, window_ns: int = NS, thresholds: CheckThresholds | None = None) -> dict[str, DataFrame]:
     """Return every table of gold by name, as a lake has them.
 
     Parameters
     ----------
     window_ns : the least width of windows.
-    limits : of `checks`.
+    thresholds : of `checks`.
     """
     made: dict[str, DataFrame] = {}
     seconds = traffic_windows(messages)
-    made["traffic_windows"] = widened(seconds, window_ns)
+    made["traffic_windows"] = coarsen_windows(seconds, window_ns)
     made["sequence_gaps"] = sequence_gaps(messages)
     made["overwrites"] = overwrites(messages)
     made["endpoints"] = endpoints(made["traffic_windows"], made["sequence_gaps"], made["overwrites"])
@@ -76,11 +76,11 @@ def gold(messages: DataFrame, window_ns: int = NS, limits: Limits | None = None)
     made["latency"] = latency(made["traffic_windows"])
     made["latency_summary"] = latency_summary(made["latency"])
     made["hops"] = hops(messages)
-    made["stages"] = widened(stages(messages), window_ns)
+    made["stages"] = coarsen_windows(stages(messages), window_ns)
     made["stage_summary"] = stage_summary(made["stages"])
     made["queue_deliveries"] = queue_deliveries(messages)
-    made["queue_windows"] = widened(queue_windows(made["queue_deliveries"]), window_ns)
+    made["queue_windows"] = coarsen_windows(queue_windows(made["queue_deliveries"]), window_ns)
     made["queue_summary"] = queue_summary(made["queue_windows"])
     made["frames"] = frames(messages)
-    made["checks"] = checks(made, limits)
+    made["checks"] = checks(made, thresholds)
     return made

@@ -94,12 +94,12 @@ def _bytes(value: Column, kind: DataType) -> Column:
     if isinstance(kind, StringType | BinaryType):
         return F.coalesce(F.octet_length(value), F.lit(0)) + _WORD
     if isinstance(kind, StructType):
-        return reduce(operator.add, (_bytes(value[one.name], one.dataType) for one in kind), F.lit(0))
+        return reduce(operator.add, (_bytes(value[field.name], field.dataType) for field in kind), F.lit(0))
     if isinstance(kind, MapType):
         sides = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
         return reduce(operator.add, (_bytes(side, ArrayType(inside)) for side, inside in sides))
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, _VARIABLE):
-        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, one: sum + _bytes(one, kind.elementType))
+        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, field: sum + _bytes(field, kind.elementType))
         return F.coalesce(each, F.lit(0)) + _WORD
     if isinstance(kind, ArrayType):
         return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _WORD
@@ -111,7 +111,7 @@ def _by_window(
 ) -> DataFrame:
     """Carry the last right row forward through the union of both sides."""
     kept = [name for name in left.columns if name not in by]
-    found = [name for name in right.columns if name not in by]
+    right_columns = [name for name in right.columns if name not in by]
     left_rows = left.select(
         *by,
         F.struct(*kept).alias("_left"),
@@ -122,7 +122,7 @@ def _by_window(
     right_rows = right.select(
         *by,
         F.lit(None).alias("_left"),
-        F.struct(*found).alias("_right"),
+        F.struct(*right_columns).alias("_right"),
         F.col(right_on).alias("_time"),
         F.lit(0).alias("_side"),
     )
@@ -140,7 +140,7 @@ def _by_window(
         good = good & (F.col("_time") - F.col(f"_right.{right_on}") <= tolerance)
     chosen = F.when(good, F.col("_right"))
     columns = [F.col(name) if name in by else F.col(f"_left.{name}").alias(name) for name in left.columns]
-    return joined.select(*columns, *(chosen[name].alias(name) for name in found))
+    return joined.select(*columns, *(chosen[name].alias(name) for name in right_columns))
 
 
 def _spans(tolerance: int) -> Column:
@@ -160,21 +160,26 @@ def _by_arrow(
     """Search the sorted times of the right side for those of the left side, key by key."""
     from pyspark.sql.types import StructType
 
-    found = [name for name in right.columns if name not in by]
-    schema = StructType([*left.schema.fields, *(right.schema[name] for name in found)])
+    right_columns = [name for name in right.columns if name not in by]
+    schema = StructType([*left.schema.fields, *(right.schema[name] for name in right_columns)])
     for field in schema.fields:
         field.nullable = True
 
     def join(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
-        return _searched(left_rows, right_rows, on, right_on, found, tolerance)
+        return _search_sorted(left_rows, right_rows, on, right_on, right_columns, tolerance)
 
     columns = [F.col(name) for name in by]
     with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
     return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join, schema)
 
 
-def _searched(
-    left: pyarrow.Table, right: pyarrow.Table, on: str, right_on: str, found: Sequence[str], tolerance: int | None
+def _search_sorted(
+    left: pyarrow.Table,
+    right: pyarrow.Table,
+    on: str,
+    right_on: str,
+    right_columns: Sequence[str],
+    tolerance: int | None,
 ) -> pyarrow.Table:
     import numpy as np
     import pyarrow as pa
@@ -188,8 +193,8 @@ def _searched(
     if tolerance is not None and len(times):
         missing |= wanted - times[np.maximum(index, 0)] > tolerance
     rows: Any = order[np.maximum(index, 0)] if len(times) else np.zeros(len(wanted), np.int64)
-    taken = right.select(list(found)).take(pa.array(rows, mask=missing))
-    return pa.Table.from_arrays(left.columns + taken.columns, left.column_names + taken.column_names)
+    matches = right.select(list(right_columns)).take(pa.array(rows, mask=missing))
+    return pa.Table.from_arrays(left.columns + matches.columns, left.column_names + matches.column_names)
 
 
 def forward_fill(
@@ -223,8 +228,8 @@ def resample(
     if period < 1:
         raise InvalidValueError(f"a period of {period} ns is not possible; give 1 or more")
     tick = F.expr(f"(`{on}` - pmod(`{on}`, {period})) div {period} + if(pmod(`{on}`, {period}) = 0, 0, 1)")
-    others = [name for name in series.columns if name not in (*by, on)]
-    newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *others), on).alias("_row"))
+    other_columns = [name for name in series.columns if name not in (*by, on)]
+    newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *other_columns), on).alias("_row"))
     following = F.lead("_tick").over(Window.partitionBy(*by).orderBy("_tick"))
     last = F.coalesce(following - 1, F.col("_tick"))
     if tolerance is not None and tolerance <= _TOLERANCE_MAX:

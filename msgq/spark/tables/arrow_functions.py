@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from msgq.lake.batching import gathered
-from msgq.lake.metrics.group_by import Groups, column
+from msgq.lake.batching import combine_batches
+from msgq.lake.metrics.group_by import RowGroups, column
 from msgq.spark.source.arrow_batches import spark_schema
 from msgq.spark.tables.duplicates import payload_bytes
-from msgq.spark.tables.message_columns import kind, said
+from msgq.spark.tables.message_columns import kind_column, optional_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ _BYTES = 16 << 20
 Function = Callable[[pa.Table], pa.Table]
 
 
-def of_messages(messages: DataFrame, columns: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+def map_messages(messages: DataFrame, columns: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for pieces of messages: `schema`.
 
     Parameters
@@ -33,15 +33,15 @@ def of_messages(messages: DataFrame, columns: Sequence[str], function: Function,
     columns : that it needs, of those of a lake: what messages do not say is made up. Those without one of log_time and
         sequence are left out, if it needs them.
     """
-    known = {"kind": kind(messages), "size_bytes": payload_bytes(messages).cast("long")}
-    known |= {name: said(messages, name) for name in ("publisher", "key")}
-    known |= {name: said(messages, name, "long") for name in ("lost_before", "lost_after")}
+    known = {"kind": kind_column(messages), "size_bytes": payload_bytes(messages).cast("long")}
+    known |= {name: optional_column(messages, name) for name in ("publisher", "key")}
+    known |= {name: optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
     return chosen.dropna(subset=needed).mapInArrow(lambda batches: _pieces(batches, function), spark_schema(schema))
 
 
-def of_keys(rows: DataFrame, keys: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+def map_groups(rows: DataFrame, keys: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
     return ordered.mapInArrow(lambda batches: _wholes(batches, keys, function), spark_schema(schema))
@@ -54,18 +54,18 @@ def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
 
 def _pieces(batches: Iterable[pa.RecordBatch], function: Function) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of some batches together."""
-    for piece in gathered(batches, _ROWS, _BYTES):
+    for piece in combine_batches(batches, _ROWS, _BYTES):
         yield from function(piece).to_batches()
 
 
 def _wholes(batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: Function) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of all rows with the same keys, which come one after the other."""
-    rest: pa.Table | None = None
-    for piece in gathered(batches, _ROWS, _BYTES):
-        piece = piece if rest is None else pa.concat_tables([rest, piece])
-        places = Groups(*(column(piece, name) for name in keys)).places()
+    pending: pa.Table | None = None
+    for piece in combine_batches(batches, _ROWS, _BYTES):
+        piece = piece if pending is None else pa.concat_tables([pending, piece])
+        places = RowGroups(*(column(piece, name) for name in keys)).group_ids()
         until = int(np.argmax(places == places[-1]))  # the last ones may go on
         yield from function(piece.slice(0, until)).to_batches() if until else ()
-        rest = piece.slice(until)
-    if rest is not None:
-        yield from function(rest).to_batches()
+        pending = piece.slice(until)
+    if pending is not None:
+        yield from function(pending).to_batches()

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from msgq.lake.metrics import checks as arrow
-from msgq.lake.metrics.checks import Limits as Limits
-from msgq.spark.tables.arrow_functions import of_keys
+from msgq.lake.metrics.checks import CheckThresholds as CheckThresholds
+from msgq.spark.tables.arrow_functions import map_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLACE = ["run", "endpoint"]
 
 
-def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataFrame:
+def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = None) -> DataFrame:
     """Return what was checked of each endpoint.
 
     Input: tables of gold: endpoints, latency_summary, dropouts. Output: run, endpoint, check_name; passed: boolean;
@@ -29,9 +29,12 @@ def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataF
     longest = gold["dropouts"].groupBy(*_PLACE).agg(F.max("duration_ns").alias("duration_ns"))
     every = gold["endpoints"].select(*_PLACE, "lost", "epochs")
     every = every.join(latency, _PLACE, "full").join(longest, _PLACE, "left")
-    return of_keys(every, _PLACE, partial(_checks, limits=limits or Limits()), arrow.CHECKS)
+    return map_groups(every, _PLACE, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS)
 
 
-def _checks(every: pa.Table, limits: Limits) -> pa.Table:
+def _checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:
     tables = {"endpoints": "lost", "latency_summary": "min", "dropouts": "duration_ns"}
-    return arrow.checks({name: every.filter(every.column(of).is_valid()) for name, of in tables.items()}, limits)
+    return arrow.checks(
+        {name: every.filter(every.column(name_of_value).is_valid()) for name, name_of_value in tables.items()},
+        thresholds,
+    )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from msgq.common.schema import Schema
-    from msgq.lake.silver.decoder import Decoded
+    from msgq.lake.silver.decoder import DecodedMessages
 
 _ROWS = 1 << 18  # that are decoded together
 _BYTES = 64 << 20
@@ -40,21 +40,21 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.decoder import FIXED, value_names
+    from msgq.lake.silver.decoder import FIXED_COLUMNS, field_column_names
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = to_arrow_type(_type(value))
     fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
-    names = value_names(kind)
-    fixed = [field for field in FIXED if field.name != "endpoint"]  # there is one only
+    names = field_column_names(kind)
+    fixed = [field for field in FIXED_COLUMNS if field.name != "endpoint"]  # there is one only
     columns = pa.schema([*fixed, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
     def rows(batches: _Batches) -> Iterator[Any]:
-        for decoded in _decoded(batches, schemas, kind):
+        for decoded in _decode(batches, schemas, kind):
             if decoded.rows.num_rows:
                 yield from decoded.rows.drop_columns(["endpoint"]).cast(columns).to_batches()
 
-    return _needed(messages).mapInArrow(rows, spark_schema(columns))
+    return _select_needed(messages).mapInArrow(rows, spark_schema(columns))
 
 
 def decode_errors(
@@ -75,28 +75,28 @@ def decode_errors(
     kind = None if value is None else to_arrow_type(_type(value))
 
     def rows(batches: _Batches) -> Iterator[Any]:
-        for decoded in _decoded(batches, schemas, kind):
+        for decoded in _decode(batches, schemas, kind):
             yield from decoded.undecoded.to_batches()
 
-    return _needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS))
+    return _select_needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS))
 
 
 def _type(value: DataType | str) -> DataType:
     return value if isinstance(value, DataType) else DataType.fromDDL(value)
 
 
-def _needed(messages: DataFrame) -> DataFrame:
-    from msgq.lake.silver.decoder import NEEDED
+def _select_needed(messages: DataFrame) -> DataFrame:
+    from msgq.lake.silver.decoder import INPUT_COLUMNS
 
     if "schema_id" not in messages.columns:
         messages = messages.withColumn("schema_id", F.lit(None).cast("long"))
-    return messages.select(*NEEDED.names)
+    return messages.select(*INPUT_COLUMNS.names)
 
 
-def _decoded(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[Decoded]:
-    from msgq.lake.batching import gathered
-    from msgq.lake.silver.decoder import RowDecoder
+def _decode(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[DecodedMessages]:
+    from msgq.lake.batching import combine_batches
+    from msgq.lake.silver.decoder import SilverDecoder
 
-    decoder = RowDecoder(schemas or {}, kind)
-    for table in gathered(batches, _ROWS, _BYTES):
-        yield from decoder.decoded(table)
+    decoder = SilverDecoder(schemas or {}, kind)
+    for table in combine_batches(batches, _ROWS, _BYTES):
+        yield from decoder.decode(table)

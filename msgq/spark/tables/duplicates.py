@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def repeats(keys: DataFrame) -> DataFrame:
+def find_duplicates(keys: DataFrame) -> DataFrame:
     """Return which rows to leave out, so that each message is there once.
 
     Input: `msgq.lake.bronze.duplicates.KEYS`. Output: file_number, row_number, of rows that are not committed and whose
     message another row has: a committed one, or an earlier one in the order of file_number and row_number. Shuffles by
     `KEY`; no payload is moved.
     """
-    same = Window.partitionBy(*KEY, "identity").orderBy(F.col("is_committed").desc(), "file_number", "row_number")
-    ranked = keys.withColumn("_copy", F.row_number().over(same))
+    copies = Window.partitionBy(*KEY, "identity").orderBy(F.col("is_committed").desc(), "file_number", "row_number")
+    ranked = keys.withColumn("_copy", F.row_number().over(copies))
     return ranked.where(~F.col("is_committed") & (F.col("_copy") > 1)).select("file_number", "row_number")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from msgq.lake.metrics import endpoints as arrow
-from msgq.spark.tables.arrow_functions import of_keys
+from msgq.spark.tables.arrow_functions import map_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,24 +20,24 @@ _MISSING = ("lost", "sequence_gaps", "overwritten")
 def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None = None) -> DataFrame:
     """Return a row for each endpoint of each run.
 
-    Input: `traffic_windows` or `widened`, `sequence_gaps` and `overwrites` as the functions of these names make them;
-    without the last one nothing was overwritten.
+    Input: `traffic_windows` or `coarsen_windows`, `sequence_gaps` and `overwrites` as the functions of these names make
+    them; without the last one nothing was overwritten.
 
     Output: run, host, endpoint, encoding, schema (of the newest message); messages; size_bytes, max_size_bytes: of
     payloads; start_time, end_time: log_time, ns; rate: messages a second, NULL for a single one; epochs; lost;
     sequence_gaps: count; kind (of the newest message); publishers: how many names of them there are, 0 where the
     endpoint has one only; overwritten: values of state that were never recorded.
     """
-    found = of_keys(windows, _PLACE, _endpoints, arrow.ENDPOINTS).drop(*_MISSING)
+    table = map_groups(windows, _PLACE, _endpoints, arrow.ENDPOINTS).drop(*_MISSING)
     missing = gaps.groupBy(*_PLACE).agg(F.sum("lost").alias("lost"), F.count("*").alias("sequence_gaps"))
-    found = found.join(missing, _PLACE, "left")
+    table = table.join(missing, _PLACE, "left")
     if overwrites is None:
-        found = found.withColumn("overwritten", F.lit(0))
+        table = table.withColumn("overwritten", F.lit(0))
     else:
         passed = overwrites.groupBy(*_PLACE).agg(F.sum("overwritten").alias("overwritten"))
-        found = found.join(passed, _PLACE, "left")
+        table = table.join(passed, _PLACE, "left")
     filled = {name: F.coalesce(name, F.lit(0)).cast("long") for name in _MISSING}
-    return found.withColumns(filled).select(*arrow.ENDPOINTS.names)
+    return table.withColumns(filled).select(*arrow.ENDPOINTS.names)
 
 
 def _endpoints(windows: pa.Table) -> pa.Table:
@@ -48,11 +48,11 @@ def _endpoints(windows: pa.Table) -> pa.Table:
 def publishers(windows: DataFrame) -> DataFrame:
     """Return a row for each publisher of each endpoint that may have several, of each run.
 
-    Input: `traffic_windows` or `widened` as the functions of these names make them. What was lost is not here: the
-    publishers of a channel number together, and nobody knows whose a message was that is missing.
+    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. What was lost is not here:
+    the publishers of a channel number together, and nobody knows whose a message was that is missing.
 
     Output: run, endpoint, publisher; messages; size_bytes, max_size_bytes: of payloads; start_time, end_time: log_time,
     ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
     min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
     """
-    return of_keys(windows, _PLACE, arrow.publishers, arrow.PUBLISHERS)
+    return map_groups(windows, _PLACE, arrow.publishers, arrow.PUBLISHERS)

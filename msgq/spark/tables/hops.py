@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from msgq.common import timing
 from msgq.lake.metrics import hops as arrow
 from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.arrow_functions import of_keys
+from msgq.spark.tables.arrow_functions import map_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,5 +31,5 @@ def hops(messages: DataFrame) -> DataFrame:
         return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS))
     leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.PREFIX)
     known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
-    found = of_keys(known, ("run", "origin_time"), arrow.edges, arrow.EDGES)
-    return of_keys(found, ("run", "parent", "endpoint"), arrow.hops, arrow.HOPS)
+    edges = map_groups(known, ("run", "origin_time"), arrow.edges, arrow.EDGES)
+    return map_groups(edges, ("run", "parent", "endpoint"), arrow.hops, arrow.HOPS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from msgq.lake.metrics import windows as arrow
-from msgq.spark.tables.arrow_functions import arrow_fields, of_keys
+from msgq.spark.tables.arrow_functions import arrow_fields, map_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 def latency(windows: DataFrame) -> DataFrame:
     """Return percentiles of log_time - publish_time of each endpoint in each window.
 
-    Input: `traffic_windows` or `widened` as the functions of these names make them. Records have no latency: see there.
+    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. Records have no latency:
+    see there.
 
     Output: run, endpoint, window_start: ns; window_ns: its length; messages: whose latency is known,
     one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
     `msgq.lake.metrics.histograms`.
     """
-    return of_keys(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY)
+    return map_groups(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY)
 
 
 def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
@@ -35,7 +36,7 @@ def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
     columns = arrow_fields(latency, ["run", "endpoint", *by])
     kept = [field for field in arrow.LATENCY if field.name not in ("run", "endpoint", "window_start", "window_ns")]
     function = partial(_totals, by=by)
-    return of_keys(latency, ("run", "endpoint"), function, pa.schema([*columns, *kept]))
+    return map_groups(latency, ("run", "endpoint"), function, pa.schema([*columns, *kept]))
 
 
 def _totals(latency: pa.Table, by: tuple[str, ...]) -> pa.Table:

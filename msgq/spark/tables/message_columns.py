@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def kind(messages: DataFrame) -> Column:
+def kind_column(messages: DataFrame) -> Column:
     """Return the kind of each message: "topic" where nothing is said."""
     return F.coalesce("kind", F.lit(TOPIC.name)) if "kind" in messages.columns else F.lit(TOPIC.name)
 
 
-def said(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
+def optional_column(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
     """Return an optional column of this type, NULL if messages do not have it."""
     return F.col(name) if name in messages.columns else F.lit(None).cast(kind_of_value)
 
 
-def state(messages: DataFrame) -> DataFrame:
+def state_messages(messages: DataFrame) -> DataFrame:
     """Return the messages of records: values that take the place of former ones."""
-    return messages.where(kind(messages) == RECORDS.name)
+    return messages.where(kind_column(messages) == RECORDS.name)

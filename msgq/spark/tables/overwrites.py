@@ -6,14 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.partial_aggregates import cell_islands
-from msgq.spark.tables.arrow_functions import of_keys, of_messages
-from msgq.spark.tables.message_columns import state
+from msgq.lake.metrics.partial_aggregates import state_islands
+from msgq.spark.tables.arrow_functions import map_groups, map_messages
+from msgq.spark.tables.message_columns import state_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COLUMNS = (*islands.EPOCH, "key", "sequence", "log_time", "kind", "data")
+_COLUMNS = (*islands.EPOCH_KEY, "key", "sequence", "log_time", "kind", "data")
 
 
 def overwrites(messages: DataFrame) -> DataFrame:
@@ -27,7 +27,7 @@ def overwrites(messages: DataFrame) -> DataFrame:
     previous_sequence, next_sequence: the counts around it, of 32 bits; overwritten: values between them; from_time,
     to_time: log_time around it, ns.
     """
-    found = of_messages(state(messages), _COLUMNS, cell_islands, islands.schema(islands.CELL))
-    function = partial(islands.jumps, keys=islands.CELL)
-    jumps = of_keys(found, islands.CELL, function, islands.jumps_schema(islands.CELL))
+    state_rows = map_messages(state_messages(messages), _COLUMNS, state_islands, islands.schema(islands.STATE_KEY))
+    function = partial(islands.find_gaps, keys=islands.STATE_KEY)
+    jumps = map_groups(state_rows, islands.STATE_KEY, function, islands.gaps_schema(islands.STATE_KEY))
     return jumps.withColumnRenamed("lost", "overwritten")

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from msgq.kinds import QUEUE
 from msgq.lake.metrics import queues as arrow
-from msgq.spark.tables.arrow_functions import arrow_fields, of_keys, of_messages
-from msgq.spark.tables.message_columns import kind
+from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
+from msgq.spark.tables.message_columns import kind_column
 from msgq.spark.tables.windows import NS
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
     outcome is "acknowledged"; "received": delivered and acknowledged in one step; "requeued"; "in_flight": delivered,
     and no end is known; "pending": never delivered; "rejected": the queue was full.
     """
-    told = messages.where(kind(messages) == QUEUE.name)
-    events = of_messages(told, _COLUMNS, arrow.events, arrow.EVENTS)
+    queue_messages = messages.where(kind_column(messages) == QUEUE.name)
+    events = map_messages(queue_messages, _COLUMNS, arrow.read_events, arrow.EVENTS)
     # One shuffle serves the deliveries and the messages that they are of.
-    return of_keys(events, (*_QUEUE, "epoch", "number", "sent_time"), arrow.queue_deliveries, arrow.DELIVERIES)
+    return map_groups(events, (*_QUEUE, "epoch", "number", "sent_time"), arrow.queue_deliveries, arrow.DELIVERIES)
 
 
 def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -52,8 +52,8 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     window without events has no row: the backlog is that of the last one.
     """
     points = partial(arrow.queue_points, width=window_ns)
-    found = of_keys(work, (*_QUEUE, "epoch", "number", "sent_time"), points, arrow.SPREADS)
-    return of_keys(found, _QUEUE, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS)
+    points_table = map_groups(work, (*_QUEUE, "epoch", "number", "sent_time"), points, arrow.SPREADS)
+    return map_groups(points_table, _QUEUE, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS)
 
 
 def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
@@ -64,7 +64,7 @@ def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
     """
     fields = list(arrow.TOTALS)
     schema = pa.schema([*fields[:2], *arrow_fields(queue_windows, by), *fields[2:]])
-    return of_keys(queue_windows, _QUEUE, partial(_totals, by=by), schema)
+    return map_groups(queue_windows, _QUEUE, partial(_totals, by=by), schema)
 
 
 def _totals(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.partial_aggregates import epoch_islands
-from msgq.spark.tables.arrow_functions import of_keys, of_messages
+from msgq.spark.tables.arrow_functions import map_groups, map_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COLUMNS = (*islands.EPOCH, "sequence", "log_time", "kind", "lost_before", "lost_after")
+_COLUMNS = (*islands.EPOCH_KEY, "sequence", "log_time", "kind", "lost_before", "lost_after")
 
 
 def sequence_gaps(messages: DataFrame) -> DataFrame:
@@ -31,6 +31,6 @@ def sequence_gaps(messages: DataFrame) -> DataFrame:
     that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
     """
     # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
-    found = of_messages(messages, _COLUMNS, epoch_islands, islands.schema(islands.EPOCH))
-    function = partial(islands.jumps, keys=islands.EPOCH)
-    return of_keys(found, islands.EPOCH, function, islands.jumps_schema(islands.EPOCH))
+    islands_table = map_messages(messages, _COLUMNS, epoch_islands, islands.schema(islands.EPOCH_KEY))
+    function = partial(islands.find_gaps, keys=islands.EPOCH_KEY)
+    return map_groups(islands_table, islands.EPOCH_KEY, function, islands.gaps_schema(islands.EPOCH_KEY))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from msgq.common import timing
 from msgq.lake.metrics import stages as arrow
-from msgq.spark.tables.arrow_functions import arrow_fields, of_keys, of_messages
+from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
 from msgq.spark.tables.windows import NS
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     have it; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns, NULL if none has it, percentiles right
     to 2.2 %; queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
-    told = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
-    found = of_messages(told, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.SPREADS)
-    return of_keys(found, _KEYS, _stages, arrow.STAGES)
+    timing_messages = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
+    stage_rows = map_messages(timing_messages, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.SPREADS)
+    return map_groups(stage_rows, _KEYS, _stages, arrow.STAGES)
 
 
-def _stages(found: pa.Table) -> pa.Table:
-    return arrow.stages(arrow.merged(found))
+def _stages(rows: pa.Table) -> pa.Table:
+    return arrow.stages(arrow.merge_windows(rows))
 
 
 def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
@@ -51,7 +51,7 @@ def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
     """
     fields = list(arrow.TOTALS)
     schema = pa.schema([*fields[: len(_KEYS)], *arrow_fields(stages, by), *fields[len(_KEYS) :]])
-    return of_keys(stages, _KEYS, partial(_totals, by=by), schema)
+    return map_groups(stages, _KEYS, partial(_totals, by=by), schema)
 
 
 def _totals(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import dropouts as arrow_dropouts
 from msgq.lake.metrics import windows as arrow
-from msgq.spark.tables.arrow_functions import of_keys
+from msgq.spark.tables.arrow_functions import map_groups
 from msgq.spark.tables.windows import NS
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _PLACE = ("run", "endpoint")
 def throughput(windows: DataFrame) -> DataFrame:
     """Return how much came of each endpoint in each window.
 
-    Input: `traffic_windows` or `widened` as the functions of these names make them. Output: run, endpoint,
+    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. Output: run, endpoint,
     window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages a second. A window
     without messages has no row.
     """
-    return of_keys(windows, _PLACE, arrow.throughput, arrow.THROUGHPUT)
+    return map_groups(windows, _PLACE, arrow.throughput, arrow.THROUGHPUT)
 
 
 def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
@@ -39,8 +39,8 @@ def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
     their mean counts for each. A dropout is an interval of at least `dropout_ns`, 5 periods, and 2 periods of the hour
     in which it is, if that has 16 intervals or more.
     """
-    return of_keys(windows, _PLACE, partial(_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS)
+    return map_groups(windows, _PLACE, partial(_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS)
 
 
 def _dropouts(windows: pa.Table, dropout_ns: int) -> pa.Table:
-    return arrow_dropouts.dropouts(arrow_dropouts.intervals(windows, dropout_ns), dropout_ns)
+    return arrow_dropouts.find_dropouts(arrow_dropouts.message_intervals(windows, dropout_ns), dropout_ns)

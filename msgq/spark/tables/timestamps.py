@@ -23,8 +23,8 @@ def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     columns, then a timestamp for each of them, in microseconds, rounded down: log_timestamp of log_time,
     window_timestamp of window_start.
     """
-    there = [name for name in times or _TIMES if name in table.columns]
-    return table.withColumns({_timestamp(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in there})
+    columns = [name for name in times or _TIMES if name in table.columns]
+    return table.withColumns({_timestamp(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns})
 
 
 def _timestamp(time: str) -> str:

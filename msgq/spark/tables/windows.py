@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import queues, stages
 from msgq.lake.metrics import windows as arrow
-from msgq.spark.tables.arrow_functions import of_keys, of_messages
+from msgq.spark.tables.arrow_functions import map_groups, map_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,11 +29,11 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     when a message was published writes its own time twice), and for records, whose values may be hours old when the
     recorder starts.
     """
-    found = of_messages(messages, _COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS)
-    return of_keys(found, _PLACE, arrow.merged, arrow.WINDOWS)
+    windows = map_messages(messages, _COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS)
+    return map_groups(windows, _PLACE, arrow.merge_windows, arrow.WINDOWS)
 
 
-def widened(windows: DataFrame, window_ns: int = NS) -> DataFrame:
+def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return windows as wide as each endpoint needs, so that those of slow ones are few.
 
     Input: `traffic_windows`, `stages` or `queue_windows` as the functions of these names make them, of which whole
@@ -42,9 +42,9 @@ def widened(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
     message.
     """
-    keys, function, schema = _PLACE, arrow.widened, arrow.WINDOWS
+    keys, function, schema = _PLACE, arrow.coarsen_windows, arrow.WINDOWS
     if "stage" in windows.columns:
-        keys, function, schema = ("run", "stage", "endpoint"), stages.widened, stages.STAGES
+        keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_windows, stages.STAGES
     elif "queue" in windows.columns:
-        keys, function, schema = ("run", "queue"), queues.widened, queues.WINDOWS
-    return of_keys(windows, keys, partial(function, at_least=window_ns), schema)
+        keys, function, schema = ("run", "queue"), queues.coarsen_windows, queues.WINDOWS
+    return map_groups(windows, keys, partial(function, at_least=window_ns), schema)
