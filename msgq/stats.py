@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from msgq.common import naming
 from msgq.common.stats import Participant
@@ -16,7 +15,7 @@ from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterIn
 from msgq.common.stats.topic import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueMessage, QueueStats
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_name, kind_of
+from msgq.kinds import Kind, announced_kind, get_kind, kind_of, stored_kinds
 
 __all__ = [
     "ChannelPublisher",
@@ -57,8 +56,6 @@ __all__ = [
     "topics",
 ]
 
-_Stats = TypeVar("_Stats")
-
 
 def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     """Return a snapshot of one topic.
@@ -67,11 +64,8 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     ------
     SegmentError : there is no such topic, or its files cannot be read.
     """
-    from msgq.impl.ring.core import TopicObserver  # late: few programs look at topics
-
-    name = naming.endpoint_name(endpoint)
-    where = naming.resolve_prefix(prefix)
-    return TopicObserver(name, where).stats()
+    stats: TopicStats = _read(get_kind("topic"), endpoint, prefix)
+    return stats
 
 
 def topics(prefix: str | None = None) -> list[TopicStats]:
@@ -83,7 +77,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
-    return _each(TOPIC, topic, prefix)
+    return _read_all(get_kind("topic"), prefix)
 
 
 def topic_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -93,7 +87,7 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(TOPIC, prefix)
+    return _inodes(get_kind("topic"), prefix)
 
 
 def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
@@ -108,9 +102,8 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     ------
     SegmentError : there is no such channel, or its files cannot be read.
     """
-    from msgq.impl.channel.core import open_channel_file  # late: few programs look at channels
-
-    return open_channel_file(naming.channel_name(name), naming.resolve_prefix(prefix)).stats()
+    stats: ChannelStats = _read(get_kind("channel"), name, prefix)
+    return stats
 
 
 def channels(prefix: str | None = None) -> list[ChannelStats]:
@@ -122,17 +115,17 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
     Files that are no channels are left out; what cannot be read (another user's) as well.
     """
-    return _each(CHANNEL, channel, prefix)
+    return _read_all(get_kind("channel"), prefix)
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be channels, sorted, each with the inode of its file: another one when it is made anew.
+    """Return the names that may be channels, sorted, each with the inode of its hub: another one when it is made anew.
 
     Parameters
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(CHANNEL, prefix)
+    return _inodes(get_kind("channel"), prefix)
 
 
 def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
@@ -147,9 +140,8 @@ def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
     ------
     SegmentError : there is no such queue, or its file cannot be read.
     """
-    from msgq.impl.workqueue.snapshot import QueueWatch  # late: few programs look at queues
-
-    return QueueWatch(naming.queue_name(name), naming.resolve_prefix(prefix)).stats()
+    stats: QueueStats = _read(get_kind("queue"), name, prefix)
+    return stats
 
 
 def queues(prefix: str | None = None) -> list[QueueStats]:
@@ -161,7 +153,7 @@ def queues(prefix: str | None = None) -> list[QueueStats]:
 
     Files that are no queues are left out; what cannot be read (another user's) as well.
     """
-    return _each(QUEUE, queue, prefix)
+    return _read_all(get_kind("queue"), prefix)
 
 
 def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | None = None) -> list[QueueMessage]:
@@ -196,7 +188,7 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(QUEUE, prefix)
+    return _inodes(get_kind("queue"), prefix)
 
 
 def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
@@ -211,9 +203,8 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     ------
     SegmentError : there is no such vector or board, or its file cannot be read.
     """
-    from msgq.impl.records.core import RecordWatch  # late: few programs look at records
-
-    return RecordWatch(naming.records_name(name), naming.resolve_prefix(prefix)).stats()
+    stats: RecordStats = _read(get_kind("records"), name, prefix)
+    return stats
 
 
 def records(prefix: str | None = None) -> list[RecordStats]:
@@ -226,7 +217,7 @@ def records(prefix: str | None = None) -> list[RecordStats]:
     Files that are none are left out; what cannot be read (another user's) as well. All elements are looked at: of a
     vector with millions of them that takes some tenths of a second.
     """
-    return _each(RECORDS, record, prefix)
+    return _read_all(get_kind("records"), prefix)
 
 
 def record_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -236,7 +227,7 @@ def record_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(RECORDS, prefix)
+    return _inodes(get_kind("records"), prefix)
 
 
 def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
@@ -254,7 +245,7 @@ def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
     """
     text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
     kind = kind_of(text)
-    return _READ[kind](kind.plain(text), prefix)
+    return _summarize(kind, kind.bare_name(text), prefix)
 
 
 def endpoints(prefix: str | None = None) -> list[EndpointStats]:
@@ -267,65 +258,53 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     Files that are no endpoints are left out; what cannot be read (another user's) as well. It takes as long as
     `topics`, `channels`, `records` and `queues` together.
     """
-    return [one for kind in KINDS for one in _each(kind, _READ[kind], prefix)]
+    where = naming.resolve_prefix(prefix)
+    snapshots = []
+    for kind in stored_kinds():
+        for name in _inodes(kind, where):
+            with contextlib.suppress(SegmentError, EndpointNameError):
+                snapshots.append(_summarize(kind, name, where))
+    return snapshots
 
 
 def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     """Return the names that may be endpoints, of all kinds, with their marks, in the order of `endpoints`.
 
-    Each comes with the inode of its file: of a topic its ring, of a channel its file.
+    Each comes with the inode of its file: of a topic its ring, of a channel its hub.
 
     Parameters
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return {kind.mark + name: inode for kind in KINDS for name, inode in _inodes(kind, prefix).items()}
+    return {kind.endpoint(name): inode for kind in stored_kinds() for name, inode in _inodes(kind, prefix).items()}
 
 
-def _read_topic(name: str, prefix: str | None) -> EndpointStats:
-    one = topic(name, prefix)
-    figures = (one.path, one.data_bytes, one.participants, one.messages, one.lost, one.schema, one.created_ns)
-    return EndpointStats(kind_name(one.endpoint), one.endpoint, *figures, one)
+def _read(kind: Kind, name: str | bytes, prefix: str | None) -> Any:
+    """Return the statistics of an endpoint, as the dataclass of its kind."""
+    return kind.stats.watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
 
 
-def _read_channel(name: str, prefix: str | None) -> EndpointStats:
-    one = channel(name, prefix)
-    figures = (one.path, one.bytes, one.participants, one.messages, one.lost, one.schema, one.created_ns)
-    return EndpointStats(CHANNEL.name, CHANNEL.mark + one.name, *figures, one)
+def _summarize(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
+    stats = _read(kind, bare_name, prefix)
+    endpoint = kind.endpoint(kind.validate(bare_name))
+    size, messages, lost = kind.stats.totals(stats)
+    figures = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
+    return EndpointStats(announced_kind(endpoint).name, endpoint, *figures, stats)
 
 
-def _read_record(name: str, prefix: str | None) -> EndpointStats:
-    one = record(name, prefix)
-    figures = (one.path, one.bytes, one.participants, one.written, None, one.schema, one.created_ns)
-    return EndpointStats(RECORDS.name, RECORDS.mark + one.name, *figures, one)
-
-
-def _read_queue(name: str, prefix: str | None) -> EndpointStats:
-    one = queue(name, prefix)
-    figures = (one.path, one.bytes, one.participants, one.sent, 0, one.schema, one.created_ns)
-    return EndpointStats(QUEUE.name, QUEUE.mark + one.name, *figures, one)
-
-
-#: How an endpoint of each kind is read, by its name without the mark.
-_READ: dict[Kind, Callable[[str, str | None], EndpointStats]] = {
-    TOPIC: _read_topic,
-    CHANNEL: _read_channel,
-    RECORDS: _read_record,
-    QUEUE: _read_queue,
-}
-
-
-def _each(kind: Kind, read: Callable[[str, str | None], _Stats], prefix: str | None) -> list[_Stats]:
-    """Return a snapshot of everything of a kind that is there and can be read."""
+def _read_all(kind: Kind, prefix: str | None) -> list[Any]:
+    """Return the statistics of all endpoints of a kind that can be read."""
     where = naming.resolve_prefix(prefix)
     snapshots = []
     for name in _inodes(kind, where):
         with contextlib.suppress(SegmentError, EndpointNameError):
-            snapshots.append(read(name, where))
+            snapshots.append(_read(kind, name, where))
     return snapshots
 
 
 def _inodes(kind: Kind, prefix: str | None) -> dict[str, int]:
+    if kind.files is None:
+        return {}
     directory, start = kind.files(naming.resolve_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]

@@ -1,14 +1,38 @@
 """Frames between processes of one machine without copies; compatible with stock's visionipc in both directions."""
 
-import enum
+from __future__ import annotations
 
-from visionipc.buffers import VisionBuf
-from visionipc.client import VisionIpcClient
-from visionipc.convert import to_rgb
-from visionipc.formats import FrameFormat, Geometry
-from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
-from visionipc.sync import FrameSync
-from visionipc.wire import get_endpoint_name
+import enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from visionipc.buffers import VisionBuf
+    from visionipc.client import VisionIpcClient
+    from visionipc.convert import to_rgb
+    from visionipc.formats import FrameFormat, Geometry
+    from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+    from visionipc.sync import FrameSync
+    from visionipc.wire import get_endpoint_name
+else:
+    _MODULES = {
+        "FrameFormat": "formats",
+        "FrameSync": "sync",
+        "Geometry": "formats",
+        "OutgoingFrame": "server",
+        "StreamStats": "server",
+        "VisionBuf": "buffers",
+        "VisionIpcClient": "client",
+        "VisionIpcServer": "server",
+        "get_endpoint_name": "wire",
+        "to_rgb": "convert",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "FrameFormat",

@@ -18,9 +18,11 @@ from msgq.bridge.channels import ChannelIn, ChannelOut
 from msgq.bridge.checks import check_bind_host
 from msgq.bridge.link import FlowStats, HostState, Link, Loop
 from msgq.bridge.topics import TopicIn, TopicOut
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.errors import InvalidValueError
-from msgq.kinds import CHANNEL, TOPIC, checked, kind_of
+from msgq.kinds import kind_of, validate_endpoint
+from msgq.topic.names import KIND as TOPIC
 
 POLL_SECONDS = 1.0  # between two looks at what there is, and who publishes it
 
@@ -152,7 +154,7 @@ class Bridge:
         self._loop.close()
 
     def _make_in_link(self, topic: str, host: str) -> Link:
-        kind = kind_of(checked(topic))
+        kind = kind_of(validate_endpoint(topic))
         if kind is CHANNEL:
             return ChannelIn(self._loop, topic, host)
         if kind is not TOPIC:
@@ -165,7 +167,7 @@ class Bridge:
         for name in host_state.topics:  # before channels: a topic has its own name
             if name not in self._links and name in self._out:
                 self._links[name] = TopicOut(self._loop, name, self._zmq_names)
-        for name in (CHANNEL.mark + plain for plain in host_state.channels):
+        for name in (CHANNEL.name_prefix + plain for plain in host_state.channels):
             if name not in self._links and name in self._out:
                 self._links[name] = ChannelOut(self._loop, name, self._zmq_names)
         for link in self._links.values():
@@ -179,6 +181,6 @@ def _check_names(out: Iterable[EndpointPattern]) -> None:
         kind = kind_of(name)
         if kind not in (TOPIC, CHANNEL):
             raise InvalidValueError(f"{name} cannot go out: only topics and channels cross a bridge")
-        other = names.setdefault(kind.plain(name), name)
+        other = names.setdefault(kind.bare_name(name), name)
         if other != name:
-            raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.plain(name)!r} for ZMQ")
+            raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.bare_name(name)!r} for ZMQ")

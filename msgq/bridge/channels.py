@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from msgq.bridge.link import BATCH, FORWARDING, HostState, In, Out
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common import naming
 from msgq.errors import (
     InvalidValueError,
@@ -20,7 +21,6 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.channel import ChannelFile, Publisher, Subscriber, open_channel_file
-from msgq.kinds import CHANNEL
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
@@ -40,13 +40,13 @@ class ChannelOut(Out):
     _broken: SegmentError | None = None
 
     def _subscriber(self) -> Any:
-        channel_file = self._channel_file = open_channel_file(CHANNEL.plain(self._topic), naming.prefix())
+        channel_file = self._channel_file = open_channel_file(CHANNEL.bare_name(self._topic), naming.prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
         return Subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
     def poll(self, host_state: HostState) -> None:
         """Begin, and begin anew when the channel was made anew."""
-        inode = host_state.channels.get(CHANNEL.plain(self._topic))
+        inode = host_state.channels.get(CHANNEL.bare_name(self._topic))
         if inode is None:
             return  # it was removed; whoever makes it anew is found
         if self._channel_file is not None and self._pub is not None and self._channel_file.inode != inode:
@@ -92,14 +92,14 @@ class ChannelIn(In):
     def poll(self, host_state: HostState) -> None:
         """Join the channel, or make it; and join it anew when it was removed."""
         if self._channel_file is not None and self._channel_file.inode != host_state.channels.get(
-            CHANNEL.plain(self._topic)
+            CHANNEL.bare_name(self._topic)
         ):
             self._leave()
         if self._pub is not None:
             return
         try:
             self._channel_file = open_channel_file(
-                CHANNEL.plain(self._topic), naming.prefix(), None, writable=True, creator=NODE
+                CHANNEL.bare_name(self._topic), naming.prefix(), None, writable=True, creator=NODE
             )
             self._pub = Publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:

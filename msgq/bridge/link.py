@@ -129,7 +129,7 @@ class Link(ABC):
     @property
     def _zmq_name(self) -> str:
         """What ZMQ calls it: the name without the mark of its kind."""
-        return kind_of(self._topic).plain(self._topic)
+        return kind_of(self._topic).bare_name(self._topic)
 
     def flow(self) -> FlowStats:
         """Return what the topic has come to."""

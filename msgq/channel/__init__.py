@@ -1,6 +1,20 @@
 """Channels: many publishers, many subscribers, messages without copies (channels.md)."""
 
-from msgq.channel.channel import Channel
-from msgq.channel.node import Broadcast, Node
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from msgq.channel.channel import Channel
+    from msgq.channel.node import Broadcast, Node
+else:
+    _MODULES = {"Broadcast": "node", "Channel": "channel", "Node": "node"}
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = ["Broadcast", "Channel", "Node"]

@@ -12,7 +12,8 @@ from rich.table import Table
 
 import msgq
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, in_rate, in_us
+from msgq.cli.common.render import console, echo_json
+from msgq.common.formatting import in_bytes, in_rate, in_us
 from msgq.impl.ring.core import unlink_topic
 
 _SIZES = (64, 1024, 65536, 1 << 20)

@@ -12,9 +12,10 @@ from rich.table import Table
 from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units, style_text
+from msgq.cli.common.render import console, echo_json, style_text
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
+from msgq.common.formatting import in_bytes, in_units
 from msgq.common.selection import SIGNS
 
 
@@ -23,7 +24,7 @@ from msgq.common.selection import SIGNS
     "--out",
     metavar="NAME|PATTERN",
     multiple=True,
-    shell_complete=options.complete_topic_or_channel,
+    shell_complete=options.complete_bridged,
     help="Topics and channels (channel/NAME) of this host to publish by ZMQ: a name, or a pattern for whole names. "
     "Repeatable.",
 )

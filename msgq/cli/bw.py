@@ -6,8 +6,9 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spread
-from msgq.cli.common.render import in_bytes, in_rate, in_units
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, spread
+from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.kinds.opening import open_meter
 
 _COLUMNS = (
     Column("bytes/s", lambda reading: in_bytes(reading.byte_rate), 11),
@@ -25,4 +26,4 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> No
     Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
     they had the mean size.
     """
-    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**ending))
+    measure(EndpointSelection(endpoints, prefix), open_meter, _COLUMNS, Wanted.of(**ending))

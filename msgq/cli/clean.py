@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import choices, is_shown_by_queue, missing_error
-from msgq.cli.common.render import echo, echo_json, in_bytes
+from msgq.cli.common.endpoint_selection import choices, is_shown_by_subject, missing_error
+from msgq.cli.common.render import echo, echo_json
 from msgq.common import naming
+from msgq.common.formatting import in_bytes
 from msgq.common.selection import Selection
 from msgq.kinds import kind_of
 from msgq.kinds.cleanup import CLEANERS
@@ -95,7 +96,7 @@ def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> 
         if cleaner.keep_reasons is not None and not endpoints:
             yield from cleaner.keep_reasons(prefix)
         else:
-            names = [cleaner.kind.plain(name) for name in selected if kind_of(name) is cleaner.kind]
+            names = [cleaner.kind.bare_name(name) for name in selected if kind_of(name) is cleaner.kind]
             yield from cleaner.clear(names, prefix, remove=remove, force=force)
 
 
@@ -106,7 +107,7 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
     """
     every = [one.endpoint for one in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
-    every = [name for name in every if name in endpoints or not is_shown_by_queue(name, existing)]
+    every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
     stay = {one.kind for one in CLEANERS if one.keep_reasons is not None}
     meant: set[str] = set()
     missing = []

@@ -1,21 +1,19 @@
 """`msgq delay`: how old messages are when they come."""
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-import msgq
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, LeftOutError
-from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.common.render import in_rate, in_units, in_us
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
 from msgq.common import naming
-from msgq.common.schema import Schema
+from msgq.common.formatting import in_rate, in_units, in_us
 from msgq.decoding.stamps import time_offset
-from msgq.impl.meter import ChannelMeter, Meter, TopicMeter
-from msgq.kinds import CHANNEL, FRAMES, TOPIC, kind_name, kind_of
-from msgq.stats import channel, topic
+from msgq.impl.meter import Meter
+from msgq.kinds import announced_kind, kind_of, stored_kinds
+from msgq.kinds.opening import open_meter
+from msgq.kinds.source import PayloadTime, TimeStamps
 
 _COLUMNS = (
     Column("messages/s", lambda reading: in_rate(reading.rate), 11),
@@ -25,7 +23,6 @@ _COLUMNS = (
     Column("lost", lambda reading: in_units(reading.lost), 7),
 )
 FIELD = "publish_time"
-_END_OF_FRAME = "--offset 32 --clock monotonic"  # docs/visionipc.md: where the message has it; since boot, by default
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -60,30 +57,26 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
 
     def make(name: str) -> Meter:
         kind = kind_of(name)
-        if kind is TOPIC:
-            where = _offset(name, offset, lambda: topic(name).tracked, lambda: topic(name).schema)
-            return TopicMeter(msgq.context, name, where, clock if where is not None else "host")
-        if kind is CHANNEL:
-            plain = kind.plain(name)
-            where = _offset(name, offset, lambda: channel(plain).stamps is not False, lambda: channel(plain).schema)
-            return ChannelMeter(plain, naming.resolve_prefix(None), where, clock if where is not None else "host")
-        if offset is not None:
-            raise click.UsageError(f"--offset is for topics and channels, not for {name}")
-        return meter(name)
+        if kind.source.find_stamps is None:
+            if offset is not None:
+                others = " and ".join(one.plural for one in stored_kinds() if one.source.find_stamps is not None)
+                raise click.UsageError(f"--offset is for {others}, not for {name}")
+            return open_meter(name)
+        stamps = kind.source.find_stamps(kind.bare_name(name), naming.resolve_prefix(None))
+        payload_offset = _payload_offset(name, offset, stamps)
+        return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 
     measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**ending))
 
 
-def _offset(
-    name: str, asked_offset: int | None, stamped: Callable[[], bool], schema: Callable[[], Schema | None]
-) -> int | None:
+def _payload_offset(name: str, given: int | None, stamps: TimeStamps) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
-    if asked_offset is not None or stamped():
-        return asked_offset
-    where = time_offset(schema(), FIELD)
-    if where is None:
+    if given is not None or stamps.beside_payload:
+        return given
+    offset = time_offset(stamps.schema, FIELD)
+    if offset is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
-        if kind_name(name) == FRAMES:
-            text += f" (of frames {_END_OF_FRAME}: from their timestamp_eof, where it is of the system's clock)"
+        if hint := announced_kind(name).delay_hint:
+            text += f" ({hint})"
         raise LeftOutError(text)
-    return where
+    return offset

@@ -6,8 +6,9 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.common.render import in_rate, in_units, in_us
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
+from msgq.common.formatting import in_rate, in_units, in_us
+from msgq.kinds.opening import open_meter
 
 _COLUMNS = (
     Column("messages/s", lambda reading: in_rate(reading.rate), 11),
@@ -26,4 +27,4 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> No
     overwritten before we looked. We look each 50 us, and messages found by one look share the time evenly; with --spin
     each one is seen when it comes.
     """
-    measure(EndpointSelection(endpoints, prefix), meter, _COLUMNS, Wanted.of(**ending))
+    measure(EndpointSelection(endpoints, prefix), open_meter, _COLUMNS, Wanted.of(**ending))

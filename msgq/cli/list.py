@@ -1,16 +1,18 @@
 """`msgq list`: the endpoints of all kinds, who sends and who receives."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_rows import AnyRow
-from msgq.cli.common.endpoint_selection import EndpointSelection, is_auxiliary
+from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import age, console, echo, echo_json, in_bytes, in_rate, in_units, stack_lines
-from msgq.kinds import CHANNEL, TOPIC, kind_of
+from msgq.cli.common.render import console, echo, echo_json, stack_lines
+from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.kinds import subject_of
+from msgq.kinds.stats import AnyRow, format_age
 from msgq.stats import endpoint_inodes
 
 
@@ -54,11 +56,10 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
 
 
 def _hidden(prefix: str | None) -> str:
-    """Say how many endpoints are left out that only tell of others."""
-    kinds = [kind_of(name) for name in endpoint_inodes(prefix) if is_auxiliary(name)]
-    timed, events = kinds.count(TOPIC), kinds.count(CHANNEL)
-    parts = [f"{timed} timing topics" if timed else "", f"{events} channels of queues' events" if events else ""]
-    return " and ".join(filter(None, parts))
+    """Say how many auxiliary endpoints are left out."""
+    subjects = filter(None, map(subject_of, endpoint_inodes(prefix)))
+    counts = Counter(subject.noun for subject in subjects)
+    return " and ".join(f"{count} {noun}" for noun, count in counts.items())
 
 
 def _table(rows: Sequence[AnyRow]) -> Table:
@@ -76,6 +77,6 @@ def _table(rows: Sequence[AnyRow]) -> Table:
             in_bytes(row.byte_rate),
             in_units(row.lost),
             in_bytes(row.memory),
-            age(row.stats.created_ns),
+            format_age(row.stats.created_ns),
         )
     return table

@@ -16,8 +16,9 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.keyboard import DOWN, RIGHT, UP, has_keys, raw_keys, read_key
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import interruptible
+from msgq.common.formatting import in_bytes, in_units
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import Remap
 from msgq.recording.player.schedule import TIME_SOURCES

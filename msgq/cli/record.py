@@ -15,9 +15,10 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, choices, print_waiting
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.common import naming
+from msgq.common.formatting import in_bytes, in_units
 from msgq.common.texts import plural, some
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.segment_writer import COMPRESSIONS

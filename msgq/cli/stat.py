@@ -2,20 +2,23 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_rows import AnyRow, total
 from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
+from msgq.common.formatting import in_bytes, in_rate
 from msgq.common.naming import SHARED_MEMORY
 from msgq.impl.base import clock
-from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, kind_of
+from msgq.kinds import Kind, kind_of, stored_kinds
+from msgq.kinds.stats import AnyRow, total
 
 _HEAD_PERIOD = 20  # lines
 
@@ -26,7 +29,7 @@ class Line:
 
     Attributes
     ----------
-    topics, channels, records, queues : how many there are of each kind; topics that announce frames are topics.
+    kinds : how many endpoints there are of each kind, by its plural; topics that announce frames are topics.
     publishers : those that publish, send or write, and live, as far as one can tell.
     dead : participants that died.
     subscribers : those that subscribe or receive, and live. Who reads records leaves no trace.
@@ -36,7 +39,6 @@ class Line:
     """
 
     time_ns: int
-    topics: int
     publishers: int
     dead: int
     subscribers: int
@@ -46,17 +48,19 @@ class Line:
     silent: int
     shm_used: int
     shm_free: int
-    channels: int
-    records: int
-    queues: int
+    kinds: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields, with the counts of kinds as fields of their own."""
+        fields = asdict(self)
+        kinds: dict[str, int] = fields.pop("kinds")
+        return fields | kinds
 
 
-#: What people see of a line: titles, figures, and widths.
-_COLUMNS: tuple[tuple[str, Callable[[Line], str], int], ...] = (
-    ("topics", lambda line: str(line.topics), 6),
-    ("chan", lambda line: str(line.channels), 5),
-    ("recs", lambda line: str(line.records), 5),
-    ("queues", lambda line: str(line.queues), 6),
+Column = tuple[str, Callable[[Line], str], int]  # title, figure, width
+
+
+_COLUMNS: tuple[Column, ...] = (  # behind those of the kinds
     ("publ", lambda line: str(line.publishers), 5),
     ("dead", lambda line: str(line.dead), 5),
     ("subs", lambda line: str(line.subscribers), 5),
@@ -94,7 +98,7 @@ def command(
     last line; the memory that all this lives in.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    board = LiveEndpoints(names)
+    board, columns = LiveEndpoints(names), [*map(_kind_column, stored_kinds()), *_COLUMNS]
     board.poll()
     print_waiting(names.unmatched)
     lines, most = 0, 1 if once else count
@@ -103,22 +107,21 @@ def command(
             time.sleep(interval)
             line = summarize(board.poll())
             if as_json:
-                echo_json(line)
+                echo_json(line.as_json())
             else:
                 if lines % _HEAD_PERIOD == 0:
-                    echo(_text(title for title, _, _ in _COLUMNS))
-                echo(_text(figure(line) for _, figure, _ in _COLUMNS))
+                    echo(" ".join(f"{title:>{width}}" for title, _, width in columns))
+                echo(" ".join(f"{figure(line):>{width}}" for _, figure, width in columns))
             lines += 1
         names.require_matched()
 
 
 def summarize(rows: Sequence[AnyRow]) -> Line:
     """Add up what the endpoints did."""
-    kinds = [kind_of(row.endpoint) for row in rows]
+    counts = Counter(kind_of(row.endpoint) for row in rows)
     space = shutil.disk_usage(SHARED_MEMORY)
     return Line(
         time_ns=clock.time_ns(),
-        topics=kinds.count(TOPIC),
         publishers=sum(row.publishing for row in rows),
         dead=sum(row.dead for row in rows),
         subscribers=sum(row.subscribing or 0 for row in rows),
@@ -128,11 +131,9 @@ def summarize(rows: Sequence[AnyRow]) -> Line:
         silent=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used=space.used,
         shm_free=space.free,
-        channels=kinds.count(CHANNEL),
-        records=kinds.count(RECORDS),
-        queues=kinds.count(QUEUE),
+        kinds={kind.plural: counts[kind] for kind in stored_kinds()},
     )
 
 
-def _text(cells: Iterable[str]) -> str:
-    return " ".join(f"{cell:>{width}}" for cell, (_, _, width) in zip(cells, _COLUMNS, strict=True))
+def _kind_column(kind: Kind) -> Column:
+    return kind.heading, lambda line: str(line.kinds[kind.plural]), max(5, len(kind.heading))

@@ -9,13 +9,14 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_rows import AnyRow, total
 from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
 from msgq.cli.common.keyboard import raw_keys, read_key
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stack_lines
+from msgq.cli.common.render import console, echo, echo_json, stack_lines
 from msgq.cli.common.signals import until_interrupted
+from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.impl.base import clock
+from msgq.kinds.stats import AnyRow, total
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 16  # looks that a sparkline shows

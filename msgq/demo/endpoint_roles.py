@@ -16,12 +16,14 @@ import numpy as np
 
 import msgq
 from msgq import stats
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common.dtypes import struct_schema
 from msgq.common.rate_loop import Stop, rate_loop
 from msgq.demo import plan
 from msgq.demo.meter import Meter
 from msgq.errors import MsgqError, SegmentError
-from msgq.kinds import CHANNEL, QUEUE, RECORDS
+from msgq.records.names import KIND as RECORDS
+from msgq.workqueue.names import KIND as QUEUE
 
 #: What is said on the channel, and of each gauge.
 ALERT = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])

@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from msgq import kinds
 from msgq.common import naming
 from msgq.common.timing import timing_topic
+from msgq.kinds import get_kind
 from visionipc import get_endpoint_name
 
 BACKEND = naming.backend_name()
@@ -36,7 +36,7 @@ class Topic:
     rate_hz: float
     burst: int = 0
     ring_bytes: int = 0
-    kind: str = kinds.TOPIC.name
+    kind: str = "topic"
     shared: str = ""
     traced: bool = False
     cause: str = ""
@@ -44,7 +44,7 @@ class Topic:
     @property
     def frames(self) -> bool:
         """Whether it is a stream of frames."""
-        return self.kind == kinds.FRAMES
+        return self.kind == "frames"
 
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
@@ -65,20 +65,20 @@ BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("b
 PULSE = Topic("pulse", 50, burst=2, ring_bytes=4 << 20) if VIRTUAL else Topic("pulse", 500, 10, 4 << 20)
 # The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
 # backend of the other topics.
-FRAMES = () if VIRTUAL else (Topic("load", 30, kind=kinds.FRAMES),)
+FRAMES = () if VIRTUAL else (Topic("load", 30, kind="frames"),)
 STREAM = 0
 PICTURE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
 # What watches the machine says so on one channel: each of the two is a publisher of it.
 WATCHES = (
-    Topic("heat", 100, kind=kinds.CHANNEL.name, shared="alerts"),
-    Topic("fill", 20, kind=kinds.CHANNEL.name, shared="alerts"),
+    Topic("heat", 100, kind="channel", shared="alerts"),
+    Topic("fill", 20, kind="channel", shared="alerts"),
 )
 # The newest figures of the machine, each an element that is written anew. A reader that looks late misses nothing but
 # what is no longer so.
-GAUGES = Topic("gauges", 20, kind=kinds.RECORDS.name)
+GAUGES = Topic("gauges", 20, kind="records")
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
-JOBS = Topic("jobs", 20, burst=6, kind=kinds.QUEUE.name)
+JOBS = Topic("jobs", 20, burst=6, kind="queue")
 OTHER_KINDS = (*WATCHES, GAUGES, JOBS) if ALL_KINDS else ()
 TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES, *OTHER_KINDS)}
 
@@ -200,7 +200,7 @@ def endpoint(run: str, name: str) -> str:
     topic = TOPICS.get(name, Topic(name, 0))
     if topic.frames:
         return get_endpoint_name(server_name(run, name), STREAM)
-    mark = next((kind.mark for kind in kinds.KINDS if kind.name == topic.kind), "")
+    mark = get_kind(topic.kind).name_prefix
     return mark + endpoint_name(run, topic)
 
 
@@ -221,7 +221,7 @@ def report_name(subscriber: str) -> str:
 
 def endpoints(run: str) -> list[str]:
     """Every topic of a run on the backend; those of frames are always on the ring."""
-    topics = (name for name, topic in TOPICS.items() if topic.kind == kinds.TOPIC.name)
+    topics = (name for name, topic in TOPICS.items() if topic.kind == "topic")
     return [*(endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
 
 

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common.queue_events import Event
 from msgq.demo import plan
-from msgq.kinds import CHANNEL, QUEUE, RECORDS
 from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
+from msgq.records.names import KIND as RECORDS
+from msgq.workqueue.names import KIND as QUEUE
 
 PICTURES_A_SECOND = 2.0
 

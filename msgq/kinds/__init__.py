@@ -1,6 +1,25 @@
-"""The kinds of what has a name on this machine, in one table: how each is called among endpoints, and where it lies.
+"""The kinds of endpoints: their list, and the interface by which generic code uses them.
 
-Whatever looks after endpoints (lists, recorder, player, Spark) goes through this table, so that none is forgotten.
+A kind is a folder with files of fixed names. `names.py` defines its `Kind`, which names the folder. Each other file
+defines one *part*: an object of a fixed name and type, which is imported when it is first used.
+
+| file | object | type | used by |
+|---|---|---|---|
+| names.py | KIND | `Kind` | everything that takes names of endpoints |
+| stats.py | STATS | `msgq.kinds.stats.KindStats` | msgq.stats, list, info, top, stat, check, doctor |
+| source.py | SOURCE | `msgq.kinds.source.KindSource` | recorder, echo, hz, bw, delay, check |
+| playback.py | PLAYBACK | `msgq.kinds.playback.KindPlayback` | player, pub, simulation |
+| cleanup.py | CLEANUP | `msgq.kinds.cleanup.KindCleanup` | clean, doctor |
+| simulation.py | SIMULATION | `msgq.kinds.simulation.KindSimulation` | simulation |
+| bridge.py | BRIDGE | `msgq.kinds.bridge.KindBridge` | bridge |
+
+A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the
+kind. Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `naming.resolve_prefix`
+returns them ("" for none). They raise errors of `msgq.errors`: `SegmentError` with errno ENOENT if there is no such
+endpoint. Any thread may call them; an object that they return belongs to one thread at a time.
+
+Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
+a call of `register`, or an entry in `_BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -8,69 +27,186 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgq.common import naming
+from msgq.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from msgq.kinds.source import KindSource
+    from msgq.kinds.stats import KindStats
+
+#: The folders of the library's own kinds, in the order in which endpoints are listed.
+_BUILT_IN = ("msgq.topic", "msgq.channel", "msgq.records", "msgq.workqueue", "visionipc")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of endpoint.
+class Subject(NamedTuple):
+    """What an auxiliary endpoint reports on. Verbs leave auxiliary endpoints out unless they are selected.
 
     Attributes
     ----------
-    name : "topic", "channel", "records" or "queue".
-    mark : what an endpoint's name begins with; "" of topics, whose names have no "/".
-    files : takes a prefix; returns the directory that holds what is of this kind, and what its file names start with.
-    checked : takes a name without its mark, and returns it; raises `EndpointNameError` for one that cannot be.
+    noun : the auxiliary endpoints in the plural, as "timing topics".
+    endpoint : the endpoint that it reports on; None: none in particular.
+    """
+
+    noun: str
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of endpoint. Two kinds with one name are the same kind.
+
+    Attributes
+    ----------
+    name : as recordings and JSON say it: "topic", "channel", "records", "queue", "frames".
+    package : the folder with its parts, as "msgq.channel".
+    name_prefix : the beginning of its endpoints' names, as "channel/"; "" of topics, whose names have no "/", and of
+        kinds that are announced.
+    plural, heading : endpoints of it in sentences and as a JSON key; the same as the title of a narrow column.
+    validate : takes a bare name as text or bytes, and returns it as text; raises `EndpointNameError` for one that
+        cannot be a name.
+    files : takes a prefix; returns the directory that holds its files, and the beginning of their names. None: it has
+        no files of its own, endpoints of another kind announce it.
+    side_files : the same of a second file of each endpoint; None: there is none.
+    keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
+        lost nothing.
+    crosses_bridges : has the part `bridge`.
+    announced_by, recorded_as : expressions for whole names: of the endpoints of another kind that announce this one,
+        and of its own endpoints in recordings. None: there are none, or all names with its prefix.
+    carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
+    find_subject : takes the name of any endpoint; returns what it reports on if it is one of this kind's auxiliary
+        endpoints, else None.
+    delay_hint : of an announced kind: how `msgq delay` finds the publish time in the announcements.
     """
 
     name: str
-    mark: str
-    files: Callable[[str], tuple[str, str]]
-    checked: Callable[[str], str]
+    package: str
+    validate: Callable[[str | bytes], str]
+    name_prefix: str = ""
+    plural: str = ""
+    heading: str = ""
+    files: Callable[[str], tuple[str, str]] | None = None
+    side_files: Callable[[str], tuple[str, str]] | None = None
+    keeps_values: bool = False
+    crosses_bridges: bool = False
+    announced_by: re.Pattern[str] | None = None
+    recorded_as: re.Pattern[str] | None = None
+    carrier: Callable[[str], str] | None = None
+    find_subject: Callable[[str], Subject | None] | None = None
+    delay_hint: str = ""
 
-    def plain(self, endpoint: str) -> str:
-        """Return the name of an endpoint of this kind without its mark."""
-        return endpoint.removeprefix(self.mark)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def bare_name(self, endpoint: str) -> str:
+        """Return the name of one of its endpoints without the name prefix."""
+        return endpoint.removeprefix(self.name_prefix)
+
+    def endpoint(self, bare_name: str) -> str:
+        """Return the name of one of its endpoints with the name prefix."""
+        return self.name_prefix + bare_name
+
+    @property
+    def stats(self) -> KindStats:
+        """How its statistics are read and shown."""
+        part: KindStats = self._part("stats")
+        return part
+
+    @property
+    def source(self) -> KindSource:
+        """How its messages are read without a trace."""
+        part: KindSource = self._part("source")
+        return part
+
+    def _part(self, file: str) -> Any:
+        return getattr(import_module(f"{self.package}.{file}"), file.upper())
 
 
-TOPIC = Kind("topic", "", naming.topic_files, naming.endpoint_name)
-CHANNEL = Kind("channel", naming.CHANNEL_MARK, naming.channel_files, naming.channel_name)
-RECORDS = Kind("records", naming.RECORDS_MARK, naming.records_files, naming.records_name)
-QUEUE = Kind("queue", naming.QUEUE_MARK, naming.queue_files, naming.queue_name)
-KINDS = (TOPIC, CHANNEL, RECORDS, QUEUE)
-
-#: What is announced on topics and has no files of this table: streams of frames (visionipc), and pictures of them in
-#: recordings.
-FRAMES = "frames"
-_FRAMES_TOPIC = re.compile(r"visionipc_.+_\d+", re.DOTALL)  # stock's: server, stream
-#: The names of pictures in recordings.
-RECORDED_PICTURES = re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL)
+_registered: list[Kind] = []
 
 
-def kind_of(endpoint: str) -> Kind:
-    """Return the kind of an endpoint, which its mark tells."""
-    return next((kind for kind in KINDS if kind.mark and endpoint.startswith(kind.mark)), TOPIC)
+def register(kind: Kind) -> None:
+    """Add a kind, or replace the one of the same name. Its name prefix must not be the beginning of another's name."""
+    _load_built_in()
+    others = [one for one in _registered if one != kind]
+    _registered[:] = [*others, kind]
 
 
-def kind_name(endpoint: str) -> str:
-    """Return what an endpoint's kind is called where people and programs look: as its `Kind`, or `FRAMES`."""
-    return FRAMES if _FRAMES_TOPIC.fullmatch(endpoint) else kind_of(endpoint).name
+@lru_cache(maxsize=1)
+def _load_built_in() -> None:
+    _registered.extend(import_module(f"{package}.names").KIND for package in _BUILT_IN)
 
 
-def recorded_kind(endpoint: str) -> str:
-    """Return what an endpoint's kind is called in a recording that does not say it: pictures are `FRAMES`, and what
-    announces frames is a topic as others.
-    """
-    return FRAMES if RECORDED_PICTURES.fullmatch(endpoint) else kind_of(endpoint).name
+def all_kinds() -> tuple[Kind, ...]:
+    """Return every kind, in the order in which endpoints are listed."""
+    _load_built_in()
+    return tuple(_registered)
 
 
-def checked(endpoint: str) -> str:
-    """Return the name of an endpoint of any kind, with its mark.
+def stored_kinds() -> tuple[Kind, ...]:
+    """Return the kinds that have files, in the order in which endpoints are listed."""
+    return tuple(kind for kind in all_kinds() if kind.files is not None)
+
+
+def find_kind(name: str) -> Kind | None:
+    """Return the kind of this name; None: this version does not know it."""
+    return next((kind for kind in all_kinds() if kind.name == name), None)
+
+
+def get_kind(name: str) -> Kind:
+    """Return the kind of this name.
 
     Raises
     ------
-    EndpointNameError : it cannot be one.
+    InvalidValueError : this version does not know it.
+    """
+    kind = find_kind(name)
+    if kind is None:
+        raise InvalidValueError(f"this version knows no endpoints of kind {name!r}")
+    return kind
+
+
+def kind_of(endpoint: str) -> Kind:
+    """Return the kind that stores an endpoint of this name: the longest name prefix that fits decides."""
+    fitting = [kind for kind in stored_kinds() if endpoint.startswith(kind.name_prefix)]
+    return max(fitting, key=lambda kind: len(kind.name_prefix))
+
+
+def announced_kind(endpoint: str) -> Kind:
+    """Return the kind that an endpoint announces, or else its own: topics of a fixed form announce frames."""
+    announced = (kind for kind in all_kinds() if kind.announced_by and kind.announced_by.fullmatch(endpoint))
+    return next(announced, None) or kind_of(endpoint)
+
+
+def recorded_kind(endpoint: str) -> Kind:
+    """Return the kind of an endpoint of a recording that does not say the kind."""
+    recorded = (kind for kind in all_kinds() if kind.recorded_as and kind.recorded_as.fullmatch(endpoint))
+    return next(recorded, None) or kind_of(endpoint)
+
+
+def validate_endpoint(endpoint: str) -> str:
+    """Return the name of an endpoint of any kind, with its name prefix.
+
+    Raises
+    ------
+    EndpointNameError : no endpoint can have this name.
     """
     kind = kind_of(endpoint)
-    return kind.mark + kind.checked(kind.plain(endpoint))
+    return kind.endpoint(kind.validate(kind.bare_name(endpoint)))
+
+
+def carrier_of(endpoint: str) -> str:
+    """Return the endpoint from whose file the messages of an endpoint are read, mostly itself."""
+    kind = kind_of(endpoint)
+    return endpoint if kind.carrier is None else kind.carrier(kind.bare_name(endpoint))
+
+
+def subject_of(endpoint: str) -> Subject | None:
+    """Return what an auxiliary endpoint reports on; None: it is not an auxiliary one."""
+    subjects = (kind.find_subject(endpoint) for kind in all_kinds() if kind.find_subject is not None)
+    return next((subject for subject in subjects if subject is not None), None)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from msgq.channel import cleanup as channels
-from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind
+from msgq.channel.names import KIND as CHANNEL
+from msgq.kinds import Kind, stored_kinds
 from msgq.kinds.removal import Issue, Removal, read_issues
 from msgq.records import cleanup as records
+from msgq.records.names import KIND as RECORDS
 from msgq.stats import EndpointStats, endpoint
 from msgq.topic import cleanup as topics
+from msgq.topic.names import KIND as TOPIC
 from msgq.workqueue import cleanup as queues
+from msgq.workqueue.names import KIND as QUEUE
 
 Repairs = tuple[list[str], list[str]]  # what was done, and what could not be
 
@@ -118,14 +122,16 @@ def repair(prefix: str) -> Repairs:
 
 def unreadable(prefix: str) -> list[Issue]:
     """Return what is in the place of an endpoint and cannot be read: damaged (wrong), or not for this user."""
-    return [flaw for kind in KINDS for flaw in _unreadable(kind, prefix)]
+    return [flaw for kind in stored_kinds() for flaw in _unreadable(kind, prefix)]
 
 
 def _unreadable(kind: Kind, prefix: str) -> list[Issue]:
+    if kind.files is None:
+        return []
     directory, start = kind.files(prefix)
     paths = sorted(Path(directory).glob(f"{start}?*"))
     files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
-    return read_issues([kind.mark + path.name.removeprefix(start) for path in files], prefix, endpoint)
+    return read_issues([kind.name_prefix + path.name.removeprefix(start) for path in files], prefix, endpoint)
 
 
 def diagnose(remains: KindCleaner, found: Iterable[EndpointStats], prefix: str) -> list[Issue]:

@@ -43,7 +43,7 @@ class PersistentKind(Generic[_Stats]):
 
     Attributes
     ----------
-    noun, mark : what one is called, and what stands before its name among topics.
+    noun, name_prefix : what one is called, and what stands before its name among topics.
     file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.naming`).
     every, read : return how all are, and how one is (`msgq.stats`).
     remove : removes one if a function says so, that is asked under the lock of those who open it.
@@ -53,7 +53,7 @@ class PersistentKind(Generic[_Stats]):
     """
 
     noun: str
-    mark: str
+    name_prefix: str
     file: Callable[[str, str], str]
     directories: Callable[[str], tuple[str]]
     every: Callable[[str], Iterable[_Stats]]
@@ -75,7 +75,9 @@ class PersistentKind(Generic[_Stats]):
         for one in self.every(prefix):
             living, _ = self.users(one)
             why = reason(living, ()) if living else f"a {self.noun} goes only when it is named"
-            yield Removal(self.mark + one.name, prefix, one.path, one.bytes, why + self.contents(one), removed=False)
+            yield Removal(
+                self.name_prefix + one.name, prefix, one.path, one.bytes, why + self.contents(one), removed=False
+            )
 
     def clear(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
@@ -92,7 +94,9 @@ class PersistentKind(Generic[_Stats]):
                 yield self._clear(name, prefix, remove, force)
             except SegmentError as error:
                 if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
-                    yield Removal(self.mark + name, prefix, self.file(name, prefix), 0, str(error), removed=False)
+                    yield Removal(
+                        self.name_prefix + name, prefix, self.file(name, prefix), 0, str(error), removed=False
+                    )
 
     def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[Removal, ...]:
         """Remove a prefix's directory when nothing is in it. Who makes one of these meanwhile makes it anew."""
@@ -113,4 +117,4 @@ class PersistentKind(Generic[_Stats]):
         one = seen[-1]
         living, unknown = self.users(one)
         why = reason(living, unknown, self.nobody) + self.contents(one)
-        return Removal(self.mark + name, prefix, one.path, one.bytes, why, goes, not goes and not living)
+        return Removal(self.name_prefix + name, prefix, one.path, one.bytes, why, goes, not goes and not living)

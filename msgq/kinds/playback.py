@@ -65,7 +65,7 @@ class EndpointSpec(NamedTuple):
     @property
     def name(self) -> str:
         """Without the mark."""
-        return kind_of(self.endpoint).plain(self.endpoint)
+        return kind_of(self.endpoint).bare_name(self.endpoint)
 
     def number(self, option: str) -> int | None:
         """Return an option that is a positive number; None: there is none of this name."""

@@ -10,21 +10,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgq import backend
-from msgq.impl.records.values import Changes, Value
 
 if TYPE_CHECKING:
     from msgq.impl.records import Board, Seqlock, SeqlockVector
+    from msgq.impl.records.values import Changes, Value
     from msgq.records.queue import RecordQueue
     from msgq.records.stage_tracer import StageTracer
     from msgq.records.stamps import tracked
 else:
-    _HERE = {"RecordQueue": "queue", "StageTracer": "stage_tracer", "tracked": "stamps"}
+    _MODULES = {
+        "Changes": "msgq.impl.records.values",
+        "RecordQueue": "msgq.records.queue",
+        "StageTracer": "msgq.records.stage_tracer",
+        "Value": "msgq.impl.records.values",
+        "tracked": "msgq.records.stamps",
+    }
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in _HERE:
-            return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
         return backend.piece(name)
 
 

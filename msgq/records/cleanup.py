@@ -27,7 +27,7 @@ def _values(record: RecordStats) -> str:
 
 RECORDS = PersistentKind(
     noun="vector or board",
-    mark=RECORDS_MARK,
+    name_prefix=RECORDS_MARK,
     file=naming.records_path,
     directories=naming.records_directories,
     every=records,

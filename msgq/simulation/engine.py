@@ -19,14 +19,16 @@ from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, Inbox, Sink
-from msgq.kinds import QUEUE, RECORDS, kind_of
+from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
+from msgq.records.names import KIND as RECORDS
 from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.endpoints import consume, observe, subscribe, to_playback
 from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.sent_messages import SentMessage, describe_sent_entry
+from msgq.workqueue.names import KIND as QUEUE
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]

@@ -8,8 +8,10 @@ from typing import Literal, get_args
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
-from msgq.kinds import QUEUE, RECORDS, kind_of
+from msgq.kinds import kind_of
+from msgq.records.names import KIND as RECORDS
 from msgq.simulation.choices import Random
+from msgq.workqueue.names import KIND as QUEUE
 
 #: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common import record_changes
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
@@ -14,7 +15,9 @@ from msgq.impl.fake.bus import EndpointState, Entry, TopicState
 from msgq.impl.fake.channel_order import ChannelState
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.impl.fake.workqueue_store import Queue
-from msgq.kinds import CHANNEL, FRAMES, QUEUE, RECORDS
+from msgq.records.names import KIND as RECORDS
+from msgq.workqueue.names import KIND as QUEUE
+from visionipc.names import KIND as FRAMES
 
 
 class SentMessage(NamedTuple):
@@ -62,7 +65,7 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
     if isinstance(source, TopicState):
         if source.picture is not None:
             picture = source.picture(entry[1])
-            yield SentMessage(time_ns, node, f"{endpoint}/image", picture, MessageSource(FRAMES), source.schema)
+            yield SentMessage(time_ns, node, f"{endpoint}/image", picture, MessageSource(FRAMES.name), source.schema)
             return
         yield SentMessage(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
     elif isinstance(source, ChannelState):

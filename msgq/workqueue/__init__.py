@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgq import backend
-from msgq.impl.workqueue.message import Message
-from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
 
 if TYPE_CHECKING:
     from msgq.impl.workqueue import Job, MessageQueue
+    from msgq.impl.workqueue.message import Message
+    from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
 else:
 
     def __getattr__(name: str) -> Any:
-        if name not in backend.PIECES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return backend.piece(name)
+        if name in backend.PIECES:
+            return backend.piece(name)
+        return getattr(import_module(f"msgq.impl.workqueue.{'message' if name == 'Message' else 'options'}"), name)
 
 
 __all__ = ["O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK", "Job", "Message", "MessageQueue"]

@@ -29,7 +29,7 @@ def _waiting(queue: QueueStats) -> str:
 
 QUEUES = PersistentKind(
     noun="queue",
-    mark=QUEUE_MARK,
+    name_prefix=QUEUE_MARK,
     file=naming.queue_path,
     directories=naming.queue_directories,
     every=queues,

@@ -19,6 +19,7 @@ LAYERS = [
     {
         "msgq.errors",
         "msgq.common.units",
+        "msgq.common.formatting",
         "msgq.common.texts",
         "msgq.common.schema",
         "msgq.common.message_source",
@@ -39,7 +40,7 @@ LAYERS = [
         "msgq.common.optional",
         "msgq.impl.base.event_loop",
     },
-    {"msgq.common.file_permissions", "msgq.impl.sockets", "msgq.kinds"},
+    {"msgq.common.file_permissions", "msgq.impl.sockets"},
     {
         *("msgq.impl.base", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
         *("msgq.impl.records.options", "msgq.impl.records.arrays", "msgq.impl.records.values"),
@@ -51,11 +52,14 @@ LAYERS = [
     },
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
-    {"msgq.impl", "msgq.backend", "msgq.stats"},
-    {"msgq.kinds.removal"},
+    {"msgq.impl", "msgq.backend"},
+    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.removal"},
+    {"msgq.kinds"},
+    {"msgq.stats"},
     {"msgq.kinds.persistent", "msgq.kinds.playback"},
-    {"msgq.api", "msgq.topic", "msgq.channel", "msgq.workqueue", "msgq.fake_events", "msgq.bridge"},
-    {"msgq.records"},
+    {"msgq.api", "msgq.topic", "msgq.channel", "msgq.fake_events"},
+    {"msgq.workqueue"},  # whose events are messages of a channel
+    {"msgq.records", "msgq.bridge"},
     {"msgq.ipc_pyx"},
     {"msgq.decoding"},
     {"visionipc"},

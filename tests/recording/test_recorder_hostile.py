@@ -11,7 +11,7 @@ import pytest
 
 import msgq
 from msgq.common import naming
-from msgq.impl.sources import open_source
+from msgq.kinds.opening import open_source
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
 from msgq.recording.recorder import endpoints

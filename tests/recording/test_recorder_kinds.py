@@ -429,7 +429,7 @@ def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
 
 
 def test_a_source_goes_by_names(prefix: str) -> None:
-    from msgq.impl.sources import open_source
+    from msgq.kinds.opening import open_source
 
     with pytest.raises(errors.SegmentError):
         open_source("channel/none")

@@ -13,7 +13,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ from click.shell_completion import ShellComplete
 
 import msgq
 from msgq import Board, Channel, MessageQueue, SeqlockVector, stats
-from msgq.cli import info
 from msgq.cli import top as top_verb
 from msgq.cli.app import app
 from msgq.cli.common import live_endpoints
-from msgq.cli.common.endpoint_rows import ROWS, AnyRow
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
 from msgq.impl.channel.core import Publisher, Subscriber
 from msgq.impl.records.core import RecordWatch
-from msgq.kinds import KINDS
+from msgq.kinds import stored_kinds
 from msgq.kinds.cleanup import CLEANERS
+from msgq.kinds.source import KindSource
+from msgq.kinds.stats import AnyRow, KindStats
+from msgq.records.stats import STATS as RECORD_STATS
 from tests import command
 from tests.support import DEADLINE, SHM
 
@@ -113,10 +114,10 @@ def cells(text: str) -> dict[str, list[str]]:
     return {one[0]: one[1:] for one in every}
 
 
-def test_each_table_has_every_kind() -> None:
-    tables = (ROWS, live_endpoints.WATCHES, info._LINES, stats._READ)
-    assert all(set(table) == set(KINDS) for table in tables)
-    assert [one.kind for one in CLEANERS] == list(KINDS)
+def test_each_kind_has_its_parts() -> None:
+    assert [kind.name for kind in stored_kinds()] == ["topic", "channel", "records", "queue"]
+    assert all(isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in stored_kinds())
+    assert [one.kind for one in CLEANERS] == list(stored_kinds())
 
 
 def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
@@ -242,7 +243,7 @@ def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatc
             asked.append(1)
             return super().stats()
 
-    monkeypatch.setitem(live_endpoints.WATCHES, next(kind for kind in KINDS if kind.name == "records"), Slow)
+    monkeypatch.setattr("msgq.records.stats.STATS", replace(RECORD_STATS, watch=Slow))
     board = live_endpoints.LiveEndpoints(EndpointSelection(["records/poses"], None))
     for _ in range(10):
         board.poll()

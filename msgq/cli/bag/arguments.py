@@ -10,7 +10,8 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import choices
-from msgq.cli.common.render import echo, echo_json, in_units, progress
+from msgq.cli.common.render import echo, echo_json, progress
+from msgq.common.formatting import in_units
 from msgq.common.selection import Selection
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError

@@ -6,7 +6,8 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, in_bytes
+from msgq.cli.common.render import echo, echo_json
+from msgq.common.formatting import in_bytes
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.log_writer import create_atomically

@@ -8,7 +8,8 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_units, style_text
+from msgq.cli.common.render import console, echo_json, style_text
+from msgq.common.formatting import in_units
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import Examination
 

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo, echo_json
+from msgq.common.formatting import in_bytes, in_units
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.reader.totals import EndpointTotals

@@ -10,7 +10,8 @@ from typing import NoReturn
 import click
 
 from msgq.cli.common import signals
-from msgq.cli.common.render import echo, echo_json, in_bytes, in_units
+from msgq.cli.common.render import echo, echo_json
+from msgq.common.formatting import in_bytes, in_units
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import Recovery

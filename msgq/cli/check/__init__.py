@@ -7,16 +7,15 @@ from pathlib import Path
 
 import click
 
-import msgq
 from msgq.cli.check.expectations import Expectations, Finding, judge, read
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_queue
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
 from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.common import naming
-from msgq.common.queue_events import events_channel
-from msgq.impl.meter import TopicMeter, watch
-from msgq.kinds import CHANNEL, QUEUE, TOPIC, kind_of
+from msgq.impl.meter import watch
+from msgq.kinds import carrier_of, kind_of
+from msgq.kinds.opening import open_meter
 from msgq.stats import endpoint_inodes
 
 _EPILOG = (
@@ -27,11 +26,11 @@ _LOOK_S = 0.05
 
 
 class _Endpoint:
-    """One that is measured, from now on. Only topics have a meter: it counts what stock publishers send, and sizes."""
+    """An endpoint that is measured from now on. It has a meter if a meter knows more than the counters."""
 
     def __init__(self, name: str) -> None:
         self.live = LiveEndpoint(name, naming.prefix())
-        self.meter = TopicMeter(msgq.context, name) if kind_of(name) is TOPIC else None
+        self.meter = open_meter(name) if kind_of(name).source.has_better_meter else None
         self.live.poll()
 
 
@@ -85,15 +84,15 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
 def _await(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
-    needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
+    needed = [one.names for one in expected.endpoints if not one.optional]
     while time.monotonic() < until_s and not all(names.existing() for names in needed):
         time.sleep(0.02)
 
 
 def _findings(expected: Expectations) -> Iterator[Finding]:
     measured = _measure(expected)
-    readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
-    rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
+    readings = {name: one.meter.reading() for name, one in measured.items() if one.meter}
+    rows = {name: one.live.poll(fresh=True) for name, one in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.names]
@@ -104,18 +103,18 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
             yield from judge(expectation, rows[name], readings.get(name))
     if expected.only:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
-        claimed |= {CHANNEL.mark + events_channel(QUEUE.plain(name)) for name in claimed if kind_of(name) is QUEUE}
+        claimed |= set(map(carrier_of, claimed))
         for name in endpoint_inodes():
-            if name not in claimed and not is_shown_by_queue(name, claimed):
+            if name not in claimed and not is_shown_by_subject(name, claimed):
                 yield Finding(name, "only", False, "exists, but is not expected")
 
 
 def _measure(expected: Expectations) -> dict[str, _Endpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
+    names = EndpointSelection([str(one.names) for one in expected.endpoints], None)
     followed: EndpointFollower[_Endpoint] = EndpointFollower(names, _Endpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _LOOK_S))
+        watch([one.meter for one in followed.by_name.values() if one.meter], min(left_s, _LOOK_S))
     return dict(sorted(followed.by_name.items()))

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from msgq.cli.common.endpoint_rows import AnyRow, RecordRow
 from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.render import in_bytes, in_rate
-from msgq.kinds import CHANNEL, QUEUE, RECORDS, Kind, kind_of
+from msgq.common.formatting import in_bytes, in_rate
+from msgq.kinds import kind_of
+from msgq.kinds.stats import AnyRow
 from msgq.stats import MeterReading
 
 Range = tuple[float | None, float | None]  # at least, at most
@@ -19,15 +19,6 @@ Range = tuple[float | None, float | None]  # at least, at most
 _ANY: Range = (None, None)
 _FILE_KEYS = {"seconds", "only", "endpoints"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
-#: What nobody can tell of a kind, and why.
-_UNKNOWN: dict[Kind, dict[str, str]] = {
-    CHANNEL: {"size": "nobody counts the sizes of messages of a channel"},
-    QUEUE: {"size": "nobody counts the sizes of messages of a queue"},
-    RECORDS: {
-        "subscribers": "who reads records leaves no trace",
-        "lost": "values of records are replaced, and nobody counts what readers miss",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     _refuse_unknown(table, _ENDPOINT_KEYS, where)
     names = EndpointSelection([name], prefix)
     for plain in names.plain:
-        if unknown := [why for key, why in _UNKNOWN.get(kind_of(plain), {}).items() if key in table]:
+        if unknown := [why for key, why in kind_of(plain).stats.row.unmeasured.items() if key in table]:
             raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")
     lost = _check_type(table, "lost", int, None)
     publisher = _check_type(table, "publisher", bool, True)
@@ -117,8 +108,8 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
 
 
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
-    if unknown := table.keys() - known:
-        raise ValueError(f"{where} has {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+    if others := table.keys() - known:
+        raise ValueError(f"{where} has {', '.join(sorted(others))}; known are {', '.join(sorted(known))}")
 
 
 def _check_type(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
@@ -134,8 +125,8 @@ def _range(table: dict[str, Any], key: str) -> Range:
     if value is None:
         return _ANY
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
-    for bound in (low, high):
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
+    for one in (low, high):
+        if one is not None and (isinstance(one, bool) or not isinstance(one, (int, float))):
             raise ValueError(f"{key} is {value!r}; give a number (at least), or [at least, at most]")
     if high is not None and high < low:
         raise ValueError(f"{key} is {value!r}: the second number is the most, and less than the first")
@@ -148,7 +139,7 @@ def judge(expected: Expectation, row: AnyRow, reading: MeterReading | None) -> I
     def finding(what: str, ok: bool, text: str) -> Finding:
         return Finding(row.endpoint, what, ok, text)
 
-    unknown = _UNKNOWN.get(kind_of(row.endpoint), {})
+    unknown = row.unmeasured
     if expected.publisher is not None:
         lives = row.publishing > 0
         yield finding("publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher")
@@ -177,10 +168,10 @@ def _rate(row: AnyRow, reading: MeterReading | None) -> float | None:
 def _size(wanted: Range, row: AnyRow, reading: MeterReading | None) -> tuple[bool, str]:
     if reading is not None:
         least, most = (reading.sizes.min, reading.sizes.max) if reading.sizes else (None, None)
-    elif isinstance(row, RecordRow) and row.stats.kind == "vector":
-        least = most = row.stats.item_bytes
+    elif row.sizes is not None:
+        least, most = row.sizes
     else:
-        return False, _UNKNOWN[kind_of(row.endpoint)].get("size", "values of a board have sizes of their own")
+        return False, row.unmeasured.get("size", "each message has a size of its own")
     if least is None or most is None:
         return False, "no message came"
     text = f"{in_bytes(least)} to {in_bytes(most)}, expected {_text(wanted)}"

@@ -8,11 +8,9 @@ from typing import Generic, TypeVar
 import click
 
 from msgq.cli.common.render import echo
-from msgq.common import timing
-from msgq.common.queue_events import parse_events_channel
 from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.errors import InvalidValueError, SegmentError
-from msgq.kinds import CHANNEL, QUEUE, checked, kind_of
+from msgq.kinds import kind_of, subject_of, validate_endpoint
 from msgq.stats import endpoint_inodes
 
 _T = TypeVar("_T")
@@ -32,20 +30,14 @@ def choices(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
 
 
 def is_auxiliary(endpoint: str) -> bool:
-    """Whether it only tells of another one: a timing topic, or the channel that a queue's events go to."""
-    return timing.parse_timing_topic(endpoint) is not None or _queue(endpoint) is not None
+    """Whether an endpoint only reports on another one, as the channel of a queue's events."""
+    return subject_of(endpoint) is not None
 
 
-def is_shown_by_queue(endpoint: str, existing: Container[str]) -> bool:
-    """Whether it is the channel of a queue's events, and the queue, which tells the same, is among the existing."""
-    queue = _queue(endpoint)
-    return queue is not None and queue in existing
-
-
-def _queue(endpoint: str) -> str | None:
-    """Return the queue whose events go to an endpoint that is called so, with its mark."""
-    queue = parse_events_channel(CHANNEL.plain(endpoint)) if kind_of(endpoint) is CHANNEL else None
-    return None if queue is None else QUEUE.mark + queue
+def is_shown_by_subject(endpoint: str, existing: Container[str]) -> bool:
+    """Whether an endpoint only reports on another one that is among the existing."""
+    subject = subject_of(endpoint)
+    return subject is not None and subject.endpoint in existing
 
 
 class LeftOutError(click.ClickException):
@@ -55,8 +47,8 @@ class LeftOutError(click.ClickException):
 def missing_error(missing: Iterable[str], existing: Iterable[str]) -> click.ClickException:
     """Return the error for names and patterns without an endpoint; the user may have left out the mark of a kind."""
     texts = sorted(missing)
-    meant = [name for name in existing if name not in texts and kind_of(name).plain(name) in texts]
-    hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
+    patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
+    hint = f"did you mean {', '.join(patterns)}?" if patterns else "`msgq list` shows what there is"
     return click.ClickException(f"no endpoint matches {', '.join(texts)}; {hint}")
 
 
@@ -92,13 +84,11 @@ class EndpointSelection:
         auxiliary: bool = False,
         expressions: Sequence[re.Pattern[str]] = (),
     ) -> None:
-        patterns = [checked(pattern) if isinstance(pattern, str) else pattern for pattern in choices(texts)]
+        patterns = [validate_endpoint(one) if isinstance(one, str) else one for one in choices(texts)]
         self._selection = Selection([*patterns, *expressions] or None)
         self._auxiliary, self._selects_all = auxiliary, not (texts or expressions)
-        written = [*texts, *(pattern.pattern for pattern in expressions)]
-        self._by_text = {
-            text: Selection(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
-        }
+        written = [*texts, *(one.pattern for one in expressions)]
+        self._by_text = {text: Selection(one) for text, one in zip(written, [*patterns, *expressions], strict=True)}
         self.unmatched = [*self._by_text]
         self.plain = self._selection.names
         self.prefix = prefix
@@ -116,9 +106,9 @@ class EndpointSelection:
         A file whose name is no text is none.
         """
         every = endpoint_inodes(self.prefix)
-        selected = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
-        self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
-        return selected
+        found = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
+        self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in found)]
+        return found
 
     def require_matched(self) -> None:
         """Refuse names and patterns that selected nothing in any call of `existing`.
@@ -131,8 +121,8 @@ class EndpointSelection:
             raise missing_error(self.unmatched, endpoint_inodes(self.prefix))
 
     def _is_meant(self, name: str, every: Container[str]) -> bool:
-        """Whether one that exists and is selected is meant, beside the others that exist."""
-        is_redundant = not self._auxiliary and name not in self.plain and is_shown_by_queue(name, every)
+        """Whether one that exists and is selected is patterns, beside the others that exist."""
+        is_redundant = not self._auxiliary and name not in self.plain and is_shown_by_subject(name, every)
         return not is_redundant and name.encode(errors="ignore").decode() == name
 
 

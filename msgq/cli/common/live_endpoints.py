@@ -2,40 +2,16 @@
 
 import contextlib
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from msgq.cli.common.endpoint_rows import ROWS, AnyRow
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.impl.channel.core import open_channel_file
-from msgq.impl.records.core import RecordWatch
-from msgq.impl.ring.core import TopicObserver
-from msgq.impl.workqueue.snapshot import QueueWatch
-from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_of
+from msgq.kinds import announced_kind, kind_of, stored_kinds
+from msgq.kinds.stats import AnyRow
 
 _STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of the kernel: that is the dear part
 _STATS_SHARE = 50  # and so many times what it takes: all elements of a vector are looked at
-
-
-class Watch(Protocol):
-    """An endpoint that is kept mapped, without a trace."""
-
-    def counts(self) -> Any:
-        """Return what moves, within microseconds."""
-
-    def stats(self) -> Any:
-        """Return all that is known, as `msgq.stats` has it of this kind."""
-
-
-#: What watches an endpoint of each kind, made with its name without the mark, and the prefix.
-WATCHES: dict[Kind, Callable[[str, str], Watch]] = {
-    TOPIC: TopicObserver,
-    CHANNEL: open_channel_file,
-    RECORDS: RecordWatch,
-    QUEUE: QueueWatch,
-}
 
 
 class LiveEndpoint:
@@ -47,9 +23,10 @@ class LiveEndpoint:
     """
 
     def __init__(self, endpoint: str, prefix: str) -> None:
-        self._kind = kind_of(endpoint)
-        self._name = self._kind.plain(endpoint)
-        self._watch = WATCHES[self._kind](self._name, prefix)
+        kind = kind_of(endpoint)
+        self._endpoint, self._kind_name = endpoint, announced_kind(endpoint).name
+        self._kind_stats = kind.stats
+        self._watch = self._kind_stats.watch(kind.bare_name(endpoint), prefix)
         self._before: Any = None
         self._polled_s = 0.0
         self._ask()
@@ -59,7 +36,8 @@ class LiveEndpoint:
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
             self._ask()
-        row = ROWS[self._kind](self._name, self._stats, now, self._before, now_s - self._polled_s)
+        names = self._endpoint, self._kind_name, self._kind_stats.totals(self._stats)
+        row = self._kind_stats.row(*names, self._stats, now, self._before, now_s - self._polled_s)
         self._before, self._polled_s = now, now_s
         return row
 
@@ -83,7 +61,8 @@ class LiveEndpoints:
         """Return how things are, by kind and name; rates are since the last call. `fresh` as of `LiveEndpoint`."""
         self._endpoints.refresh()
         rows = []
-        for name in sorted(self._endpoints.by_name, key=lambda name: (KINDS.index(kind_of(name)), name)):
+        kinds = stored_kinds()
+        for name in sorted(self._endpoints.by_name, key=lambda name: (kinds.index(kind_of(name)), name)):
             with contextlib.suppress(SegmentError):  # somebody cuts its file: that is no endpoint any more
                 rows.append(self._endpoints.by_name[name].poll(fresh))
         return rows

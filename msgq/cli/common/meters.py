@@ -7,16 +7,14 @@ from typing import Self
 
 import click
 
-import msgq
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
 from msgq.impl.base import clock
-from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
-from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
-from msgq.stats import Distribution, MeterReading, queue
+from msgq.impl.meter import Meter, watch
+from msgq.stats import Distribution, MeterReading
 
 _HEAD_PERIOD = 20  # lines
 _LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
@@ -27,7 +25,7 @@ spin = click.option(
 
 
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what all measurements may be told; `Wanted.of` takes it, apart from the endpoints and the prefix."""
+    """Add what all measurements may be is_redundant; `Wanted.of` takes it, apart from the endpoints and the prefix."""
     for option in (
         options.prefix,
         options.as_json,
@@ -77,24 +75,6 @@ def measure(names: EndpointSelection, make: Callable[[str], Meter], columns: Seq
         _measure(EndpointFollower(names, make), names, columns, wanted)
 
 
-_METERS: dict[Kind, Callable[[str, str], Meter]] = {
-    CHANNEL: ChannelMeter,
-    RECORDS: RecordsMeter,
-    QUEUE: QueueMeter,
-}
-
-
-def meter(name: str) -> Meter:
-    """Return a meter of an endpoint of any kind, which takes publish times from beside payloads, if they are there."""
-    kind = kind_of(name)
-    if kind is TOPIC:
-        return TopicMeter(msgq.context, name)
-    plain, in_prefix = kind.plain(name), naming.resolve_prefix(None)
-    if kind is QUEUE and queue(plain).events:
-        return EventsMeter(plain, in_prefix)
-    return _METERS[kind](plain, in_prefix)
-
-
 def _measure(
     meters: EndpointFollower[Meter], names: EndpointSelection, columns: Sequence[Column], wanted: Wanted
 ) -> None:
@@ -102,9 +82,9 @@ def _measure(
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.lines is None or lines < wanted.lines:
         _watch(meters, wanted)
-        readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
-        for meter in meters.by_name.values():
-            meter.clear()
+        readings = [one.reading() for _, one in sorted(meters.by_name.items())]
+        for one in meters.by_name.values():
+            one.clear()
         for reading in readings:
             if not wanted.as_json and head % _HEAD_PERIOD == 0:
                 echo(_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
@@ -158,15 +138,12 @@ def _line(name: str, cells: Sequence[str]) -> str:
 
 
 def spread(
-    distribution_of: Callable[[MeterReading], Distribution | None],
-    text: Callable[[float | None], str],
-    unit: str,
-    width: int = 9,
+    of: Callable[[MeterReading], Distribution | None], text: Callable[[float | None], str], unit: str, width: int = 9
 ) -> list[Column]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
     def column(title: str, field: str) -> Column:
-        return Column(title, lambda reading: text(getattr(distribution_of(reading), field, None)), width)
+        return Column(title, lambda reading: text(getattr(of(reading), field, None)), width)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     return [column(title, field) for field, title in {**titles, "max": "max"}.items()]

@@ -12,7 +12,7 @@ from msgq.common import timing
 from msgq.common.naming import endpoint_name
 from msgq.common.selection import expression
 from msgq.errors import InvalidValueError
-from msgq.kinds import CHANNEL, TOPIC, kind_of
+from msgq.kinds import kind_of
 from msgq.stats import endpoint_inodes, topic_inodes
 
 EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
@@ -90,12 +90,10 @@ def complete_endpoint(context: click.Context, _parameter: click.Parameter, incom
     return _items(endpoint_inodes(context.params.get("prefix")), incomplete)
 
 
-def complete_topic_or_channel(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Return the topics and channels that are there and begin so, for the shell."""
+def complete_bridged(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the endpoints that a bridge can carry and that begin so, for the shell."""
     every = endpoint_inodes(context.params.get("prefix"))
-    return _items((name for name in every if kind_of(name) in (TOPIC, CHANNEL)), incomplete)
+    return _items((name for name in every if kind_of(name).crosses_bridges), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -18,10 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from msgq.common.terminal import escape_terminal
-from msgq.common.units import NS_PER_S
 from msgq.decoding.json_values import json_text
-from msgq.impl.base import clock
-from msgq.stats import TopicStats
 
 # Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
 _PLAIN_WIDTH = 160
@@ -134,51 +131,3 @@ def echo_json(value: Any) -> None:
     """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     click.echo(json_text(plain))
-
-
-def in_bytes(count: float | None) -> str:
-    """A number of bytes with a decimal unit: "3.5 MB"."""
-    if count is None:
-        return "-"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def in_units(count: float | None) -> str:
-    """A count with separators; "-" where it is not known."""
-    return "-" if count is None else f"{count:,.0f}"
-
-
-def in_us(duration: float | None) -> str:
-    """A number of microseconds, with tenths where they matter: "12.3", "12,345"."""
-    if duration is None:
-        return "-"
-    return f"{duration:,.1f}" if duration < 1000 else f"{duration:,.0f}"
-
-
-def in_rate(rate: float | None) -> str:
-    """Something a second, with fractions where they matter: "0.25", "99.9", "1,000,000"."""
-    if rate is None:
-        return "-"
-    return f"{rate:,.0f}" if rate >= 1000 or rate == 0 else f"{rate:.4g}"
-
-
-def age(created_ns: int | None) -> str:
-    """How long ago something was made (by the host's clock), in the largest unit that leaves at least 2 of it."""
-    if not created_ns:
-        return "-"
-    seconds = max(0, clock.time_ns() - created_ns) // NS_PER_S
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
-
-
-def publisher(topic: TopicStats) -> str:
-    """Who publishes a topic; stock publishers leave no name."""
-    if topic.publisher is not None:
-        return str(topic.publisher)
-    return "stock" if topic.publisher_kind == "stock" else "-"

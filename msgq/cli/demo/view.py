@@ -8,7 +8,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from msgq.cli.common.render import in_bytes, in_units, style_text
+from msgq.cli.common.render import style_text
+from msgq.common.formatting import in_bytes, in_units
 from msgq.demo.endpoint_roles import WorkFigures
 from msgq.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.demo.summary import Summary

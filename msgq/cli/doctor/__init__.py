@@ -8,9 +8,10 @@ import click
 
 import msgq
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, style_text
+from msgq.cli.common.render import console, echo_json, style_text
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.common import naming
+from msgq.common.formatting import in_bytes
 from msgq.common.texts import some
 from msgq.errors import MsgqError
 from msgq.impl.base import clock

@@ -17,10 +17,11 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.cli.frames.bench_server import STREAM, acknowledgements, sweep
 from msgq.common import naming
+from msgq.common.formatting import in_bytes, in_units
 from msgq.common.histogram import Histogram
 from msgq.errors import WaitTimeoutError
 from msgq.impl.ring import Context, PubSocket

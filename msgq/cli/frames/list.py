@@ -9,8 +9,9 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units, style_text
+from msgq.cli.common.render import console, echo_json, style_text
 from msgq.common import naming
+from msgq.common.formatting import in_bytes, in_units
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
+from msgq.common.formatting import in_units
 
 _KINDS = ("mcap", "parquet", "csv", "json")
 _OPTIONS = {

@@ -5,8 +5,9 @@ from dataclasses import asdict
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
+from msgq.common.formatting import in_units
 from msgq.decoding.schemas import Schemas
 
 

@@ -8,9 +8,10 @@ import click
 
 from msgq.cli.common import options, playing
 from msgq.cli.common.deterministic import play_deterministic
-from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.lake import arguments
+from msgq.common.formatting import in_units
 from msgq.recording.player.remapping import Remap
 
 

@@ -7,8 +7,9 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo_json
 from msgq.cli.lake import arguments
+from msgq.common.formatting import in_bytes, in_units
 
 
 @click.command(short_help="Say which tables a lake has.", epilog=options.EXIT_CODES)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from msgq.channel.names import KIND as CHANNEL
 from msgq.cli.common import options
 from msgq.cli.common.payload import encode
 from msgq.cli.common.render import echo, echo_json
@@ -26,7 +27,10 @@ from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
-from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
+from msgq.kinds import Kind, kind_of, validate_endpoint
+from msgq.records.names import KIND as RECORDS
+from msgq.topic.names import KIND as TOPIC
+from msgq.workqueue.names import KIND as QUEUE
 
 Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
@@ -107,7 +111,7 @@ def command(
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
-    wanted = PublishOptions(checked(endpoint), message_format == "json", force, priority, index, key, timeout)
+    wanted = PublishOptions(validate_endpoint(endpoint), message_format == "json", force, priority, index, key, timeout)
     wanted.check()
     with naming.overrides(prefix):
         target = _TARGETS[kind_of(endpoint)](wanted)

@@ -13,7 +13,6 @@ import numpy as np
 
 import msgq
 from msgq import stats
-from msgq.cli.common.render import publisher
 from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
@@ -22,7 +21,11 @@ from msgq.impl.channel import Publisher, open_channel_file
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import PubSocket
 from msgq.impl.workqueue import MessageQueue
-from msgq.kinds import QUEUE, RECORDS, TOPIC, kind_of
+from msgq.kinds import kind_of
+from msgq.records.names import KIND as RECORDS
+from msgq.topic.names import KIND as TOPIC
+from msgq.topic.stats import describe_publisher
+from msgq.workqueue.names import KIND as QUEUE
 
 JSON = Schema("json", "json")
 _NODE = "msgq pub"
@@ -62,7 +65,9 @@ class PublishOptions:
             ("--key", self.key is not None, RECORDS),
         ):
             if value and kind is not kind:
-                raise click.UsageError(f"{option} is for {kind.mark}NAME" if kind.mark else f"{option} is for topics")
+                raise click.UsageError(
+                    f"{option} is for {kind.name_prefix}NAME" if kind.name_prefix else f"{option} is for topics"
+                )
 
 
 class PublishTarget(ABC):
@@ -75,7 +80,7 @@ class PublishTarget(ABC):
 
     def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
         self._wanted, self.schema = wanted, schema
-        self._name = kind_of(wanted.endpoint).plain(wanted.endpoint)
+        self._name = kind_of(wanted.endpoint).bare_name(wanted.endpoint)
         self._claims = JSON if wanted.as_json and schema is None else None
         self._messages = self._bytes = 0
 
@@ -159,10 +164,8 @@ def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
         existing.publisher is not None and existing.publisher.alive is not False
     )
     if alive and not force:
-        text = (
-            f"{endpoint} is published by {publisher(existing)}, which this would cut off; --force does it all the same"
-        )
-        raise click.ClickException(text)
+        text = f"{endpoint} is published by {describe_publisher(existing)}, which this would cut off"
+        raise click.ClickException(f"{text}; --force does it all the same")
     return existing.schema
 
 
@@ -290,7 +293,7 @@ class BoardTarget(PublishTarget):
 
 def open_records_target(wanted: PublishOptions) -> PublishTarget:
     """Return a vector or board. click.ClickException: there is none, and of a message nobody knows what to make."""
-    name = RECORDS.plain(wanted.endpoint)
+    name = RECORDS.bare_name(wanted.endpoint)
     try:
         return VectorTarget(wanted, SeqlockVector(name, create=False))
     except RecordMismatchError:

@@ -1,5 +1,11 @@
-"""Where messages are taken from, whatever the kind of endpoint: what recorder and meter stand on."""
+"""Messages of endpoints, read passively: the ground of recorder and meters."""
 
-from msgq.impl.sources.source import Source, open_source
+from msgq.impl.sources.source import (
+    Source,
+    open_channel_source,
+    open_events_source,
+    open_record_source,
+    open_topic_source,
+)
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "open_channel_source", "open_events_source", "open_record_source", "open_topic_source"]

@@ -83,26 +83,17 @@ class ChannelSource(Source):
 class RecordSource(Source):
     """A vector or board, which is looked through for changes."""
 
-def open_source(
-    endpoint: str, prefix: str | None = None, *, whole: bool = False, files: Mapping[str, int] | None = None
-) -> Source:
-    """Return a source of what is there.
+def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+    """Return a source of a topic. See `msgq.kinds.source.KindSource.open`."""
 
-    Parameters
-    ----------
-    endpoint : "NAME" of a topic, "channel/NAME", "records/NAME", or "queue/NAME", whose events are taken.
-    prefix : of the endpoint; None: the one in force, "": none.
-    whole : it is taken from its very first message on, and what of it is gone counts as lost (of a topic that has
-        wrapped, all before the present lap); else from now on. Vectors and boards have all values as changes at first,
-        in any case.
-    files : descriptors by path, open for reading, that are used in place of what is there now: a file may have lost its
-        name. They stay the caller's.
+def open_channel_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+    """Return a source of a channel. See `msgq.kinds.source.KindSource.open`."""
 
-    Raises
-    ------
-    EndpointNameError : it cannot be a name.
-    SegmentError : there is no such endpoint, its files cannot be read, or they make no sense.
-    """
+def open_events_source(queue: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+    """Return a source of the events of a work queue. See `msgq.kinds.source.KindSource.open`."""
+
+def open_record_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+    """Return a source of a vector or board. See `msgq.kinds.source.KindSource.open`."""
 
 def change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
     """Return what describes the changes of a vector; None: its header says no dtype of that size.

@@ -29,7 +29,6 @@ from msgq.impl.sources.core cimport (
 import json
 import os
 
-from msgq import kinds
 from msgq.common import record_changes
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
@@ -91,23 +90,36 @@ cdef class Source:
         return f"<msgq Source {self.endpoint!r}>"
 
 
-def open_source(endpoint, prefix=None, *, whole=False, files=None):
+def open_topic_source(str name, str prefix, bint whole, files=None):
     former = override_open_files(files)
     try:
-        return _open(kinds.checked(endpoint), naming.resolve_prefix(prefix), whole)
+        return _open_topic(name, prefix, whole)
     finally:
         override_open_files(former)
 
 
-cdef object _open(str endpoint, str in_prefix, bint whole):
-    kind = kinds.kind_of(endpoint)
-    name = kind.plain(endpoint)
-    if kind is kinds.TOPIC:
-        return _open_topic(endpoint, in_prefix, whole)
-    if kind is kinds.RECORDS:
-        return _open_records(endpoint, name, in_prefix)
-    channel = events_channel(name) if kind is kinds.QUEUE else name
-    return _open_channel(endpoint, kind.name, channel, in_prefix, whole)
+def open_channel_source(str name, str prefix, bint whole, files=None):
+    former = override_open_files(files)
+    try:
+        return _open_channel(naming.CHANNEL_MARK + name, "channel", name, prefix, whole)
+    finally:
+        override_open_files(former)
+
+
+def open_events_source(str queue, str prefix, bint whole, files=None):
+    former = override_open_files(files)
+    try:
+        return _open_channel(naming.QUEUE_MARK + queue, "queue", events_channel(queue), prefix, whole)
+    finally:
+        override_open_files(former)
+
+
+def open_record_source(str name, str prefix, bint whole, files=None):
+    former = override_open_files(files)
+    try:
+        return _open_records(naming.RECORDS_MARK + name, name, prefix)
+    finally:
+        override_open_files(former)
 
 
 cdef object _named(Source source, str endpoint, str kind, str in_prefix):
@@ -175,7 +187,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring = MQ_SOURCE_RING, &socket._subscriber
-    return _named(source, endpoint, kinds.TOPIC.name, in_prefix)
+    return _named(source, endpoint, "topic", in_prefix)
 
 
 cdef bint _has_lost_side(SubSocket socket) except -1:
@@ -205,8 +217,8 @@ cdef class ChannelSource(Source):
 
     @property
     def options(self):
-        if self.kind == kinds.QUEUE.name:
-            return _queue_options(kinds.QUEUE.plain(self.endpoint), self.prefix)
+        if self.endpoint.startswith(naming.QUEUE_MARK):
+            return _queue_options(self.endpoint.removeprefix(naming.QUEUE_MARK), self.prefix)
         capacity, _, _, stamps = self._channel_file.geometry
         said = {"capacity": capacity, "slot_bytes": self.largest or None, "stamps": stamps}
         return json.dumps({name: value for name, value in said.items() if value is not None})
@@ -340,4 +352,4 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     if source._from.seen == NULL:
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")
     source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
-    return _named(source, endpoint, kinds.RECORDS.name, in_prefix)
+    return _named(source, endpoint, "records", in_prefix)

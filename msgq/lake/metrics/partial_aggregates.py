@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.fixed_headers import heads
-from msgq.kinds import RECORDS
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.queues import EVENTS, event_hours, read_events
 from msgq.lake.metrics.stages import SPREADS, stage_windows
 from msgq.lake.metrics.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
+from msgq.records.names import KIND as RECORDS
 
 _CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _TURN = 1 << 32

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from msgq.common.queue_events import FIELDS, Event
 from msgq.common.units import NS_PER_S
 from msgq.decoding.events import event_heads
-from msgq.kinds import QUEUE
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
 from msgq.lake.metrics.windows import HOUR, choose_widths, is_of_kind
+from msgq.workqueue.names import KIND as QUEUE
 
 _ABOUT: list[tuple[str, pa.DataType]] = [
     ("run", pa.string()),
@@ -90,7 +90,7 @@ def read_events(messages: pa.Table) -> pa.Table:
     numbers = {name: headers[name].astype(np.int64) for name, _ in FIELDS}
     sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)
     numbers["sent_time"] = np.where(numbers["sent_time"] > 0, numbers["sent_time"], sent)
-    queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.mark), np.iinfo(np.int32).max)
+    queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.name_prefix), np.iinfo(np.int32).max)
     return build_table(EVENTS, made | numbers | {"queue": queue})
 
 

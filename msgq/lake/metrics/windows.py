@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
-from msgq.kinds import RECORDS
 from msgq.lake.metrics import duration_stats, histograms
 from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
+from msgq.records.names import KIND as RECORDS
 
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WIDTHS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))

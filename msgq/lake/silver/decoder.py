@@ -14,8 +14,9 @@ from msgq.decoding.arrow_types import cast_to, field_arrays, field_names
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.decoding.typed import BY_VALUE, Kind
-from msgq.kinds import FRAMES, TOPIC
 from msgq.lake.delta_types import delta_type
+from msgq.topic.names import KIND as TOPIC
+from visionipc.names import KIND as FRAMES
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -53,7 +54,7 @@ INPUT_COLUMNS = pa.schema(
 SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _OF_SOURCE = ("publisher", "key")
 _EXACT = 1 << 53  # up to here double has all whole numbers
-_TOPICS = pa.array([TOPIC.name, FRAMES])
+_TOPICS = pa.array([TOPIC.name, FRAMES.name])
 _TAKEN = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 

@@ -15,12 +15,13 @@ from msgq.common.selection import EndpointPattern, Selection
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
-from msgq.kinds import QUEUE, RECORDS
 from msgq.kinds.playback import UnplayableError
 from msgq.recording.comparison.value_diff import Tolerance, find_difference
 from msgq.recording.log_reader import LogReader
 from msgq.recording.reader.message import Message
+from msgq.records.names import KIND as RECORDS
 from msgq.simulation import SentMessage, Simulation
+from msgq.workqueue.names import KIND as QUEUE
 from msgq.workqueue.playback import payload
 
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]

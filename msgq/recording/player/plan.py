@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgq.channel.names import KIND as CHANNEL
 from msgq.common.queue_events import HEAD_BYTES
 from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match
 from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.workqueue.names import KIND as QUEUE
 from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
+from visionipc.names import KIND as FRAMES
 
 _RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
@@ -107,7 +109,7 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
     pictures = [
         old
         for name, old in playback_plan.former.items()
-        if playback_plan.specs[name].kind == FRAMES and old.endswith(_RAW)
+        if playback_plan.specs[name].kind == FRAMES.name and old.endswith(_RAW)
     ]
     announced = {old.removesuffix(_RAW) for old in pictures}
     for name, old in list(playback_plan.former.items()):
@@ -126,10 +128,10 @@ def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
     """Find a picture of each stream, and the queues whose events have no payloads."""
     new = {old: name for name, old in playback_plan.former.items()}
     kinds = {old: playback_plan.specs[name].kind for old, name in new.items()}
-    wanted = {old for old, kind in kinds.items() if kind in (FRAMES, QUEUE.name)}
+    wanted = {old for old, kind in kinds.items() if kind in (FRAMES.name, QUEUE.name)}
     undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
     for endpoint, data in _iter_first_messages(log, wanted):
-        if kinds[endpoint] == FRAMES:
+        if kinds[endpoint] == FRAMES.name:
             name = new[endpoint]
             playback_plan.specs[name] = playback_plan.specs[name]._replace(sample=data)
             wanted.discard(endpoint)

@@ -17,13 +17,13 @@ from typing import Protocol, Self
 from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
-from msgq.kinds import RECORDS
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, Schedule, find_latest_state, order_batches
 from msgq.recording.player.writers import Writers
+from msgq.records.names import KIND as RECORDS
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from msgq.common.selection import EndpointPattern
 from msgq.errors import EndpointNameError, InvalidValueError
-from msgq.kinds import FRAMES, KINDS, RECORDED_PICTURES, TOPIC, kind_of
+from msgq.kinds import kind_of, recorded_kind, stored_kinds
+from msgq.topic.names import KIND as TOPIC
+from visionipc.names import KIND as FRAMES
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `EndpointRemapping`.
 Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
@@ -75,17 +77,17 @@ def _without_slashes(name: str, kind: str) -> str:
 
 def _validate(name: str, kind: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
-    if kind == FRAMES:
-        if not RECORDED_PICTURES.fullmatch(name):
+    if kind == FRAMES.name:
+        if recorded_kind(name) != FRAMES:
             text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
             raise InvalidValueError(text)
         return name
-    known = next((candidate for candidate in KINDS if candidate.name == kind), None)
+    known = next((candidate for candidate in stored_kinds() if candidate.name == kind), None)
     if known is None:
         raise InvalidValueError(f"{former!r} is of kind {kind!r}, which this version does not know")
     if known is TOPIC and kind_of(name) is TOPIC:
-        return TOPIC.checked(name)
+        return TOPIC.validate(name)
     if known is not kind_of(name):
         text = f"{former!r} is of kind {kind}, and {name!r} of another; give a name of the same kind"
-        raise InvalidValueError(f"{text}: {known.mark}NAME" if known.mark else f"{text}, without '/'")
-    return known.mark + known.checked(known.plain(name))
+        raise InvalidValueError(f"{text}: {known.name_prefix}NAME" if known.name_prefix else f"{text}, without '/'")
+    return known.name_prefix + known.validate(known.bare_name(name))

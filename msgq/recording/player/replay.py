@@ -14,7 +14,6 @@ from msgq.common import queue_events
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
-from msgq.kinds import QUEUE, RECORDS, TOPIC
 from msgq.kinds.playback import UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
@@ -22,8 +21,11 @@ from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.player.plan import PlaybackPlan, make_plan
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.schedule import Schedule, find_latest_state
+from msgq.records.names import KIND as RECORDS
 from msgq.simulation import Faults, SentMessage, Simulation
+from msgq.topic.names import KIND as TOPIC
 from msgq.topic.playback import RING_BYTES, ring_bytes
+from msgq.workqueue.names import KIND as QUEUE
 from msgq.workqueue.playback import sent_event
 
 _log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from msgq.common.queue_events import Event
 from msgq.common.record_changes import INDEX_BYTES
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
-from msgq.kinds import QUEUE
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.ring_sender import NO_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
+from msgq.workqueue.names import KIND as QUEUE
 
 TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.

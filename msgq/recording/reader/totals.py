@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from mcap.opcode import Opcode
 
-from msgq.kinds import RECORDS
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import Channel
@@ -19,6 +18,7 @@ from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, ScanColumns
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
+from msgq.records.names import KIND as RECORDS
 
 _ROWS = 16384
 _COUNT_FIELDS = ("messages", "bytes", "largest", "lost")

@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgq import kinds
-from msgq.common import message_source, naming
-from msgq.common.queue_events import events_channel, parse_events_channel
+from msgq.common import naming
+from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.common.selection import Selection
 from msgq.decoding.stamps import time_offset
 from msgq.errors import MsgqError, SegmentError
-from msgq.impl.sources import Source, open_source
-from msgq.kinds import Kind
+from msgq.impl.sources import Source
+from msgq.kinds import carrier_of, get_kind, kind_of, stored_kinds, subject_of
+from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
@@ -83,17 +83,17 @@ class RecordedEndpoints:
     For one thread at a time, the capture's; but any may ask for `losses`, `count` and `refused`.
     """
 
-    def __init__(
-        self, capture: Capture, selection: Selection, prefix: str | None, wanted: tuple[Kind, ...] = kinds.KINDS
-    ) -> None:
-        """Look for none so far. wanted : the kinds that are recorded."""
+    def __init__(self, capture: Capture, selection: Selection, prefix: str | None) -> None:
+        """Look for none so far."""
         self.all: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
         self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
         self._prefix = naming.resolve_prefix(prefix)
-        self._kinds = tuple(kind for kind in wanted if kind is not kinds.QUEUE)  # whose events are a channel
-        self._queues = kinds.QUEUE in wanted
+        # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
+        self._places = {kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier}
+        others = [kind.side_files(self._prefix) for kind in self._places if kind.side_files]
+        self._watched = {*self._places.values(), *others}
         self._began = False
         self._named: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
         self._former: dict[int, int] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
@@ -146,9 +146,8 @@ class RecordedEndpoints:
         self.rescan()
 
     def _watch(self) -> FileWatcher | None:
-        places = {kind.files(self._prefix) for kind in self._kinds} | {naming.side_files(self._prefix)}
         try:
-            arrivals = FileWatcher(places, naming.SHARED_MEMORY)
+            arrivals = FileWatcher(self._watched, naming.SHARED_MEMORY)
         except OSError as error:
             self._watch_by_scans(error)
             return None
@@ -228,7 +227,7 @@ class RecordedEndpoints:
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
         """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
-        for directory in {kind.files(self._prefix)[0] for kind in self._kinds}:
+        for directory in {directory for directory, _ in self._places.values()}:
             for name, inode in self._files(directory):
                 for endpoint in self._endpoints_of_file(directory, name):
                     yield endpoint, inode
@@ -247,23 +246,21 @@ class RecordedEndpoints:
 
     def _endpoints_of_file(self, directory: str, file: str) -> Iterator[str]:
         """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
-        for kind in self._kinds:
-            where, start = kind.files(self._prefix)
+        for kind, (where, start) in self._places.items():
             if where != directory or not file.startswith(start):
                 continue
-            name = file[len(start) :]
-            queue = parse_events_channel(name) if kind is kinds.CHANNEL and self._queues else None
-            endpoint = kind.mark + name if queue is None else kinds.QUEUE.mark + queue
+            endpoint = kind.endpoint(file[len(start) :])
+            subject = subject_of(endpoint)
+            if subject is not None and subject.endpoint is not None:
+                endpoint = subject.endpoint
             if endpoint in self._selection:
                 yield endpoint
 
     def _path(self, endpoint: str) -> str:
-        kind = kinds.kind_of(endpoint)
-        name = kind.plain(endpoint)
-        if kind is kinds.QUEUE:
-            kind, name = kinds.CHANNEL, events_channel(name)
-        directory, start = kind.files(self._prefix)
-        return f"{directory}/{start}{name}"
+        carrier = carrier_of(endpoint)
+        kind = kind_of(carrier)
+        directory, start = self._places[kind]
+        return f"{directory}/{start}{kind.bare_name(carrier)}"
 
     def _inode(self, endpoint: str) -> int | None:
         """Return what has the name now; None: nothing."""
@@ -331,8 +328,11 @@ class RecordedEndpoints:
         """Take what is in a file, the first of these, that has lost its name since."""
         file, later = arrivals[0], arrivals[1:]
         files = {_path(file): file.fd}
-        directory, start = naming.side_files(self._prefix)
-        side = f"{directory}/{start}{kinds.kind_of(endpoint).plain(endpoint)}"
+        kind = kind_of(carrier_of(endpoint))
+        side = ""
+        if kind.side_files is not None:
+            directory, start = kind.side_files(self._prefix)
+            side = f"{directory}/{start}{kind.bare_name(endpoint)}"
         for other in itertools.takewhile(lambda other: _path(other) != _path(file), later):  # the next life begins
             if _path(other) == side and other.fd >= 0:
                 files.setdefault(side, other.fd)
@@ -389,7 +389,7 @@ class RecordedEndpoints:
         schema = recorded.source.schema
         if schema is not None and schema != recorded.schema:
             recorded.schema = schema
-            if recorded.source.kind == kinds.TOPIC.name:
+            if get_kind(recorded.source.kind).source.begins_epochs:
                 self._capture.begin_epoch(number)
             else:
                 self._capture.begin_channels(number)
@@ -404,9 +404,7 @@ class RecordedEndpoints:
             publisher, key = recorded.source.part(part)
             counting = metadata_keys.PUBLISHED if counted else metadata_keys.RECEIVED
             epoch = self._epoch(recorded.endpoint, number, tap_epoch)
-            described = message_source.TOPIC
-            if recorded.source.kind != kinds.TOPIC.name:
-                described = message_source.MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
+            described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
             yield channel, encode_channel(channel, *fields, boundary_losses=_losses_before(first, lost_before))
 

@@ -67,7 +67,7 @@ class LossAccounting:
         recorded = {channel.channel.topic for channel in self._channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
-                source = MessageSource(recorded_kind(endpoint))
+                source = MessageSource(recorded_kind(endpoint).name)
                 yield encode_channel(
                     0, endpoint, None, 1, PUBLISHED, source=source, boundary_losses=BoundaryLosses(unrecorded=lost)
                 )

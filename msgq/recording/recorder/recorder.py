@@ -12,7 +12,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Self
 
-from msgq import kinds
 from msgq.common import naming
 from msgq.common.message_source import MessageSource
 from msgq.common.selection import EndpointPattern, Selection
@@ -34,6 +33,7 @@ from msgq.recording.recorder.loss_accounting import LossAccounting
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.wall_clock import WallClock
+from visionipc.names import KIND as FRAMES
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
 _SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
@@ -183,7 +183,7 @@ class Recorder:
 
     def _frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.new_channel()
-        described = MessageSource(kinds.FRAMES)
+        described = MessageSource(FRAMES.name)
         self._channels[number] = encode_channel(
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECEIVED, source=described
         )

@@ -13,14 +13,16 @@ import pyarrow as pa
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
-from msgq.kinds import RECORDS, TOPIC, recorded_kind
+from msgq.kinds import recorded_kind
 from msgq.lake.directory import Directory
 from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.log_writer import Writer
+from msgq.records.names import KIND as RECORDS
 from msgq.spark.source.arrow_batches import spark_schema
+from msgq.topic.names import KIND as TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,7 +112,7 @@ def _messages(rows: DataFrame) -> DataFrame:
 
 
 def _kind(values: dict[str, Any]) -> str:
-    return values.get("kind") or recorded_kind(values["endpoint"])
+    return values.get("kind") or recorded_kind(values["endpoint"]).name
 
 
 def _origin(values: dict[str, Any]) -> int:

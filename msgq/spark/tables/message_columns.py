@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.kinds import RECORDS, TOPIC
+from msgq.records.names import KIND as RECORDS
+from msgq.topic.names import KIND as TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from msgq.kinds import QUEUE
 from msgq.lake.metrics import queues as arrow
 from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
 from msgq.spark.tables.message_columns import kind_column
 from msgq.spark.tables.windows import NS
+from msgq.workqueue.names import KIND as QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""What `msgq echo` shows of a work queue: what waits there, and what becomes of messages."""
+"""Messages of work queues: those that wait, and events that say what becomes of each. Nothing is taken."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import struct
 import time
 from typing import Any
 
-from msgq.cli.common.render import in_us
-from msgq.cli.echo.feeds import ChannelFeed, Feed, Item
-from msgq.common import naming
+from msgq.channel.source import ChannelFeed
+from msgq.common.formatting import in_us
 from msgq.common.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_channel
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
+from msgq.impl.meter import EventsMeter, Meter, QueueMeter
+from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.browser import QueueBrowser
+from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.kinds.source import Feed, Item, KindSource, PayloadTime
 
 _SAY_S = 1.0  # between two complaints of one queue
 _ALL = 2**62  # messages of a channel that are still there
@@ -56,8 +59,8 @@ class QueueFeed(Feed):
 class EventsFeed(Feed):
     """A queue with events: what waits, then all that happens to its messages."""
 
-    def __init__(self, name: str, browser: QueueBrowser) -> None:
-        self._channel, self._browser = events_channel(name), browser
+    def __init__(self, name: str, prefix: str, browser: QueueBrowser) -> None:
+        self._channel, self._prefix, self._browser = events_channel(name), prefix, browser
         self._there: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
         self._events: ChannelFeed | None = None
         self._attend(0)
@@ -65,7 +68,7 @@ class EventsFeed(Feed):
     def _attend(self, history: int) -> None:
         """Listen to the channel of events, which the first event makes."""
         try:
-            self._events = ChannelFeed(self._channel, history)
+            self._events = ChannelFeed(self._channel, self._prefix, history)
         except SegmentError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -94,10 +97,16 @@ class EventsFeed(Feed):
         return "" if self._events is None else self._events.complaint()
 
 
-def queue_feed(name: str) -> Feed:
+def open_feed(name: str, prefix: str) -> Feed:
     """Return the feed of a work queue."""
-    browser = QueueBrowser(name, naming.resolve_prefix(None))
-    return EventsFeed(name, browser) if browser.events else QueueFeed(browser)
+    browser = QueueBrowser(name, prefix)
+    return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)
+
+
+def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> Meter:
+    """Return a meter: by events if the queue has them, else by its counters."""
+    has_events = QueueWatch(name, prefix).stats().events
+    return EventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
 
 
 def _waiting(message: QueueMessage, schema: Schema | None) -> Item:
@@ -114,8 +123,7 @@ def _waiting(message: QueueMessage, schema: Schema | None) -> Item:
 
 def _event(item: Item, schema: Schema | None) -> Item:
     """Return what a message of the channel of events says; one that is none stays what it is."""
-    assert item.data is not None
-    if len(item.data) < HEAD_BYTES or item.data[0] not in set(Event):
+    if item.data is None or len(item.data) < HEAD_BYTES or item.data[0] not in set(Event):
         return Item(item.data, {**item.facts, "event": "none"}, "no event")
     head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(FORMAT, item.data), strict=True))
     payload = item.data[HEAD_BYTES:]
@@ -134,3 +142,6 @@ def _text(facts: dict[str, Any]) -> str:
     deliveries = facts["deliveries"]
     came = f", delivery {deliveries}" if deliveries else ""
     return f"{facts['number']}, priority {facts['priority']}{came}"
+
+
+SOURCE = KindSource(open=open_events_source, open_feed=open_feed, open_meter=open_meter)

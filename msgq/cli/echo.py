@@ -12,34 +12,19 @@ from msgq.cli.common.meters import give_up
 from msgq.cli.common.payload import as_text, decode
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.cli.echo.feeds import ChannelFeed, Feed, Item, TopicFeed, records_feed
-from msgq.cli.echo.queue import queue_feed
 from msgq.common import naming
 from msgq.decoding.decoders import Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock
 from msgq.impl.base.poller import Poller
-from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
+from msgq.kinds.opening import open_feed
+from msgq.kinds.source import Feed, Item
 
 _LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
 _NAP_S = 0.02  # the same while there is none, and between two looks at a queue without events
 
 
 Show = Callable[[str, Item], None]
-
-
-def _feed(name: str) -> Feed:
-    """Return what listens to an endpoint of whatever kind."""
-    kind = kind_of(name)
-    return _FEEDS[kind](kind.plain(name))
-
-
-_FEEDS: dict[Kind, Callable[[str], Feed]] = {
-    TOPIC: TopicFeed,
-    CHANNEL: ChannelFeed,
-    RECORDS: records_feed,
-    QUEUE: queue_feed,
-}
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -76,13 +61,13 @@ def command(
     named = len(names.plain) != 1 or len(endpoints) > 1
     show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
     if schemas is not None:
-        show = _describe_wait(show, schemas)
+        show = _use_schemas(show, schemas)
     with naming.overrides(prefix), until_interrupted():
         _run(names, show, 1 if once else count, timeout)
 
 
 def _run(names: EndpointSelection, show: Show, most: int | None, timeout: float | None) -> None:
-    feeds: EndpointFollower[Feed] = EndpointFollower(names, _feed)
+    feeds: EndpointFollower[Feed] = EndpointFollower(names, open_feed)
     feeds.refresh()
     print_waiting(names.unmatched)
     heard_s, shown = time.monotonic(), 0
@@ -105,8 +90,8 @@ def _wait(feeds: list[Feed]) -> None:
     """Return when there is something, or it is time to look, also for other endpoints."""
     poller = Poller()
     waits = [feed.waits for feed in feeds if feed.waits is not None]
-    for waiter in waits:
-        poller.registerSocket(waiter)
+    for one in waits:
+        poller.registerSocket(one)
     naps = not waits or len(waits) < len(feeds)
     if not waits:
         time.sleep(_NAP_S)
@@ -126,7 +111,7 @@ def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
     return len(items)
 
 
-def _describe_wait(show: Show, schemas: Schemas) -> Show:
+def _use_schemas(show: Show, schemas: Schemas) -> Show:
     """Return what shows messages by the schemas that the user named."""
     return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
 

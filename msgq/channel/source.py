@@ -1,0 +1,66 @@
+"""Messages of channels, read by subscribers that have no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgq.common.schema import Schema
+from msgq.impl.channel import Subscriber, open_channel_file
+from msgq.impl.meter import ChannelMeter
+from msgq.impl.sources import open_channel_source
+from msgq.kinds.source import Feed, Item, KindSource, PayloadTime, TimeStamps, describe_lost
+
+_BATCH = 1000  # messages of one endpoint before it is another one's turn
+
+
+class ChannelFeed(Feed):
+    """A channel, whichever backend is chosen: its files; messages from now on, or also as many as there are before."""
+
+    def __init__(self, name: str, prefix: str, history: int = 0) -> None:
+        self._channel_file = open_channel_file(name, prefix)
+        self.waits = self._subscriber = Subscriber(self._channel_file, "", history, 0, False, False, False, True, None)
+        self._schema: Schema | None = None
+        self._lost = 0
+
+    def take(self, most: int | None) -> list[Item]:
+        """Return the messages that came, with who published them."""
+        found: list[Item] = []
+        while len(found) < (_BATCH if most is None else min(most, _BATCH)):
+            data = self._subscriber.receive(0)
+            if data is None:
+                break
+            found.append(self._item(data))
+        return found
+
+    def _item(self, data: bytes) -> Item:
+        last: Any = self._subscriber.last
+        self._schema = self._channel_file.schema if self._schema is None else self._schema
+        facts = {
+            "position": last.position,
+            "publisher": {"name": last.publisher.name, "pid": last.publisher.pid},
+            "publish_time": last.publish_time,
+            "origin_time": last.origin_time,
+        }
+        return Item(data, facts, f"{last.publisher.name} {last.position}", self._schema)
+
+    def complaint(self) -> str:
+        """Return how many messages were lost."""
+        before, self._lost = self._lost, self._subscriber.lost
+        return describe_lost(self._lost - before)
+
+
+def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> ChannelMeter:
+    return ChannelMeter(name, prefix, *(payload_time or ()))
+
+
+def _find_stamps(name: str, prefix: str) -> TimeStamps:
+    channel = open_channel_file(name, prefix).stats()
+    return TimeStamps(channel.stamps is not False, channel.schema)
+
+
+SOURCE = KindSource(
+    open=open_channel_source,
+    open_feed=ChannelFeed,
+    open_meter=_open_meter,
+    find_stamps=_find_stamps,
+)

@@ -1,0 +1,116 @@
+"""Statistics of channels, read from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.impl.channel.core import open_channel_file
+from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+
+LISTED = 64  # subscribers of a channel, with their names
+
+
+class ChannelRow(Row[ChannelStats, EndpointCounts]):
+    """A channel; `byte_rate` is of publishers that are there."""
+
+    unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
+
+    @property
+    def note(self) -> str:
+        """What it is besides a plain channel."""
+        return "" if self.stats.kind == "pubsub" else self.stats.kind
+
+    @property
+    def publishers(self) -> list[str]:
+        """Who publishes, with the names of nodes."""
+        return [f"{one.node} {one.participant}" for one in self.stats.publishers if not one.left]
+
+    @property
+    def subscribers(self) -> list[str]:
+        """Who subscribes, with the names of nodes."""
+        return [f"{one.node} {one.participant}" for one in self.stats.subscribers]
+
+    @property
+    def publishing(self) -> int:
+        """How many publish, each once."""
+        rows = [one for one in self.stats.publishers if not one.left and not one.superseded]
+        return sum(one.participant.alive is not False for one in rows)
+
+    @property
+    def tolerance_s(self) -> float | None:
+        """For how long a subscriber may pause without losing a message, at this rate; None: nobody can tell."""
+        return self.stats.capacity / self.rate if self.rate and self.stats.capacity else None
+
+    def _own(self) -> dict[str, Any]:
+        return {"use": self.stats.kind, "bytes": self.now.bytes, "tolerance_s": self.tolerance_s}
+
+
+def describe(row: ChannelRow) -> Iterator[str]:
+    """Return what is known of a channel, a line each."""
+    channel, file = row.stats, file_access(row.stats.path)
+    publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
+    limits = f"publishers: {publishers}, subscribers: {subscribers}"
+    stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
+    holds = "not settled so far" if channel.capacity is None else f"{channel.capacity} messages"
+    pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
+    yield f"  file         {channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
+    made = f"made by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
+    yield f"  access       user {file.owner}, mode {file.mode}, {made}"
+    yield f"  kind         {channel.kind}, {limits}{stamps}"
+    yield f"  published    {in_units(channel.messages)} messages"
+    yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
+    yield f"  capacity     {holds}{pause}"
+    yield f"  schema       {describe_schema(channel.schema)}"
+    yield f"  publishers   {len(channel.publishers)}"
+    for publisher in channel.publishers:
+        yield f"    {_describe_publisher(publisher)}"
+    unlisted = ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= LISTED else ""
+    yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
+    for subscriber in channel.subscribers:
+        yield f"    {_describe_subscriber(subscriber)}"
+    for viewer in channel.viewers:
+        yield f"  views        {_describe_viewer(viewer)}"
+    for path in channel.orphans:
+        yield f"  orphan       {path}"
+
+
+def _describe_limit(limit: int | None) -> str:
+    return "any number" if limit is None else f"at most {limit}"
+
+
+def _describe_publisher(publisher: ChannelPublisher) -> str:
+    state = " (left)" if publisher.left else " (grew, and has loans here)" if publisher.superseded else ""
+    name = (
+        f"{publisher.node} {publisher.participant.name} {publisher.participant.pid}{state}"
+        if publisher.left
+        else f"{publisher.node} {publisher.participant}"
+    )
+    pool = f"{publisher.slots} slots of {in_bytes(publisher.slot_bytes)}, {in_bytes(publisher.pool_bytes)}"
+    done = (
+        f"{in_units(publisher.sent)} sent, {in_units(publisher.refused)} refused, {in_units(publisher.evicted)} evicted"
+    )
+    return f"{name}{'' if publisher.left else state}: {done}, {publisher.messages} there; {pool}"
+
+
+def _describe_subscriber(subscriber: ChannelSubscriber) -> str:
+    lag = "" if subscriber.lag is None else f", {in_units(subscriber.lag)} to read"
+    done = f"{in_units(subscriber.received)} received, {in_units(subscriber.lost)} lost in {subscriber.resets} laps"
+    return f"{subscriber.node} {subscriber.participant}: {done}{lag}, {subscriber.views_held} views held"
+
+
+def _describe_viewer(holder: ViewHolder) -> str:
+    kept = "" if holder.oldest_ns is None else f", the oldest of {format_age(holder.oldest_ns)} ago"
+    return f"{holder.node or '-'} {holder.participant}: {holder.views} slots, {holder.outdated} of old messages{kept}"
+
+
+STATS = KindStats(
+    watch=open_channel_file,
+    totals=lambda channel: Totals(channel.bytes, channel.messages, channel.lost),
+    row=ChannelRow,
+    describe=describe,
+)

@@ -1,0 +1,233 @@
+"""Statistics of a kind: how they are read and shown. Interface of the file stats.py of each kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from msgq.common.schema import Schema
+from msgq.common.stats import Participant
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.topic import TopicCounts
+from msgq.common.units import NS_PER_S
+from msgq.impl.base import clock
+
+
+class Totals(NamedTuple):
+    """What `EndpointStats` has of an endpoint of any kind: bytes of memory, messages, lost messages."""
+
+    bytes: int
+    messages: int | None
+    lost: int | None
+
+
+class KindEndpointStats(Protocol):
+    """What the frozen dataclass of statistics of each kind has."""
+
+    @property
+    def path(self) -> str:
+        """Path of its file."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """Schema of its messages."""
+
+    @property
+    def created_ns(self) -> int | None:
+        """Creation time by the host's clock."""
+
+    @property
+    def participants(self) -> tuple[tuple[str, Participant], ...]:
+        """Registered participants, each with its role."""
+
+
+class Watch(Protocol):
+    """An endpoint that is kept mapped read-only, without a trace. One thread at a time."""
+
+    def counts(self) -> Any:
+        """Return what moves (`EndpointCounts`, or of topics `TopicCounts`) within microseconds."""
+
+    def stats(self) -> Any:
+        """Return the statistics (`KindEndpointStats`) of this moment; asks the kernel which participants live."""
+
+
+_Stats = TypeVar("_Stats", bound=KindEndpointStats)
+_Counts = TypeVar("_Counts", TopicCounts, EndpointCounts)
+
+
+@dataclass(frozen=True)
+class Row(Generic[_Stats, _Counts]):
+    """An endpoint, and what it did since the look before. Each kind has a class of rows.
+
+    What is not known is None, in tables "-", and never 0.
+
+    Attributes
+    ----------
+    endpoint : with its name prefix.
+    kind : name of the kind; "frames" of a topic that announces frames.
+    totals : of `stats`.
+    stats : who takes part; up to some seconds older than the look.
+    now, before : what moved until this look, and until the one before; None: there was none.
+    seconds : between the two.
+    """
+
+    endpoint: str
+    kind: str
+    totals: Totals
+    stats: _Stats
+    now: _Counts
+    before: _Counts | None = None
+    seconds: float = 0.0
+
+    #: What cannot be measured ("size", "subscribers", "lost"), each with the reason.
+    unmeasured: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    _senders: ClassVar[tuple[str, ...]] = ("publisher",)
+    _receivers: ClassVar[tuple[str, ...]] = ("subscriber",)
+
+    @property
+    def note(self) -> str:
+        """What else is to be said in a table; "" for nothing."""
+        return ""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.totals.bytes
+
+    @property
+    def publishers(self) -> list[str]:
+        """Who publishes, sends or writes."""
+        return [str(participant) for role, participant in self.stats.participants if role in self._senders]
+
+    @property
+    def subscribers(self) -> list[str]:
+        """Who subscribes or receives."""
+        return [str(participant) for role, participant in self.stats.participants if role in self._receivers]
+
+    @property
+    def publishing(self) -> int:
+        """How many publish, send or write that are not known to be dead."""
+        return sum(
+            role in self._senders and participant.alive is not False for role, participant in self.stats.participants
+        )
+
+    @property
+    def subscribing(self) -> int | None:
+        """How many subscribe or receive that are not known to be dead; None: nobody can tell."""
+        return sum(
+            role in self._receivers and participant.alive is not False for role, participant in self.stats.participants
+        )
+
+    @property
+    def dead(self) -> int:
+        """How many are entered that died."""
+        return len({participant for _, participant in self.stats.participants if participant.alive is False})
+
+    @property
+    def messages(self) -> int | None:
+        """Published, sent, or elements written so far."""
+        return self.now.messages
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that those who subscribe have lost by now, all together."""
+        return self.now.lost
+
+    @property
+    def sizes(self) -> tuple[int, int] | None:
+        """Sizes of the smallest and the largest message, if all messages of the endpoint have fixed sizes."""
+        return None
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second."""
+        return self._growth(lambda counts: counts.messages)
+
+    @property
+    def byte_rate(self) -> float | None:
+        """Bytes of payload a second."""
+        return self._growth(lambda counts: counts.bytes)
+
+    @property
+    def lost_rate(self) -> float | None:
+        """Messages a second that those who subscribe lose."""
+        return self._growth(lambda counts: counts.lost)
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` shows of it."""
+        what = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
+        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in what}}  # type: ignore[call-overload]
+
+    def _own(self) -> dict[str, Any]:
+        """What `--json` shows of this kind alone, or in another way than its stats have it."""
+        return {}
+
+    def _growth(self, count_of: Callable[[_Counts], int | None]) -> float | None:
+        """How much more it is, a second. Less, because somebody left or a count began anew, is nothing."""
+        before, now = None if self.before is None else count_of(self.before), count_of(self.now)
+        return None if before is None or now is None or not self.seconds else max(0, now - before) / self.seconds
+
+
+AnyRow = Row[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KindStats:
+    """How statistics of a kind are read and shown.
+
+    Attributes
+    ----------
+    watch : takes a bare name and a prefix, and maps the endpoint.
+    totals : takes its statistics.
+    row : class of its rows in list, top and stat.
+    describe : takes a row; returns the lines of `msgq info` behind the first, which is the endpoint's name.
+    """
+
+    watch: Callable[[str, str], Watch]
+    totals: Callable[[Any], Totals]
+    row: type[Row[Any, Any]]
+    describe: Callable[[Any], Iterator[str]]
+
+
+class FileAccess(NamedTuple):
+    """Owner (user id) and mode (octal) of a file; None: it has no name any more."""
+
+    owner: int | None
+    mode: str | None
+
+
+def file_access(path: str) -> FileAccess:
+    """Return whose a file is, and who else may open it."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:  # removed just now; the mapping is still good
+        return FileAccess(None, None)
+    return FileAccess(status.st_uid, f"{stat.S_IMODE(status.st_mode):o}")
+
+
+def describe_schema(schema: Schema | None) -> str:
+    """Return a schema's name, encoding and size as a text."""
+    return "none" if schema is None else f"{schema.name}, {schema.encoding}, {len(schema.data)} bytes of definition"
+
+
+def format_age(created_ns: int | None) -> str:
+    """Return how long ago something was made (by the host's clock), in the largest unit with at least 2."""
+    if not created_ns:
+        return "-"
+    seconds = max(0, clock.time_ns() - created_ns) // NS_PER_S
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Add up what is known; None: there is something, and nothing is known of it."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return None if every and not known else sum(known)

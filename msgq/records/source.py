@@ -1,0 +1,71 @@
+"""Changes of vectors and boards, read by passive readers."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from msgq.common.dtypes import struct_schema
+from msgq.common.formatting import in_us
+from msgq.errors import RecordMismatchError
+from msgq.impl.base import clock
+from msgq.impl.meter import RecordsMeter
+from msgq.impl.records import Board, SeqlockVector
+from msgq.impl.sources import open_record_source
+from msgq.kinds.source import Feed, Item, KindSource
+
+
+class VectorFeed(Feed):
+    """A vector: what was ever written as it is now, then what changes."""
+
+    def __init__(self, vector: SeqlockVector) -> None:
+        self.waits = self._vector = vector
+        self._schema = struct_schema(vector.dtype)
+
+    def take(self, most: int | None) -> list[Item]:
+        """Return the elements that changed."""
+        changes = self._vector.changes()
+        now_ns = clock.time_ns()
+        columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
+        return [
+            Item(row.tobytes(), *_describe_write("index", index, count, time_ns, now_ns), self._schema)
+            for index, count, time_ns, row in islice(zip(*columns, strict=True), most)
+        ]
+
+
+class BoardFeed(Feed):
+    """A board: each value as it is now, then what changes."""
+
+    def __init__(self, board: Board) -> None:
+        self.waits = self._board = board
+
+    def take(self, most: int | None) -> list[Item]:
+        """Return the values that changed."""
+        changes = self._board.changes()
+        now_ns, schema = clock.time_ns(), self._board.schema
+        return [
+            Item(value.data, *_describe_write("key", key, value.count, value.time, now_ns), schema)
+            for key, value in islice(changes.items(), most)
+        ]
+
+
+def open_feed(name: str, prefix: str) -> Feed:
+    """Return the feed of a vector or board."""
+    try:
+        return VectorFeed(SeqlockVector(name, create=False, passive=True, prefix=prefix))
+    except RecordMismatchError:
+        return BoardFeed(Board(name, create=False, passive=True, prefix=prefix))
+
+
+def _describe_write(what: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
+    """Return what is known of a value, for programs and for people."""
+    age_ns = max(0, now_ns - time_ns)
+    facts = {what: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
+    return facts, f"{where}, write {count}, {in_us(age_ns / 1000)} us ago"
+
+
+SOURCE = KindSource(
+    open=open_record_source,
+    open_feed=open_feed,
+    open_meter=lambda name, prefix, _: RecordsMeter(name, prefix),
+)

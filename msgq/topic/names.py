@@ -1,0 +1,23 @@
+"""Topics: names, and files in /dev/shm (`naming.topic_files`)."""
+
+from __future__ import annotations
+
+from msgq.common import naming, timing
+from msgq.kinds import Kind, Subject
+
+
+def _find_subject(endpoint: str) -> Subject | None:
+    return None if timing.parse_timing_topic(endpoint) is None else Subject("timing topics")
+
+
+KIND = Kind(
+    name="topic",
+    package="msgq.topic",
+    validate=naming.endpoint_name,
+    plural="topics",
+    heading="topics",
+    files=naming.topic_files,
+    crosses_bridges=True,
+    side_files=naming.side_files,
+    find_subject=_find_subject,
+)

@@ -1,0 +1,99 @@
+"""Statistics of topics, read without a reader slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
+from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+
+
+class TopicRow(Row[TopicStats, TopicCounts]):
+    """A topic. Stock publishers do not count: `byte_rate` is what goes through the ring then, a little more."""
+
+    @property
+    def stock(self) -> bool:
+        """Whether a stock program publishes it."""
+        return self.stats.publisher_kind == "stock"
+
+    @property
+    def note(self) -> str:
+        """Whether a stock program publishes it."""
+        return "stock" if self.stock else ""
+
+    @property
+    def publishers(self) -> list[str]:
+        """Who publishes; stock publishers leave no name."""
+        who = describe_publisher(self.stats)
+        return [] if who == "-" else [who]
+
+    @property
+    def subscribers(self) -> list[str]:
+        """Who subscribes; stock subscribers leave no name."""
+        stock = self.stats.stock_subscribers
+        return super().subscribers + ([f"{stock} stock"] if stock else [])
+
+    @property
+    def publishing(self) -> int:
+        """How many publish; a stock publisher is one."""
+        return super().publishing + self.stock
+
+    @property
+    def subscribing(self) -> int | None:
+        """How many subscribe, stock ones among them."""
+        return (super().subscribing or 0) + self.stats.stock_subscribers
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second; None of stock publishers."""
+        return None if self.stock else super().rate
+
+    @property
+    def byte_rate(self) -> float | None:
+        """Bytes a second."""
+        return self._growth(lambda counts: counts.position_bytes) if self.stock else super().byte_rate
+
+    def _own(self) -> dict[str, Any]:
+        return {"bytes": self.now.bytes}
+
+
+def describe_publisher(topic: TopicStats) -> str:
+    """Return who publishes a topic; stock publishers leave no name."""
+    if topic.publisher is not None:
+        return str(topic.publisher)
+    return "stock" if topic.publisher_kind == "stock" else "-"
+
+
+def describe(row: TopicRow) -> Iterator[str]:
+    """Return what is known of a topic, a line each."""
+    topic, file = row.stats, file_access(row.stats.path)
+    yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}; a message may take a third of it"
+    side = "side segment" if topic.created_ns else "no side segment: only stock programs were here"
+    yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
+    yield f"  publisher    {describe_publisher(topic)}"
+    yield f"  published    {in_units(topic.messages)} messages, {in_bytes(topic.bytes)}"
+    yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
+    yield f"  schema       {describe_schema(topic.schema)}"
+    yield f"  tracked      {'each message has its publish and origin time' if topic.tracked else 'no'}"
+    yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
+    yield f"  subscribers  {len(topic.subscribers)}, and {topic.stock_subscribers} stock"
+    for subscriber in topic.subscribers:
+        yield f"    {_describe_subscriber(subscriber)}"
+
+
+def _describe_subscriber(subscriber: SubscriberInfo) -> str:
+    lost = "an unknown number of" if subscriber.lost is None else in_units(subscriber.lost)
+    lag = "lapped" if subscriber.lag_bytes is None else f"{in_bytes(subscriber.lag_bytes)} to read"
+    counts = f"{in_units(subscriber.received)} received, {lost} lost in {subscriber.resets} laps"
+    return f"{subscriber.participant}: {counts}, {lag}"
+
+
+STATS = KindStats(
+    watch=TopicObserver,
+    totals=lambda topic: Totals(topic.data_bytes, topic.messages, topic.lost),
+    row=TopicRow,
+    describe=describe,
+)

@@ -1,0 +1,33 @@
+"""Work queues: names, files in /dev/shm (`naming.queue_files`), and the channels that carry their events."""
+
+from __future__ import annotations
+
+from msgq.common import naming
+from msgq.common.queue_events import events_channel, parse_events_channel
+from msgq.kinds import Kind, Subject
+
+
+def _carrier(queue: str) -> str:
+    return naming.CHANNEL_MARK + events_channel(queue)
+
+
+def _find_subject(endpoint: str) -> Subject | None:
+    queue = (
+        parse_events_channel(endpoint.removeprefix(naming.CHANNEL_MARK))
+        if endpoint.startswith(naming.CHANNEL_MARK)
+        else None
+    )
+    return None if queue is None else Subject("channels of queues' events", naming.QUEUE_MARK + queue)
+
+
+KIND = Kind(
+    name="queue",
+    package="msgq.workqueue",
+    validate=naming.queue_name,
+    name_prefix=naming.QUEUE_MARK,
+    plural="queues",
+    heading="queues",
+    files=naming.queue_files,
+    carrier=_carrier,
+    find_subject=_find_subject,
+)

@@ -1,0 +1,92 @@
+"""Statistics of work queues, read from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
+from msgq.common.units import NS_PER_S
+from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+
+
+class QueueRow(Row[QueueStats, EndpointCounts]):
+    """A work queue. Messages are those that were sent; nobody counts their bytes."""
+
+    unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a queue"})
+
+    _senders = ("sender",)
+    _receivers = ("receiver",)
+
+    @property
+    def note(self) -> str:
+        """How many messages wait."""
+        return f"{in_units(self.stats.depth)} of {in_units(self.stats.max_messages)} wait"
+
+    @property
+    def received_rate(self) -> float | None:
+        """Messages a second that were received or taken."""
+        return self._growth(lambda counts: counts.received)
+
+    def _own(self) -> dict[str, Any]:
+        said = {"mode": f"{self.stats.mode:o}", "sent": self.now.messages, "received": self.now.received}
+        return {**said, "received_rate": self.received_rate}
+
+
+def describe(row: QueueRow) -> Iterator[str]:
+    """Return what is known of a work queue, a line each."""
+    queue, file = row.stats, file_access(row.stats.path)
+    yield f"  file         {queue.path}, {in_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
+    yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
+    yield f"  room         {in_units(queue.max_messages)} messages of up to {in_bytes(queue.max_message_size)}"
+    yield f"  waiting      {_describe_waiting(queue)}"
+    yield f"  taken        {in_units(queue.in_flight)} messages, {queue.leases} with a lease, {queue.overdue} expired"
+    yield f"  slots        {in_units(queue.free)} free, {queue.held} being written, {queue.astray} lost slots"
+    if queue.nonsense:
+        yield f"  corrupt      {queue.nonsense} slots, in which another program wrote"
+    if queue.redelivered:
+        yield f"  came back    {queue.redelivered} of these messages; handle was taken {queue.most_deliveries} times"
+    yield f"  counts       {_describe_counts(queue)}"
+    if queue.events:
+        yield f"  events       {queue.events}, {in_units(queue.events_lost)} lost"
+    yield f"  rate         {in_rate(row.rate)} messages/s sent, {in_rate(row.received_rate)} messages/s received"
+    yield f"  schema       {describe_schema(queue.schema)}"
+    yield f"  handles      {len(queue.handles)}"
+    for handle in queue.handles:
+        yield f"    {_describe_handle(handle)}"
+
+
+def _describe_waiting(queue: QueueStats) -> str:
+    if queue.oldest_age_ns is None:
+        return f"{in_units(queue.depth)} messages"
+    priorities = ", ".join(f"{count} with {priority}" for priority, count in queue.priorities)
+    remaining = queue.depth - sum(count for _, count in queue.priorities)
+    remaining_text = f", {remaining} with less" if remaining > 0 else ""
+    oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
+    return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{remaining_text}"
+
+
+def _describe_counts(stats: QueueStats | QueueHandleInfo) -> str:
+    done = (
+        f"{in_units(stats.sent)} sent, {in_units(stats.received)} received, {in_units(stats.acknowledged)} acknowledged"
+    )
+    return f"{done}, {in_units(stats.returned)} returned, {in_units(stats.refused)} refused"
+
+
+def _describe_handle(handle: QueueHandleInfo) -> str:
+    has = f"; {handle.taken} taken" if handle.taken else ""
+    has += f"; {handle.holds} being written" if handle.holds else ""
+    has += f"; {', '.join(handle.waits)}" if handle.waits else ""
+    return f"{handle.participant}: {_describe_counts(handle)}{has}"
+
+
+STATS = KindStats(
+    watch=QueueWatch,
+    totals=lambda queue: Totals(queue.bytes, queue.sent, 0),
+    row=QueueRow,
+    describe=describe,
+)
